@@ -4,6 +4,7 @@ Docker engine."""
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -52,7 +53,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Gives torch one thread: processes that run tests side by side share the cores already."""
+    """Keeps modules and tests out of garbage collections, and gives torch one thread if workers share the cores."""
+    gc.collect()
+    gc.freeze()
     if "PYTEST_XDIST_WORKER" in os.environ and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 

@@ -10,702 +10,114 @@ import itertools
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import verl
 from patch_scan import assigned_attributes, bindings, declared_patches, is_verl, sources
+from verl.workers.rollout.base import BaseRollout
 from verl_versions import is_meant
 
 from verl_agentic.adapters.patching import patches
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder
 from verl_agentic.plugin import ADAPTERS, state
 
-
-@dataclass(frozen=True, kw_only=True)
-class Use:
-    """One symbol of verl and what an adapter expects of it."""
-
-    adapter: str
-    """File below `verl_agentic/adapters`, or `plugin`."""
-    symbol: str
-    """`module:name.name`; `module:` for a module."""
-    call: str | None = None
-    """Arguments that are given: positional ones by the name of their parameter, keywords with `=`."""
-    replaced: str | None = None
-    """Parameters of our function that takes the place of verl's, or is put around it."""
-    overrides: dict[str, str | None] = field(default_factory=dict)
-    """Method of a base class -> all its parameters; None for a property."""
-    has: str = ""
-    """Attributes or fields of the instances."""
-    versions: str = ""
-    """Versions of verl that an adapter uses it with; empty for all."""
-
-
-_PLATFORM: dict[str, str | None] = {
-    **dict.fromkeys(("device_module", "device_name", "vendor_name")),
-    **dict.fromkeys(
-        (
-            *("communication_backend_name", "cudart", "current_device", "device_count", "empty_cache", "is_available"),
-            *("is_ipc_supported", "profiler_start", "profiler_stop", "ray_noset_envvars", "ray_resource_name"),
-            *("rollout_env_vars", "visible_devices_envvar"),
-        ),
-        "",
-    ),
-    **dict.fromkeys(("get_device_capability", "set_device", "synchronize"), "device_index"),
-    **dict.fromkeys(("manual_seed", "manual_seed_all"), "seed"),
-    "is_platform_available": "use_smi_check",
-    "nvtx_range": "msg",
-    "set_allocator_settings": "settings",
+ATTRIBUTES = {
+    "verl.experimental.agent_loop.agent_loop:AgentLoopBase": "apply_chat_template_kwargs, config, "
+    "continuous_token_builder, tokenizer",
+    "verl.plugin.platform:PlatformBase": "device_name, ray_noset_envvars, rollout_env_vars, visible_devices_envvar",
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": "failure_keys, finished_keys, partitions, pending_keys, "
+    "running_keys, sampler_kwargs",
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer": "actor_rollout_wg, checkpoint_manager, config, critic_wg, "
+    "global_steps, logger, replay_buffer, tokenizer, train_dataloader, train_dataloader_it, train_dataset, use_critic",
+    "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync": "ref_policy_wg",
+    "verl.utils.checkpoint.checkpoint_manager:BaseCheckpointManager": "previous_saved_paths",
+    "verl.workers.config.actor:ActorConfig": "clip_ratio, clip_ratio_c, clip_ratio_high, clip_ratio_low, "
+    "global_batch_info, policy_loss",
+    "verl.workers.config.actor:PolicyLossConfig": "loss_mode",
+    "verl.workers.config.rollout:CheckpointEngineConfig": "update_weights_bucket_megabytes",
+    "verl.workers.config:HFModelConfig": "local_path",
+    "verl.workers.config:RolloutConfig": "checkpoint_engine, custom, data_parallel_size, dtype, engine_kwargs, "
+    "ignore_eos, max_num_seqs, multi_turn, pipeline_model_parallel_size, prompt_length, response_length, seed, "
+    "tensor_model_parallel_size",
+    "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithLMHead": "checkpoint_manager, engine_config, "
+    "is_param_offload_enabled, module, optimizer",
+    "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithValueHead": "checkpoint_manager, engine_config, module, "
+    "optimizer",
+    "verl.workers.engine_workers:ActorRolloutRefWorker": "ref_worker_cls",
+    "verl.workers.rollout.replica:RolloutReplica": "_server_address, _server_handle, servers",
+    "verl.workers.rollout.replica:TokenOutput": "extra_fields, log_probs, stop_reason, token_ids",
 }
-_ENGINE_OVERRIDES: dict[str, str | None] = {
-    "__init__": "model_config, engine_config, optimizer_config, checkpoint_config",
-    "forward_backward_batch": "data, loss_function, forward_only",
-    "_build_fsdp_module": "module",
-    "_merged_lora_per_tensor_param": "",
+"""Attributes that functions of ours read of instances; what a subclass reads of itself is found in its source."""
+CALLS = {
+    "verl.checkpoint_engine.base:CheckpointEngineManager.sleep_replicas": "self",
+    "verl.checkpoint_engine.base:CheckpointEngineManager.update_weights": "self, global_steps",
+    "verl.experimental.agent_loop.tool_parser:ToolParser.extract_tool_calls": "self, responses_ids",
+    "verl.utils.distributed:initialize_global_process_group": "timeout_second",
+    "verl.utils.distributed:initialize_global_process_group_ray": "timeout_second=, backend=",
+    "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithLMHead._gather_and_unpad_packed": "self, tensor, pad_size",
+    "verl.workers.engine_workers:ActorRolloutRefWorker.load_checkpoint": "self, local_path=, del_local_after_load=",
+    "verl.workers.engine_workers:TrainingWorker.load_checkpoint": "self, local_path=, del_local_after_load=",
+    "verl.workers.rollout.llm_server:LLMServerClient.generate": "self, request_id=, prompt_ids=, sampling_params=",
 }
-_CHECKPOINT_OVERRIDES: dict[str, str | None] = {
-    "prepare": "",
-    "build_topology": "actor_wg_world_size, rollout_world_size, metadata",
-    "init_process_group": "**kwargs",
-    "finalize": "",
-    "send_weights": "weights, global_steps",
-    "receive_weights": "global_steps",
-}
-_BUFFER_OVERRIDES: dict[str, str | None] = {
-    "__init__": "trainer_mode, trainer_config, max_off_policy_threshold, max_off_policy_strategy, sampler_kwargs, "
-    "poll_interval, refill_fn, filter_groups_metric, train_batch_size, gen_batch_size, max_inflight_gen_batches, "
-    "sync_refill_failed_groups",
-    "sample": "global_steps, partition_id, batch_size",
-    "_sync_metadata_from_transfer_queue": "",
-    "_terminal_eviction_reasons": "global_steps, partition_id",
-    "_dapo_filtered_keys": "partition_id",
-    "_sampleable_terminal_keys": "partition_id, eviction_reasons",
-    "_select_prompt_uids": "partition_id, sampleable_keys, batch_size",
-    "_clear_groups": "partition_id, uids",
-    "_materialize_batch": "partition_id, selected_prompt_uids, partition_snapshot",
-    "_wait_for_next_poll": "partition_id, last_debug_time",
-}
-_BUFFER_HAS = (
-    "poll_interval, partitions, pending_keys, running_keys, finished_keys, failure_keys, train_batch_size, "
-    "sync_refill_failed_groups"
-)
-_TRAINER_OVERRIDES: dict[str, str | None] = {
-    "__init__": "config",
-    "_setup": "",
-    "_next_train_batch": "num_prompts",
-    "_balance_batch": "batch, metrics, logging_prefix, keep_minibatch",
-    **dict.fromkeys(("_compute_old_log_prob", "_compute_advantage", "_update_actor"), "batch, metrics"),
-}
-_TRANSFORMER_IMPL = "verl.workers.engine.fsdp.transformer_impl"
-_TRAINER_BASE = "verl.trainer.ppo.v1.trainer_base"
-_WIRING = "verl.utils.tokenizer.continuous_token_wiring"
-
-_WRITTEN = (
-    Use(adapter="plugin", symbol="verl.utils.device:"),
-    Use(adapter="features", symbol="verl.utils.device:"),
-    Use(adapter="features", symbol="verl.plugin.platform:"),
-    Use(adapter="features", symbol="verl.utils.distributed:"),
-    Use(adapter="features", symbol="verl.utils.model:"),
-    Use(adapter="features", symbol="verl.utils.torch_functional:"),
-    Use(adapter="features", symbol="verl.workers.engine:"),
-    Use(adapter="features", symbol="verl.workers.rollout.replica:"),
-    Use(adapter="features", symbol="verl.experimental.agent_loop:"),
-    Use(adapter="features", symbol="verl.checkpoint_engine.base:"),
-    Use(adapter="features", symbol="verl.experimental.reward_loop.reward_manager:"),
-    Use(adapter="features", symbol="verl.trainer.ppo.core_algos:"),
-    Use(adapter="features", symbol="verl.utils.checkpoint.checkpoint_manager:"),
-    Use(adapter="features", symbol="verl.trainer.ppo.v1.replay_buffer:"),
-    Use(adapter="features", symbol="verl.trainer.ppo.v1.trainer_base:"),
-    Use(adapter="features", symbol="verl.trainer.ppo.v1:"),
-    Use(adapter="features", symbol="verl.workers.config.actor:"),
-    Use(adapter="features", symbol="verl.workers.engine.fsdp.transformer_impl:"),
-    Use(adapter="features", symbol="verl.workers.utils.losses:"),
-    Use(adapter="features", symbol="verl.workers.engine_workers:"),
-    Use(
-        adapter="trainer/schedules",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer",
-        has="config, global_steps",
-    ),
-    Use(adapter="dryrun/step_probe", symbol="verl.experimental.agent_loop:"),
-    Use(adapter="dryrun/step_probe", symbol="verl.trainer.ppo.v1.trainer_base:"),
-    Use(adapter="dryrun/step_probe", symbol="verl.workers.engine.base:"),
-    Use(adapter="dryrun/step_probe", symbol="verl.workers.rollout.llm_server:"),
-    Use(
-        adapter="trainer/extra_rows",
-        symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
-        call="list_of_dicts",
-    ),
-    Use(
-        adapter="trainer/extra_rows",
-        symbol="verl.workers.utils.padding:response_from_nested",
-        call="tensor, response_mask",
-    ),
-    Use(adapter="reward/verl_scores", symbol="verl.experimental.agent_loop.agent_loop:AgentLoopOutput"),
-    Use(
-        adapter="reward/verl_scores",
-        symbol="verl.experimental.agent_loop.tool_parser:ToolParser.get_tool_parser",
-        call="name, tokenizer",
-    ),
-    Use(
-        adapter="reward/verl_scores",
-        symbol="verl.experimental.agent_loop.tool_parser:ToolParser.extract_tool_calls",
-        call="self, responses_ids",
-    ),
-    Use(adapter="preflight/plan_run", symbol="verl.experimental.agent_loop.agent_loop:_agent_loop_registry"),
-    Use(adapter="preflight/plan_run", symbol="verl.experimental.agent_loop.tool_parser:ToolParser._registry"),
-    Use(adapter="preflight/plan_run", symbol="verl.experimental.reward_loop.reward_manager.registry:REWARD_MANAGER"),
-    Use(adapter="preflight/plan_run", symbol="verl.trainer.main_ppo:"),
-    Use(adapter="preflight/plan_run", symbol="verl.trainer.ppo.core_algos:ADV_ESTIMATOR_REGISTRY"),
-    Use(adapter="preflight/plan_run", symbol="verl.trainer.ppo.core_algos:POLICY_LOSS_REGISTRY"),
-    Use(adapter="preflight/plan_run", symbol="verl.trainer.ppo.v1.trainer_base:TRAINER_REGISTRY"),
-    Use(adapter="preflight/plan_run", symbol="verl.utils.tracking:Tracking.supported_backend"),
-    Use(adapter="preflight/compose", symbol="verl.trainer.ppo.utils:need_critic"),
-    Use(adapter="preflight/compose", symbol="verl.trainer.ppo.utils:need_reference_policy"),
-    Use(adapter="preflight/compose", symbol="verl.trainer.ppo.v1:get_trainer_cls", call="name"),
-    Use(adapter="preflight/compose", symbol="verl.trainer:"),
-    Use(adapter="preflight/compose", symbol="verl.utils.config:omega_conf_to_dataclass"),
-    Use(adapter="preflight/compose", symbol="verl.utils.config:validate_config"),
-    Use(adapter="preflight/compose", symbol="verl.utils.device:auto_set_device"),
-    Use(adapter="preflight/compose", symbol="verl:"),
-    Use(adapter="preflight/compose", symbol="verl:trainer.__path__"),
-    Use(adapter="preflight/gold_episodes", symbol="verl.utils.reward_score:default_compute_score"),
-    Use(adapter="preflight/first_prompt", symbol="verl.experimental.agent_loop.agent_loop:DictConfigWrap"),
-    Use(adapter="preflight/first_prompt", symbol="verl.experimental.agent_loop.agent_loop:ToolListWrap"),
-    Use(adapter="preflight/first_prompt", symbol="verl.experimental.agent_loop.agent_loop:_agent_loop_registry"),
-    Use(adapter="preflight/first_prompt", symbol="verl.experimental.agent_loop.tool_parser:ToolParser"),
-    Use(adapter="preflight/first_prompt", symbol="verl.tools.tool_registry:load_all_tools"),
-    Use(adapter="preflight/first_prompt", symbol="verl.utils.config:omega_conf_to_dataclass"),
-    Use(adapter="preflight/first_prompt", symbol="verl.utils.dataset.rl_dataset:get_dataset_class"),
-    Use(adapter="preflight/first_prompt", symbol="verl.experimental.agent_loop.agent_loop:resolve_config_path"),
-    Use(adapter="preflight/rows_as_verl", symbol="verl.trainer.ppo.utils:create_rl_dataset"),
-    Use(adapter="preflight/rows_as_verl", symbol="verl:"),
-    Use(adapter="preflight/rows_as_verl", symbol="verl:__path__"),
-    Use(
-        adapter="checkpoints/checkpoint_retention",
-        symbol="verl.utils.checkpoint.checkpoint_manager:BaseCheckpointManager",
-        has="previous_saved_paths",
-    ),
-    Use(
-        adapter="monitoring/health_actions",
-        symbol="verl.checkpoint_engine.base:CheckpointEngineManager.update_weights",
-        call="self, global_steps",
-    ),
-    Use(
-        adapter="monitoring/health_actions",
-        symbol="verl.checkpoint_engine.base:CheckpointEngineManager.sleep_replicas",
-        call="self",
-    ),
-    Use(
-        adapter="monitoring/health_actions",
-        symbol="verl.workers.engine_workers:ActorRolloutRefWorker.load_checkpoint",
-        call="self, local_path=, del_local_after_load=",
-    ),
-    Use(
-        adapter="monitoring/health_actions",
-        symbol="verl.workers.engine_workers:TrainingWorker.load_checkpoint",
-        call="self, local_path=, del_local_after_load=",
-    ),
-    Use(
-        adapter="monitoring/health_actions",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer",
-        has="checkpoint_manager, actor_rollout_wg, use_critic, critic_wg, replay_buffer, global_steps, logger, config",
-    ),
-    Use(adapter="batches/batch_columns", symbol="verl.workers.utils.padding:response_from_nested"),
-    Use(adapter="patching", symbol="verl:"),
-    Use(adapter="patching", symbol="verl:__version__"),
-    Use(adapter="plugin_probe", symbol="verl:"),
-    Use(adapter="plugin_probe", symbol="verl:__version__"),
-    Use(adapter="guard", symbol="verl.utils.device:"),
-    Use(adapter="guard", symbol="verl.utils.device:auto_set_device", call="config"),
-    *(
-        Use(
-            adapter="rollout/agent_loop",
-            symbol="verl.experimental.agent_loop.agent_loop:AgentLoopBase",
-            overrides={
-                "__init__": "trainer_config, server_manager, tokenizer, processor, dataset_cls, data_config, "
-                f"{model_type}**kwargs",
-                "run": "sampling_params, **kwargs",
-            },
-            has="config, rollout_config, processor, continuous_token_builder, tokenizer, server_manager",
-            versions=versions,
-        )
-        for versions, model_type in (("<0.9.1", ""), (">=0.9.1", "hf_model_type, "))
-    ),
-    Use(
-        adapter="rollout/agent_loop",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopMetrics",
-        call="generate_sequences=, tool_calls=",
-    ),
-    Use(
-        adapter="rollout/agent_loop",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopOutput",
-        call="prompt_ids=, response_ids=, response_mask=, response_logprobs=, reward_score=, num_turns=, metrics=, "
-        "extra_fields=",
-    ),
-    Use(
-        adapter="rollout/episode_rows",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopOutput",
-        overrides={"as_dict": ""},
-        has="response_mask, reward_score",
-    ),
-    Use(adapter="rollout/agent_loop", symbol="verl.experimental.agent_loop.agent_loop:register", call="agent_name"),
-    Use(adapter="rollout/agent_loop", symbol="verl.experimental.agent_loop.tool_parser:"),
-    Use(adapter="rollout/agent_loop", symbol="verl.experimental.agent_loop.tool_parser:logger.setLevel", call="level"),
-    Use(
-        adapter="rollout/agent_loop",
-        symbol="verl.experimental.agent_loop.tool_parser:ToolParser.get_tool_parser",
-        call="name, tokenizer",
-    ),
-    Use(
-        adapter="rollout/agent_loop",
-        symbol="verl.workers.config:RolloutConfig",
-        has="response_length, prompt_length, multi_turn, custom",
-    ),
-    Use(
-        adapter="rollout/agent_loop",
-        symbol="verl.workers.rollout.llm_server:LLMServerClient.generate",
-        call="self, request_id=, prompt_ids=, sampling_params=",
-    ),
-    Use(
-        adapter="rollout/agent_loop",
-        symbol="verl.workers.rollout.replica:TokenOutput",
-        has="token_ids, log_probs, stop_reason, extra_fields",
-    ),
-    Use(adapter="rollout/model_codec", symbol="verl.experimental.agent_loop.tool_parser:"),
-    Use(adapter="rollout/model_codec", symbol="verl.experimental.agent_loop.tool_parser:logger.setLevel", call="level"),
-    Use(
-        adapter="rollout/model_codec",
-        symbol="verl.experimental.agent_loop.tool_parser:ToolParser.get_tool_parser",
-        call="name, tokenizer",
-    ),
-    Use(adapter="rollout/model_codec", symbol="verl.experimental.agent_loop.tool_parser:ToolParser._registry"),
-    Use(adapter="rollout/model_codec", symbol="verl.utils.tokenizer:hf_tokenizer", call="name_or_path"),
-    *(
-        Use(
-            adapter="rollout/token_builder",
-            symbol=f"{_WIRING}:create_continuous_token_builder",
-            call=f"tokenizer, {family}, chat_template_kwargs=",
-            versions=versions,
-        )
-        for versions, family in (("<0.9.1", "model_family=, model_path="), (">=0.9.1", "hf_model_type="))
-    ),
-    Use(
-        adapter="rollout/token_builder",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopBase",
-        has="continuous_token_builder, config, tokenizer, apply_chat_template_kwargs",
-    ),
-    Use(
-        adapter="rollout/token_builder",
-        symbol="verl.utils.tokenizer.continuous_token:ContinuousTokenBuilder",
-    ),
-    Use(
-        adapter="server/checkpoint_engine",
-        symbol="verl.checkpoint_engine.base:CheckpointEngine",
-        overrides=_CHECKPOINT_OVERRIDES,
-    ),
-    Use(adapter="server/checkpoint_engine", symbol="verl.checkpoint_engine.base:CheckpointEngineRegistry"),
-    Use(
-        adapter="server/checkpoint_engine",
-        symbol="verl.checkpoint_engine.base:CheckpointEngineRegistry.register",
-        call="backend",
-    ),
-    Use(
-        adapter="reward/rubric_manager",
-        symbol="verl.experimental.reward_loop.reward_manager.base:RewardManagerBase",
-        overrides={"__init__": "config, tokenizer, compute_score", "run_single": "data"},
-        has="loop, tokenizer",
-    ),
-    Use(adapter="reward/rubric_manager", symbol="verl.experimental.reward_loop.reward_manager:register", call="name"),
-    Use(adapter="reward/group_rewards", symbol="verl.trainer.ppo.v1.replay_buffer:"),
-    Use(
-        adapter="reward/group_rewards",
-        symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
-        call="list_of_dicts",
-    ),
-    Use(adapter="replay_buffer/episode_buffer", symbol="verl.trainer.ppo.v1.replay_buffer:"),
-    Use(
-        adapter="replay_buffer/episode_buffer",
-        symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer",
-        has="sampler_kwargs, poll_interval",
-    ),
-    Use(
-        adapter="server/replica",
-        symbol="verl.plugin.platform:get_platform",
-        call="",
-    ),
-    Use(
-        adapter="server/replica",
-        symbol="verl.plugin.platform:PlatformBase",
-        has="device_name, ray_noset_envvars, rollout_env_vars, visible_devices_envvar",
-    ),
-    Use(adapter="server/replica", symbol="verl.utils.device:get_visible_devices_keyword", call=""),
-    Use(
-        adapter="server/replica",
-        symbol="verl.workers.rollout.base:BaseRollout",
-        overrides={
-            "__init__": "config, model_config, device_mesh, *args, **kwargs",
-            "resume": "tags",
-            "release": "",
-            "update_weights": "weights, wire_format, **kwargs",
-        },
-        has="config",
-    ),
-    Use(
-        adapter="server/replica",
-        symbol="verl.workers.rollout.replica:RolloutReplica",
-        overrides={"launch_servers": ""},
-        has="is_reward_model, is_teacher_model, workers, gpus_per_node, gpus_per_replica_node, replica_rank, "
-        "max_concurrency, config, model_config, servers, _server_handle, _server_address",
-    ),
-    Use(
-        adapter="server/replica",
-        symbol="verl.workers.config:RolloutConfig",
-        has="tensor_model_parallel_size, data_parallel_size, pipeline_model_parallel_size, checkpoint_engine",
-    ),
-    Use(
-        adapter="server/replica",
-        symbol="verl.workers.config.rollout:CheckpointEngineConfig",
-        has="update_weights_bucket_megabytes",
-    ),
-    Use(adapter="server/register", symbol="verl.workers.rollout.base:_ROLLOUT_REGISTRY"),
-    Use(
-        adapter="server/register",
-        symbol="verl.workers.rollout.replica:RolloutReplicaRegistry.register",
-        call="name, loader",
-    ),
-    Use(
-        adapter="server/rollout_server",
-        symbol="verl.utils.config:omega_conf_to_dataclass",
-        call="config, dataclass_type=",
-    ),
-    Use(adapter="server/rollout_server", symbol="verl.utils.device:get_device_name", call=""),
-    Use(adapter="server/rollout_server", symbol="verl.workers.config:HFModelConfig", has="local_path"),
-    Use(
-        adapter="server/rollout_server",
-        symbol="verl.workers.rollout.replica:TokenOutput",
-        call="token_ids=, log_probs=, stop_reason=, num_preempted=, extra_fields=",
-    ),
-    Use(
-        adapter="server/rollout_server",
-        symbol="verl.workers.config:RolloutConfig",
-        has="engine_kwargs, dtype, max_num_seqs, seed, prompt_length, response_length, ignore_eos",
-    ),
-    Use(
-        adapter="trainer/shuffled_rewards",
-        symbol="verl.trainer.ppo.core_algos:compute_grpo_outcome_advantage",
-        call="token_level_rewards=, response_mask=, index=, config=",
-    ),
-    Use(adapter="trainer/whole_groups", symbol="verl.utils.seqlen_balancing:calculate_workload", call="seqlen_list"),
-    Use(
-        adapter="trainer/whole_groups",
-        symbol="verl.utils.seqlen_balancing:get_seqlen_balanced_partitions",
-        call="seqlen_list, k_partitions, equal_size",
-    ),
-    Use(adapter="trainer/shuffled_rewards", symbol="verl.trainer.ppo.core_algos:register_adv_est", call="name_or_enum"),
-    Use(adapter="trainer/advantages", symbol="verl.trainer.ppo.core_algos:register_adv_est", call="name_or_enum"),
-    Use(adapter="trainer/advantages", symbol=f"{_TRAINER_BASE}:"),
-    Use(adapter="trainer/prompt_order", symbol=f"{_TRAINER_BASE}:"),
-    Use(
-        adapter="trainer/prompt_order",
-        symbol=f"{_TRAINER_BASE}:PPOTrainer",
-        has="config, global_steps, replay_buffer, train_dataloader, train_dataloader_it, train_dataset",
-    ),
-    *(
-        Use(
-            adapter="trainer/prompt_order",
-            symbol=f"verl.trainer.ppo.v1.replay_buffer:{name}",
-            overrides={"sample": "global_steps, partition_id, batch_size", "_clear_groups": "partition_id, uids"},
-            has="partitions",
-        )
-        for name in ("ReplayBuffer", "ReplayBufferAsync")
-    ),
-    Use(
-        adapter="replay_buffer/gated_buffer",
-        symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer",
-        overrides=_BUFFER_OVERRIDES,
-        has=_BUFFER_HAS,
-    ),
-    *(
-        Use(
-            adapter="replay_buffer/gated_buffer",
-            symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync",
-            overrides=_BUFFER_OVERRIDES | waits,
-            has=_BUFFER_HAS,
-            versions=versions,
-        )
-        for versions, waits in (
-            ("<0.9.1", {}),
-            (">=0.9.1", {"wait_for_sampleable": "global_steps, partition_id, target_count"}),
-        )
-    ),
-    Use(
-        adapter="replay_buffer/gated_buffer",
-        symbol=f"{_TRAINER_BASE}:PPOTrainer",
-        has="config, global_steps, replay_buffer",
-    ),
-    Use(
-        adapter="replay_buffer/group_replay",
-        symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
-        call="list_of_dicts",
-    ),
-    Use(adapter="engine/learning_rate", symbol="verl.utils.tensordict_utils:"),
-    Use(
-        adapter="engine/learning_rate",
-        symbol="verl.utils.tensordict_utils:get_non_tensor_data",
-        call="data=, key=, default=",
-    ),
-    Use(adapter="engine/learning_rate", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngine", has="optimizer"),
-    Use(adapter="engine/loss_config", symbol="verl.workers.config.actor:"),
-    Use(adapter="engine/loss_config", symbol="verl.workers.config.actor:PolicyLossConfig", has="loss_mode"),
-    Use(
-        adapter="engine/loss_functions",
-        symbol="verl.trainer.ppo.core_algos:agg_loss",
-        call="loss_mat=, loss_mask=, loss_agg_mode=, dp_size=, batch_num_tokens=, global_batch_size=, "
-        "loss_scale_factor=",
-    ),
-    Use(adapter="engine/loss_functions", symbol="verl.trainer.ppo.core_algos:"),
-    Use(adapter="engine/loss_functions", symbol="verl.trainer.ppo.core_algos:register_policy_loss", call="name"),
-    Use(adapter="engine/loss_functions", symbol="verl.workers.utils.losses:"),
-    Use(adapter="engine/loss_functions", symbol="verl.workers.utils.padding:no_padding_2_padding", call="tensor, data"),
-    Use(
-        adapter="engine/loss_functions",
-        symbol="verl.workers.config.actor:ActorConfig",
-        has="clip_ratio, clip_ratio_low, clip_ratio_high, clip_ratio_c, policy_loss, global_batch_info",
-    ),
-    Use(adapter="trainer/trainers", symbol=f"{_TRAINER_BASE}:register_trainer", call="name"),
-    *(
-        use
-        for mode, name in {"sync": "Sync", "colocate_async": "ColocateAsync", "separate_async": "SeparateAsync"}.items()
-        for use in (
-            Use(adapter="trainer/trainers", symbol=f"verl.trainer.ppo.v1.trainer_{mode}:"),
-            Use(
-                adapter="trainer/trainers",
-                symbol=f"verl.trainer.ppo.v1.trainer_{mode}:PPOTrainer{name}",
-                overrides=_TRAINER_OVERRIDES,
-                has="config, actor_rollout_wg, ref_policy_wg, tokenizer",
-            ),
-        )
-    ),
-    Use(
-        adapter="trainer/trainers",
-        symbol="verl.workers.utils.padding:response_from_nested",
-        call="tensor, response_mask",
-    ),
-    Use(adapter="engine/mean_log_prob", symbol="verl.utils.tensordict_utils:"),
-    Use(
-        adapter="engine/mean_log_prob",
-        symbol="verl.utils.tensordict_utils:get_non_tensor_data",
-        call="data=, key=, default=",
-    ),
-    Use(
-        adapter="engine/mean_log_prob",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead._gather_and_unpad_packed",
-        call="self, tensor, pad_size",
-    ),
-    Use(adapter="server/object_store", symbol="verl.workers.rollout.utils:ensure_async_iterator", call="iterable"),
-    Use(adapter="features", symbol="verl.workers.config.critic:"),
-    Use(adapter="engine/critic_config", symbol="verl.workers.config.critic:"),
-    Use(adapter="engine/categorical_critic", symbol="verl.utils.metric:AggregationType.SUM"),
-    Use(adapter="engine/categorical_critic", symbol="verl.utils.metric:Metric", call="value=, aggregation="),
-    Use(
-        adapter="engine/categorical_critic",
-        symbol="verl.trainer.ppo.core_algos:agg_loss",
-        call="loss_mat=, loss_mask=, loss_agg_mode=, dp_size=, batch_num_tokens=, global_batch_size=",
-    ),
-    Use(adapter="engine/categorical_critic", symbol="verl.utils.tensordict_utils:"),
-    Use(
-        adapter="engine/categorical_critic",
-        symbol="verl.utils.tensordict_utils:get_non_tensor_data",
-        call="data=, key=, default=",
-    ),
-    Use(
-        adapter="engine/categorical_critic",
-        symbol="verl.workers.utils.padding:no_padding_2_padding",
-        call="tensor, data",
-    ),
-    Use(adapter="engine/categorical_critic", symbol="verl.utils.model:"),
-    Use(adapter="engine/weight_copy", symbol="verl.utils.device:get_torch_device", call=""),
-    *(
-        Use(
-            adapter=adapter,
-            symbol=f"{_TRANSFORMER_IMPL}:{engine}",
-            has="engine_config, checkpoint_manager, module, optimizer",
-        )
-        for adapter, engine in (
-            ("engine/target_critic", "FSDPEngineWithValueHead"),
-            ("engine/ema_teacher", "FSDPEngineWithLMHead"),
-        )
-    ),
-    Use(
-        adapter="engine/ema_teacher",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead",
-        has="is_param_offload_enabled",
-    ),
-    Use(adapter="engine/ema_teacher", symbol="verl.utils.tensordict_utils:"),
-    Use(
-        adapter="engine/ema_teacher",
-        symbol="verl.utils.tensordict_utils:get_non_tensor_data",
-        call="data=, key=, default=",
-    ),
-    Use(
-        adapter="engine/reference_model",
-        symbol="verl.workers.engine_workers:ActorRolloutRefWorker",
-        has="ref_worker_cls",
-    ),
-    Use(adapter="engine/reference_model", symbol="verl.utils.config:omega_conf_to_dataclass", call="config"),
-    Use(adapter="engine/reference_model", symbol="verl.workers.config:MtpConfig", call="enable="),
-    Use(adapter="engine/reference_model", symbol="verl.utils.model:get_hf_auto_model_class", call="hf_config"),
-    Use(
-        adapter="engine/reference_model", symbol="verl.single_controller.base.decorator:register", call="dispatch_mode="
-    ),
-    Use(adapter="engine/reference_model", symbol="verl.single_controller.base.decorator:Dispatch.ONE_TO_ALL"),
-    Use(
-        adapter="offline/outcome_trainer", symbol="verl.trainer.sft_trainer:SFTTrainer", overrides={"_build_config": ""}
-    ),
-    Use(
-        adapter="offline/pair_trainer",
-        symbol="verl.trainer.sft_trainer:SFTTrainer",
-        overrides=dict.fromkeys(("_build_dataset", "_build_engine", "_build_dataloader", "_init_engine"), ""),
-        has="config, model_config, engine, training_client, train_dataloader, val_dataloader, collate_fn, "
-        "train_batch_size_per_dp",
-    ),
-    Use(
-        adapter="offline/pear_trainer",
-        symbol="verl.trainer.sft_trainer:SFTTrainer",
-        overrides=dict.fromkeys(("_build_dataset", "_build_engine"), ""),
-        has="config, model_config, training_client",
-    ),
-    Use(adapter="offline/pair_trainer", symbol="verl.utils.device:auto_set_device", call="config"),
-    Use(adapter="offline/pair_trainer", symbol="verl.utils.distributed:initialize_global_process_group", call=""),
-    Use(adapter="offline/pair_trainer", symbol="verl.utils.distributed:destroy_global_process_group", call=""),
-    Use(adapter="offline/pair_trainer", symbol="verl.utils.tensordict_utils:"),
-    Use(adapter="offline/pair_trainer", symbol="verl.utils.tensordict_utils:assign_non_tensor", call="tensor_dict"),
-    Use(adapter="offline/pair_trainer", symbol="verl.utils.tensordict_utils:get", call="tensordict, key"),
-    Use(
-        adapter="offline/pair_trainer",
-        symbol="verl.utils.tensordict_utils:get_tensordict",
-        call="tensor_dict, non_tensor_dict",
-    ),
-    Use(adapter="cpu/distributed", symbol="verl.utils.distributed:"),
-    Use(
-        adapter="cpu/distributed",
-        symbol="verl.utils.distributed:initialize_global_process_group_ray",
-        call="timeout_second=, backend=",
-    ),
-    Use(
-        adapter="cpu/distributed",
-        symbol="verl.utils.distributed:initialize_global_process_group",
-        call="timeout_second",
-    ),
-    Use(adapter="cpu/cpu_log_probs", symbol="verl.utils.torch_functional:"),
-    Use(
-        adapter="cpu/cpu_engine",
-        symbol="verl.utils.fsdp_utils:merged_lora_context",
-        call="actor, backup_adapters=",
-    ),
-    Use(adapter="cpu/cpu_engine", symbol="verl.utils.fsdp_utils:normalize_peft_param_name", call="params"),
-    Use(adapter="cpu/cpu_engine", symbol="verl.utils.model:convert_weight_keys", call="state_dict, model"),
-    Use(
-        adapter="cpu/cpu_engine",
-        symbol="verl.workers.engine:EngineRegistry.register",
-        call="model_type, backend=, device=",
-    ),
-    Use(
-        adapter="cpu/cpu_engine",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngine",
-        overrides=_ENGINE_OVERRIDES,
-        has="engine_config, module, _is_offload_param, _is_offload_optimizer",
-    ),
-    Use(
-        adapter="cpu/cpu_engine",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead",
-        overrides={"forward_step": "micro_batch, loss_function, forward_only"},
-        has="get_data_parallel_size, get_data_parallel_group",
-    ),
-    Use(adapter="cpu/cpu_engine", symbol="verl.utils.tensordict_utils:"),
-    Use(
-        adapter="cpu/cpu_engine",
-        symbol="verl.utils.tensordict_utils:get_non_tensor_data",
-        call="data=, key=, default=",
-    ),
-    Use(
-        adapter="cpu/cpu_engine",
-        symbol="verl.utils.tensordict_utils:index_select_tensor_dict",
-        call="batch, indices",
-    ),
-    Use(adapter="cpu/cpu_engine", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead"),
-    Use(adapter="cpu/platform", symbol="verl.plugin.platform:PlatformBase", overrides=_PLATFORM),
-    Use(adapter="cpu/platform", symbol="verl.plugin.platform:PlatformRegistry.register", call="platform="),
-    Use(adapter="cpu/value_head", symbol="verl.utils.model:"),
-)
-
+"""Calls of methods whose object has no name that an adapter imports; a keyword ends with `=`."""
 PATCHES = tuple(
     (adapter, patch) for adapter, tree in sources() for patch in declared_patches(tree) if is_meant(patch.versions)
 )
 """Patches that the adapters declare by `wrap`, `replace` and `add`, in the order of the files."""
-USES = tuple(use for use in _WRITTEN if is_meant(use.versions)) + tuple(
-    Use(adapter=adapter, symbol=patch.symbol, replaced=patch.parameters)
-    for adapter, patch in PATCHES
-    if patch.kind != "add"
-)
 
 
-@pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.adapter}-{use.symbol}")
-def test_verl_has_what_an_adapter_uses(use: Use) -> None:
-    faults = list(_faults(use))
-    assert not faults, _report(use, faults)
-
-
-@pytest.mark.parametrize(
-    ("use", "fault"),
-    [
-        (Use(adapter="server/replica", symbol="verl.utils.device:gone"), "has no gone"),
-        (Use(adapter="server/replica", symbol="verl.utils.gone:"), "cannot be imported"),
-        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", call="config, gone="), "gone"),
-        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", call="settings"), "settings"),
-        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", replaced=""), "takes (config)"),
-        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", replaced="*, gone, **kw"), "takes (config)"),
-        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", replaced="setting, *args"), "takes (config)"),
-        (Use(adapter="server/replica", symbol="verl.workers.rollout.base:BaseRollout", has="gone"), "sets no gone"),
-        (
-            Use(
-                adapter="server/replica", symbol="verl.workers.rollout.base:BaseRollout", overrides={"resume": "label"}
-            ),
-            "resume takes (tags)",
-        ),
-        (
-            Use(adapter="server/replica", symbol="verl.workers.rollout.base:BaseRollout", overrides={"resume": "tags"}),
-            "wants update_weights",
-        ),
-    ],
-)
-def test_a_broken_contract_names_the_symbol_the_version_and_the_adapter(use: Use, fault: str) -> None:
-    report = _report(use, list(_faults(use)))
-    assert fault in report
-    for part in (use.symbol.strip(":"), f"verl {verl.__version__}", f"adapters/{use.adapter}.py"):
-        assert part in report
-
-
-def test_the_table_holds_every_use_of_verl() -> None:
-    known = {(use.adapter, use.symbol) for use in USES}
-    missing = [
-        f"{adapter}: {symbol}" for adapter, tree in sources() for symbol in _used_symbols(tree) - _of(known, adapter)
+@pytest.mark.parametrize("adapter", [adapter for adapter, _ in sources()])
+def test_verl_has_what_an_adapter_uses(adapter: str) -> None:
+    tree = dict(sources())[adapter]
+    faults = [_fault_of_symbol(symbol) for symbol in sorted(_used_symbols(tree))]
+    faults += [_fault_of_call(symbol, arguments) for symbol, arguments in _calls(tree)]
+    faults += [
+        _fault_of_patch(patch.symbol, patch.parameters)
+        for name, patch in PATCHES
+        if name == adapter and patch.kind != "add"
     ]
-    assert not missing, f"the table USES lacks {sorted(missing)}"
+    assert not any(faults), f"verl {verl.__version__}: {list(filter(None, faults))}"
 
 
-def test_the_table_holds_every_override_and_every_inherited_attribute() -> None:
-    missing = []
-    for adapter, tree in sources():
-        known = {use.symbol: use for use in USES if use.adapter == adapter}
-        for symbol, overridden, read in _subclasses(tree):
-            base = known.get(symbol, Use(adapter=adapter, symbol=symbol))
-            missing += [f"{adapter}: {symbol}.{name} (overrides)" for name in overridden - set(base.overrides)]
-            missing += [f"{adapter}: {symbol}.{name} (has)" for name in read - set(_split(base.has))]
-    assert not missing, f"the table USES lacks {sorted(missing)}"
+@pytest.mark.parametrize("symbol", ATTRIBUTES)
+def test_instances_have_the_attributes_that_are_read(symbol: str) -> None:
+    missing = set(_split(ATTRIBUTES[symbol])) - _instance_names(_find(symbol))
+    assert not missing, f"{symbol} of verl {verl.__version__} sets no {missing}"
+
+
+@pytest.mark.parametrize("symbol", CALLS)
+def test_methods_take_what_they_are_given(symbol: str) -> None:
+    assert not (fault := _fault_of_names(_find(symbol), _split(CALLS[symbol]))), f"verl {verl.__version__}: {fault}"
+
+
+def test_verl_has_what_our_classes_override_and_inherit() -> None:
+    classes = [cls for adapter, _ in sources() for cls in _subclasses(adapter)]
+    faults = [f"{cls.__module__}.{cls.__name__}: {fault}" for cls in classes for fault in _faults_of_class(cls)]
+    assert len(classes) > 10 and not faults, f"verl {verl.__version__}: {faults}"
+
+
+class _Fake(BaseRollout):
+    def __init__(self) -> None:
+        self.own = self.device_mesh
+
+    async def resume(self, labels: Any) -> None:
+        self.own = self.gone
+
+
+def test_a_broken_contract_is_named() -> None:
+    device = "verl.utils.device"
+    assert "has no gone" in _fault_of_symbol(f"{device}:gone")
+    assert "cannot be imported" in _fault_of_symbol("verl.utils.gone:")
+    for arguments in ((1, ["gone"]), (0, []), (2, [])):
+        assert "takes (config" in _fault_of_call(f"{device}:auto_set_device", arguments)
+    for replaced in ("", "*, gone, **kw", "setting, *args"):
+        assert "takes (config)" in _fault_of_patch(f"{device}:auto_set_device", replaced)
+    faults = list(_faults_of_class(_Fake))
+    for fault in ("wants update_weights", "resume takes (self, tags), ours takes (self, labels)"):
+        assert any(fault in found for found in faults), (fault, faults)
+    assert [fault for fault in faults if fault.startswith("sets no")] == ["sets no gone"]
 
 
 def test_the_walk_over_the_adapters_sees_every_way_to_name_verl() -> None:
@@ -739,7 +151,7 @@ class Mine(Base):
         "verl.utils.fs:",
         "verl.utils.memory_utils:",
     }
-    assert list(_subclasses(tree)) == [("verl.workers.rollout.base:BaseRollout", {"resume"}, {"device_mesh"})]
+    assert list(_calls(tree)) == [("verl.utils.device:auto_set_device", (1, []))]
 
 
 def test_no_adapter_changes_verl_but_by_patching() -> None:
@@ -850,8 +262,8 @@ def test_verls_token_builder_has_the_methods_that_join_turns() -> None:
     builder = _module("verl_agentic.adapters.rollout.token_builder").ContinuousTokenBuilder
     for name in ("build_initial_tokens", "merge_context_tokens", "render_delta_token_id"):
         given = _split(_parameters(getattr(ContextBuilder, name)))
-        faults = list(_call_faults(getattr(builder, name), [f"{n}=" if n == "tools" else n for n in given]))
-        assert not faults, f"{name} of the token builder of verl {verl.__version__} {faults}"
+        fault = _fault_of_names(getattr(builder, name), [f"{n}=" if n == "tools" else n for n in given])
+        assert not fault, f"{name} of the token builder of verl {verl.__version__} {fault}"
 
 
 def test_verl_has_the_configuration_keys_that_the_guard_reads() -> None:
@@ -877,31 +289,111 @@ def test_verl_has_the_configuration_keys_that_the_guard_reads() -> None:
         )
 
 
-def _report(use: Use, faults: list[str]) -> str:
-    where = "plugin.py" if use.adapter == "plugin" else f"adapters/{use.adapter}.py"
-    return f"{use.symbol.strip(':')} of verl {verl.__version__}, used by {where}: {'; '.join(faults)}"
+def _find(symbol: str) -> Any:
+    module, _, names = symbol.partition(":")
+    found: Any = _module(module)
+    for name in filter(None, names.split(".")):
+        found = getattr(found, name)
+    return found
 
 
-def _faults(use: Use) -> Iterator[str]:
-    module_name, _, name = use.symbol.partition(":")
+def _fault_of_symbol(symbol: str) -> str:
     try:
-        found: Any = _module(module_name)
+        _find(symbol)
     except ImportError as error:
-        yield f"cannot be imported, {error}"
+        return f"{symbol.strip(':')} cannot be imported, {error}"
+    except AttributeError as error:
+        name = re.findall(r"'(\w+)'", str(error))[-1]
+        return f"{symbol} has no {name}"
+    return ""
+
+
+def _fault_of_call(symbol: str, arguments: tuple[int, list[str]]) -> str:
+    try:
+        signature = inspect.signature(_find(symbol))
+    except ValueError:  # a class of C
+        return ""
+    num_positional, keywords = arguments
+    try:
+        signature.bind(*[None] * num_positional, **dict.fromkeys(keywords))
+    except TypeError as error:
+        return f"{symbol} takes {signature}, {error}"
+    return ""
+
+
+def _fault_of_names(function: Any, arguments: list[str]) -> str:
+    positional = [name for name in arguments if not name.endswith("=")]
+    signature = inspect.signature(function)
+    if list(signature.parameters)[: len(positional)] != positional:
+        return f"{function} takes {signature}, it is given {positional} in that order"
+    try:
+        signature.bind(*positional, **{name[:-1]: None for name in arguments if name.endswith("=")})
+    except TypeError as error:
+        return f"{function} takes {signature}, {error}"
+    return ""
+
+
+def _fault_of_patch(symbol: str, ours: str | None) -> str:
+    if (fault := _fault_of_symbol(symbol)) or ours is None or _takes_its_calls(_find(symbol), _split(ours)):
+        return fault
+    return f"{symbol} takes ({_parameters(_find(symbol))}), ours takes ({ours})"
+
+
+def _calls(tree: ast.Module) -> Iterator[tuple[str, tuple[int, list[str]]]]:
+    """Yields every call of something that is imported from verl: number of positional arguments, and keywords."""
+    bound = bindings(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or any(isinstance(argument, ast.Starred) for argument in node.args):
+            continue
+        root, *names = ast.unparse(node.func).split(".")
+        keywords = [keyword.arg for keyword in node.keywords if keyword.arg]
+        if root in bound and all(map(str.isidentifier, names)) and len(keywords) == len(node.keywords):
+            separator = "" if bound[root].endswith(":") or not names else "."
+            yield f"{bound[root]}{separator}{'.'.join(names)}", (len(node.args), keywords)
+
+
+def _subclasses(adapter: str) -> Iterator[type]:
+    """Yields the classes of a file that have a base of verl."""
+    name = "verl_agentic.plugin" if adapter == "plugin" else f"verl_agentic.adapters.{adapter.replace('/', '.')}"
+    try:
+        module = _module(name.removesuffix(".__init__"))
+    except ImportError:  # vLLM is not installed
         return
-    for part in filter(None, name.split(".")):
-        if not hasattr(found, part):
-            yield f"{getattr(found, '__name__', found)} has no {part}"
-            return
-        found = getattr(found, part)
-    if use.call is not None:
-        yield from _call_faults(found, _split(use.call))
-    if use.replaced is not None and not _takes_its_calls(found, _split(use.replaced)):
-        yield f"takes ({_parameters(found)}), ours takes ({use.replaced})"
-    if use.overrides:
-        yield from _override_faults(found, use.overrides)
-    names = _instance_names(found) if use.has else set()
-    yield from (f"sets no {name}" for name in _split(use.has) if name not in names)
+    for cls in vars(module).values():
+        if isinstance(cls, type) and cls.__module__ == module.__name__ and _bases_of(cls, "verl"):
+            yield cls
+
+
+def _bases_of(cls: type, *packages: str) -> list[type]:
+    return [base for base in cls.__mro__ if base.__module__.split(".")[0] in packages]
+
+
+def _without_extra(mine: Any, base: Any) -> list[str]:
+    """Returns our parameters, without those that verl's function takes as `**kwargs`."""
+    named = inspect.signature(base).parameters
+    extra = [] if not _has_kwargs(base) else [n for n in inspect.signature(mine).parameters if n not in named]
+    return [name for name in _split(_parameters(mine)) if name not in extra] + ["**_"] * bool(extra)
+
+
+def _faults_of_class(cls: type) -> Iterator[str]:
+    theirs = _bases_of(cls, "verl")
+    ours = [base for base in cls.__mro__ if base is cls or base.__module__.startswith("verl_agentic.")]
+    yield from (f"wants {name}, which we do not have" for name in sorted(getattr(cls, "__abstractmethods__", ())))
+    read, own = set[str](), {name for base in ours for name in (*vars(base), *vars(base).get("__annotations__", ()))}
+    for base in ours:
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base)))):
+            if isinstance(node, ast.Attribute) and _is_self(node):
+                (own if isinstance(node.ctx, ast.Store) else read).add(node.attr)
+    inherited = set[str]().union(*map(_instance_names, theirs))
+    yield from (f"sets no {name}" for name in sorted(read - own - inherited))
+    for name in sorted(own):
+        mine, base = (next((vars(c)[name] for c in bases if name in vars(c)), None) for bases in (ours, theirs))
+        if mine is None or base is None or name == "__init__":  # what we construct, we may construct otherwise
+            continue
+        if isinstance(mine, property) != isinstance(base, property):
+            yield f"{name} is a {type(base).__name__}"
+        elif inspect.isfunction(mine) and not _takes_its_calls(base, _without_extra(mine, base)):
+            yield f"{name} takes ({_parameters(base)}), ours takes ({_parameters(mine)})"
 
 
 def _takes_its_calls(function: Any, ours: list[str]) -> bool:
@@ -914,32 +406,6 @@ def _takes_its_calls(function: Any, ours: list[str]) -> bool:
     takes_rest = any(name.startswith("*") and name != "*" for name in ours)
     rest = [name for name in theirs if name not in (*positional, *keywords)]
     return named[: len(positional)] == positional and keywords <= set(named) and (takes_rest or not rest)
-
-
-def _call_faults(function: Any, arguments: list[str]) -> Iterator[str]:
-    positional = [name for name in arguments if not name.endswith("=")]
-    signature = inspect.signature(function)
-    if list(signature.parameters)[: len(positional)] != positional:
-        yield f"takes {signature}, it is given {positional} in that order"
-    try:
-        signature.bind(*positional, **{name[:-1]: None for name in arguments if name.endswith("=")})
-    except TypeError as error:
-        yield f"takes {signature}, {error}"
-
-
-def _override_faults(base: type, overrides: dict[str, str | None]) -> Iterator[str]:
-    abstract = getattr(base, "__abstractmethods__", frozenset())
-    yield from (f"wants {name}, which we do not have" for name in sorted(abstract - set(overrides)))
-    for name, expected in overrides.items():
-        method = inspect.getattr_static(base, name, None)
-        if method is None:
-            yield f"has no {name}"
-        elif isinstance(method, property) != (expected is None):
-            yield f"{name} is a {type(method).__name__}"
-        elif expected is not None:
-            parameters = _parameters(getattr(base, name)).removeprefix("self").removeprefix(", ")
-            if parameters != expected:
-                yield f"{name} takes ({parameters}), we override ({expected})"
 
 
 def _parameters(function: Any) -> str:
@@ -1006,27 +472,6 @@ def _bases(tree: ast.Module, bound: dict[str, str]) -> set[str]:
     return {bound[ast.unparse(base)] for node in classes for base in node.bases if ast.unparse(base) in bound}
 
 
-def _subclasses(tree: ast.Module) -> Iterator[tuple[str, set[str], set[str]]]:
-    """Yields a base of verl, the methods of it that a class overrides, and the attributes that it reads of it."""
-    bound = bindings(tree)
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ClassDef):
-            continue
-        attributes = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and _is_self(n)]
-        own = {n.attr for n in attributes if isinstance(n.ctx, ast.Store)}
-        own |= {ast.unparse(n.target) for n in node.body if isinstance(n, ast.AnnAssign)}
-        methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
-        for base in node.bases:
-            if (symbol := bound.get(ast.unparse(base))) is not None:
-                module, _, name = symbol.partition(":")
-                inherited = {m for m in methods if m in _defined(getattr(_module(module), name))}
-                yield symbol, inherited, {n.attr for n in attributes} - own - methods
-
-
-def _defined(cls: type) -> set[str]:
-    return {name for base in cls.__mro__[:-1] if base.__module__.startswith("verl.") for name in vars(base)}
-
-
 def _is_self(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "self"
 
@@ -1037,11 +482,6 @@ def _module(name: str) -> Any:
 
 def _has_kwargs(function: Any) -> bool:
     return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-
-
-def _of(known: set[tuple[str, str]], adapter: str) -> set[str]:
-    # All modules `<part>_features` share one entry.
-    return {symbol for name, symbol in known if name == ("features" if adapter.endswith("_features") else adapter)}
 
 
 def _split(names: str) -> list[str]:

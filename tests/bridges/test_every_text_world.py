@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,14 +18,6 @@ _FAST = (
     "minigrid/BabyAI-GoToLocal-v0", "minigrid/MiniGrid-DoorKey-5x5-v0", "reasoning_gym/gsm_symbolic",
     "reasoning_gym/propositional_logic", "textarena/LightsOut-v0", "textarena/TicTacToe-v0",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collections_are_fast() -> Iterator[None]:
-    """Keeps modules out of garbage collections: every validation makes several."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 async def _validate(env_id: str, tiny_chat: tuple[Any, Any]) -> None:

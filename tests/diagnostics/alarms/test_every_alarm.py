@@ -333,7 +333,7 @@ def only(name: str) -> HealthSettings:
     return HealthSettings(actions={"default": "off", name: "warn"})
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_run_that_goes_well_is_silent(seed: int) -> None:
     found, monitor = played(lambda row, step, rng: {}, seed=seed)
     assert found == [] and not monitor.missing
@@ -355,10 +355,9 @@ def test_a_fault_raises_its_alarm_once_and_no_other(case: str) -> None:
     assert monitor.metrics()[f"health/{name}"] == 1.0
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", LOOKS_ALIKE)
-def test_what_only_looks_like_it_does_not(name: str, seed: int) -> None:
-    found, _ = played(LOOKS_ALIKE[name], seed=seed, settings=only(name))
+def test_what_only_looks_like_it_does_not(name: str) -> None:
+    found, _ = played(LOOKS_ALIKE[name], seed=0, settings=only(name))
     assert found == []
 
 

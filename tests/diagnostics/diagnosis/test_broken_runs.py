@@ -35,6 +35,7 @@ def test_a_healthy_run_is_ok_in_every_line(broken_runs: Any, tmp_path: Path) -> 
     assert exit_code(verdicts) == 0
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_fault_is_named_by_its_line_alone(name: str, broken_runs: Any, tmp_path: Path) -> None:
     fault = broken_runs.FAULTS[name]
