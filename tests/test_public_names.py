@@ -91,17 +91,10 @@ def test_importing_does_not_import_what_is_not_used(code: str, absent: str, tmp_
     assert "verl_agentic" in loaded and not loaded & set(absent.split())
 
 
-@pytest.mark.parametrize("path", [*PAGES, *SKELETON], ids=lambda path: str(path.relative_to(ROOT)))
-def test_docs_and_skeleton_import_public_names(path: Path) -> None:
-    text = path.read_text()
-    code = [text] if path.suffix == ".py" else re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    modules = [module for block in code for module in _imported_modules(block)]
-    assert [module for module in modules if module != "verl_agentic" and module not in DEEP_IMPORTS] == []
-
-
-def test_no_deep_import_takes_a_public_name() -> None:
+def test_docs_and_skeleton_import_public_names() -> None:
     blocks = [b for page in PAGES for b in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)]
     imported = [node for text in [*blocks, *(p.read_text() for p in SKELETON)] for node in _imports(text)]
+    assert {str(node.module) for node in imported} <= {"verl_agentic", *DEEP_IMPORTS}
     deep = {(str(node.module).removeprefix("verl_agentic."), alias.name) for node in imported for alias in node.names}
     assert deep.isdisjoint(verl_agentic._ADDRESSES.values())
 
@@ -121,7 +114,3 @@ def _imports(code: str) -> list[ast.ImportFrom]:
     whole = [a.name for node in nodes if isinstance(node, ast.Import) for a in node.names if "verl_agentic" in a.name]
     assert set(whole) <= {"verl_agentic"}
     return [n for n in nodes if isinstance(n, ast.ImportFrom) and str(n.module).split(".")[0] == "verl_agentic"]
-
-
-def _imported_modules(code: str) -> list[str]:
-    return [str(node.module) for node in _imports(code)]

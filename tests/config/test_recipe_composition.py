@@ -42,6 +42,7 @@ def defaults_composed(folder: Path, *defaults: str) -> DictConfig:
         return compose("my_run", overrides=[search])
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("names", COMBINATIONS, ids="-".join)
 def test_a_run_gets_every_value_of_its_groups(names: tuple[str, ...], tmp_path: Path) -> None:
     values = [
@@ -50,6 +51,7 @@ def test_a_run_gets_every_value_of_its_groups(names: tuple[str, ...], tmp_path: 
     _check(composed(tmp_path, *names), values)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SFT)
 def test_a_system_of_supervised_training_composes_with_its_trainer(name: str, tmp_path: Path) -> None:
     recipe = load_recipe("system", name)
@@ -70,12 +72,10 @@ def declared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    "recipe", [load_recipe(group, name) for group in GROUPS for name in recipe_names(group)], ids=lambda one: one.name
-)
-def test_every_key_is_one_of_verl_or_of_the_plugin(recipe: Recipe, declared: dict[str, Any]) -> None:
-    engine = "ppo_megatron_trainer" if recipe.value("model_engine") == "megatron" else "ppo_trainer"
-    assert not _undeclared(recipe, declared[recipe.noted("trainer") or engine])
+def test_every_key_is_one_of_verl_or_of_the_plugin(declared: dict[str, Any]) -> None:
+    for recipe in (load_recipe(group, name) for group in GROUPS for name in recipe_names(group)):
+        engine = "ppo_megatron_trainer" if recipe.value("model_engine") == "megatron" else "ppo_trainer"
+        assert not _undeclared(recipe, declared[recipe.noted("trainer") or engine]), recipe.name
 
 
 def test_systems_and_methods_go_with_megatron(declared: dict[str, Any]) -> None:
