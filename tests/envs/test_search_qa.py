@@ -114,6 +114,7 @@ def test_more_rows_than_there_are_are_refused() -> None:
 # The corpus of this machine.
 
 
+@pytest.mark.slow
 def test_the_questions_about_this_machine_are_many_and_of_several_kinds(machine_corpus: Path) -> None:
     questions, fingerprint = part("corpus").read_questions(machine_corpus)
     index = open_index(machine_corpus)
@@ -151,6 +152,7 @@ def test_rows_of_a_folder_are_its_questions_and_belong_to_its_content(machine_co
     }
 
 
+@pytest.mark.slow
 def test_the_same_machine_gives_the_same_passages(machine_corpus: Path) -> None:
     corpus = part("corpus")
     there = {passage.id: passage for passage in _passages(machine_corpus)}

@@ -43,6 +43,7 @@ def test_a_request_joins_and_leaves_a_running_batch(model: Any, tokenizer: Any) 
     assert_plain(model, prompt(0, 30), only(long))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 10))])
 @pytest.mark.parametrize("budget", [100_000, 700])
 def test_any_mix_of_arrivals_ends_and_departures_computes_what_a_lone_pass_computes(

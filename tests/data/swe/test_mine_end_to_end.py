@@ -13,6 +13,8 @@ from verl_agentic.cli import main
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
 from verl_agentic.rewards.repository.tree_diffs import apply_diff
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory: pytest.TempPathFactory) -> list[str]:

@@ -222,6 +222,7 @@ async def test_a_ground_truth_that_cannot_be_read_or_finished_is_an_error_and_no
         await judge("3+x", "(" * 250, timeout_s=30)
 
 
+@pytest.mark.slow
 async def test_verifiers_that_somebody_killed_are_started_again_and_leave_no_open_pipe() -> None:
     await math_answer(r"\boxed{x}", "y")
     me = psutil.Process()
@@ -251,6 +252,7 @@ time.sleep(1e6)
 """
 
 
+@pytest.mark.slow
 def test_verifiers_end_with_their_parent_though_algebra_hangs_in_one() -> None:
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, ENDLESS])
     try:

@@ -28,10 +28,11 @@ async def misjudged(programs: list[Program]) -> list[str]:
     return [str(one) for one, is_right in zip(able, found, strict=True) if one.is_right != is_right]
 
 
-async def test_a_third_of_the_corpus_is_judged_as_known() -> None:
-    assert await misjudged(PROGRAMS[::3]) == []
+async def test_a_part_of_the_corpus_is_judged_as_known() -> None:
+    assert await misjudged(PROGRAMS[::7]) == []
 
 
+@pytest.mark.slow
 async def test_numbers_of_any_length_packages_and_ends_of_programs_are_judged_as_known() -> None:
     styles = {"big_integers", "numpy", "checker", "prelude", "other_language", "numbers", "writes_own_stdout_del"}
     chosen = [one for one in PROGRAMS if one.style in styles or one.style.startswith("ends_by_")]

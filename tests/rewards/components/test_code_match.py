@@ -111,6 +111,7 @@ def test_an_answer_without_a_program_does_not_compile() -> None:
     assert ppocoder.make({})(sample("x = 1 + 2", ground_truth=REFERENCE)).value == -1.0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "code",
     [
