@@ -16,7 +16,7 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
 SEED ?= 0
 OUT ?= outputs/quickstart
-WORKERS ?= 3
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm

@@ -234,7 +234,7 @@ def start(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     get_policy_loss_fn(OmegaConf.select(config, f"{LOSS}.loss_mode"))
 
 
-@pytest.mark.sample(16)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(("check", "overrides"), ENDS, ids=lambda one: one if isinstance(one, str) else one[0][-60:])
 def test_a_fault_that_ends_a_start_is_found(
     check: str, overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -291,7 +291,7 @@ SOUND: list[tuple[str, ...]] = [
 ]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("overrides", SOUND, ids=lambda one: one[0][-60:] if one else "base")
 def test_a_sound_configuration_has_no_fault_and_starts(
     overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -324,7 +324,7 @@ def test_at_temperature_0_the_tokens_that_are_sampled_have_no_gradient() -> None
 ALONE = ("lite_ppo", "salt", "gigpo", "arpo", "vspo", "hierarchical", "spa", "token_baseline", "gdpo", "grpo")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ALONE)
 def test_a_group_of_one_is_found(name: str) -> None:
     """`test_properties.py` shows for each of ours that such a group teaches nothing; for verl's, see below."""
@@ -343,6 +343,7 @@ def test_verls_group_estimators_take_nothing_off_where_a_group_is_one() -> None:
         assert not torch.allclose(compute(rewards, mask, index=pairs)[0], uncompared, atol=0.1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["monte_carlo", "vapo_gae", "vtrace"])
 def test_a_discount_that_eats_the_outcome_is_warned_of(name: str) -> None:
     options = f"{CREDIT}={{options: {{gamma: 0.95}}}}"

@@ -86,7 +86,7 @@ def failed(run: PlannedRun) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("fixtures")
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_fails_the_check_that_it_belongs_to_and_no_other(name: str) -> None:
     expected, says = (line.partition(": ")[2] for line in (BROKEN / f"{name}.yaml").read_text().split("\n")[:2])
@@ -110,7 +110,7 @@ def test_the_first_prompt_is_that_of_the_policy_where_the_solution_generates_ses
     assert run.prompt is not None and run.prompt.text.rstrip().endswith("assistant")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_passes(recipe: str, tiny_model: Path, tmp_path: Path) -> None:
     rows = CODE_ROWS if recipe == "sandbox_fusion" else records(**_course(recipe), count=16)

@@ -33,6 +33,7 @@ def resolved(name: str) -> dict[str, Any]:
     return compose(FOLDER, name, ["actor_rollout_ref.model.path=MODEL"]).plain
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_both_have_the_public_numbers(name: str) -> None:
     config = resolved(name)
