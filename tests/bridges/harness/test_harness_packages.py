@@ -160,6 +160,7 @@ async def test_mini_swe_agent(stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert episode.stop_reason is StopReason.ENV_DONE
 
 
+@pytest.mark.slow
 async def test_mini_swe_agent_ends_at_once_when_a_budget_ends_its_episode(
     stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
@@ -220,6 +221,7 @@ async def test_anthropic_sdk(stage: Any, streams: bool) -> None:
     assert (episode.reward.outcome, len(episode.trajectories)) == (1.0, 1), episode.error
 
 
+@pytest.mark.slow
 async def test_anthropic_sdk_reads_limits_and_errors(stage: Any) -> None:
     anthropic = pytest.importorskip("anthropic")
 
