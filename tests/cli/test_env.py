@@ -53,6 +53,7 @@ def test_a_protocol_that_does_not_fit_is_wrong_use_and_no_finding(capsys: pytest
     assert "ConfigError: protocol 'search_r1' calls the tools" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_new_environment_validates_and_its_own_test_passes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

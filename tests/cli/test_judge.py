@@ -40,6 +40,7 @@ def test_a_judge_that_withstands_is_exit_code_0(capsys: pytest.CaptureFixture[st
     assert report["got_through"] == [] and report["abstained"] == 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("judge", "why"),
     [
@@ -57,6 +58,7 @@ def test_a_judge_that_cannot_tell_right_from_wrong_is_exit_code_1(
     assert why in shown and "no attack got through" not in shown
 
 
+@pytest.mark.slow
 def test_a_panel_outvotes_one_that_gives_way(capsys: pytest.CaptureFixture[str]) -> None:
     def judge(body: dict[str, Any]) -> Any:
         return (gullible if body["model"] == "weak" else honest)(body)

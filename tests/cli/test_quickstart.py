@@ -123,6 +123,7 @@ def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World,
     assert world.done == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("change", "first"),
     [

@@ -51,6 +51,7 @@ def test_method_and_scale_are_choices(capsys: pytest.CaptureFixture[str]) -> Non
     assert "agentic/system" not in (alone := shown(capsys, "--method", "gspo")) and "agentic/method: gspo" in alone
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", recipe_names("system"))
 def test_the_rows_are_those_that_the_commands_make(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, name)
@@ -64,6 +65,7 @@ def test_the_rows_are_those_that_the_commands_make(name: str, capsys: pytest.Cap
         assert str(Path(file).parent) in folders or file in commands[commands.index("trainer:") :]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", recipe_names("system"))
 def test_the_config_of_a_readme_is_the_one_of_the_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, name)
