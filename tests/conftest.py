@@ -31,6 +31,8 @@ for _name, _num_examples in {"few": 10, "many": 100, "new": 100}.items():
     )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
+# Texts of tests are short: threads of the tokenizer cost more than they save.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # verl's configuration is composed in hundreds of tests, from the same files and the same few hundred texts.
 yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 vars(omegaconf.base)["parse"] = functools.lru_cache(maxsize=4096)(vars(omegaconf.base)["parse"])

@@ -126,6 +126,7 @@ def test_the_questions_about_this_machine_are_many_and_of_several_kinds(machine_
     assert max(answers.values()) <= 8  # 2 % of 400: no answer is worth guessing
 
 
+@pytest.mark.slow
 def test_what_the_sources_say_is_what_python_does(machine_corpus: Path) -> None:
     questions = {q.id: q for q in part("corpus").read_questions(machine_corpus)[0]}
     passages = {p.id: p.text for p in _passages(machine_corpus)}
@@ -142,6 +143,7 @@ def _passages(folder: Path) -> list[Any]:
     return [passage for _, passage in part("corpus").Corpus(folder).passages()]
 
 
+@pytest.mark.slow
 def test_rows_of_a_folder_are_its_questions_and_belong_to_its_content(machine_corpus: Path) -> None:
     def make(**arguments: Any) -> list[EnvRow]:
         return make_rows(**arguments, corpus=str(machine_corpus))
@@ -161,6 +163,7 @@ def test_the_same_machine_gives_the_same_passages(machine_corpus: Path) -> None:
     assert {passage.id: passage for passage in again} == there and len(again) == len(there)
 
 
+@pytest.mark.slow
 def test_a_folder_without_questions_or_with_other_passages_has_no_rows(tmp_path: Path, machine_corpus: Path) -> None:
     def rows(folder: Path) -> list[EnvRow]:
         return make_rows(split="train", count=1, seed=0, corpus=str(folder))

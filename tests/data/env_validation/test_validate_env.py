@@ -242,6 +242,7 @@ class ChangesItsRow(BoxEnv):
         return self.row.prompt
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("make_env", "problems"),
     [
@@ -335,6 +336,7 @@ class ForgetsItsSeed(BoxEnv):
         return Reward(reward.outcome, parts={"luck": 0.1 * random.random()})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("make_env", "problem"),
     [
@@ -357,6 +359,7 @@ def test_an_environment_that_rewards_the_same_turns_differently_is_found(
     assert any(problem in text for text in replays.evidence["problems"]), replays.evidence
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("outcomes", list(itertools.product([0.0, 1.0], repeat=2)), ids=str)
 def test_any_pattern_of_rewards_in_the_first_plays_but_a_constant_one_is_found(
     check: Callable[..., Validation], outcomes: tuple[float, ...]
@@ -427,6 +430,7 @@ def nameless(*, split: str, count: int, seed: int) -> list[EnvRow]:
     return [replace(r, extra={"box": r.extra["box"]}) for r in make_rows(split=split, count=count, seed=seed)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -453,6 +457,7 @@ def test_rows_without_prompt_or_that_are_no_json_and_missing_examples_are_found(
     assert wrong(check(rows=[good])) == {"rows": "example.jsonl must have at least 4 rows"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("truth", "skipped"),
     [("ab", "shorter than 3 characters"), ({"a": 1}, "neither text nor number"), (True, "neither")],
@@ -506,6 +511,7 @@ def forget() -> None:
     _kept.clear()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("leave", "kinds"),
     [
