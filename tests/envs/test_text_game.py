@@ -72,6 +72,7 @@ async def play_solution(row: EnvRow, env: Any) -> list[Observation]:
     return seen
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("game", GAMES)
 async def test_the_solution_wins_200_games_in_the_fewest_turns_for_an_outcome_alone(game: str) -> None:
     for row in make_rows(game=game, count=200):

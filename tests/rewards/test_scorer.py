@@ -73,6 +73,7 @@ async def test_plain_functions_run_in_another_process_and_may_print(scorers: Any
     assert (score.numbers["reward/where"], score.numbers["reward/noisy"]) == (0.0, 1.0)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("how", "says"),
     [

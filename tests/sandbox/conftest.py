@@ -13,7 +13,10 @@ from verl_agentic.sandbox.backends import ELSEWHERE, make_backend
 from verl_agentic.sandbox.interface import Backend, Sandbox
 
 
-@pytest.fixture(params=["namespaces", "landlock", "local", "docker", *ELSEWHERE])
+_OTHERS = ("landlock", "local", "docker", *ELSEWHERE)
+
+
+@pytest.fixture(params=["namespaces", *(pytest.param(name, marks=pytest.mark.slow) for name in _OTHERS)])
 async def each_backend(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Backend]:

@@ -166,6 +166,7 @@ async def test_deadline_kills_all_and_the_sandbox_goes_on(sandbox: Sandbox) -> N
     assert await python(sandbox, "print(1)") == "1\n"
 
 
+@pytest.mark.sample(1)
 async def test_too_much_memory_is_a_result(limited: Sandbox) -> None:
     limits = Limits(wall_s=20.0, memory_mb=100)
     result = await limited.run(Command(code="x = bytearray(300 << 20)\nprint('got it')"), limits=limits)

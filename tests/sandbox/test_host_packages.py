@@ -50,6 +50,7 @@ async def backend(request: pytest.FixtureRequest, is_shown: bool) -> AsyncIterat
     await backend.close()
 
 
+@pytest.mark.sample(1)
 async def test_packages_of_the_host_are_neither_imported_nor_read_unless_shown(
     sandbox: Sandbox, is_shown: bool
 ) -> None:

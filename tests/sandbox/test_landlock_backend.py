@@ -39,6 +39,7 @@ print(os.listdir("."), hashlib.sha256(b"").hexdigest()[:4])
         assert "returncode=0, stdout='[1]\\n', stderr=''" in out and out.endswith("['moved'] e3b0\n")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "change",
     [
@@ -89,6 +90,7 @@ async def test_code_cannot_reach_the_box_that_is_the_same_user(backend: Landlock
     await sandbox.close()
 
 
+@pytest.mark.slow
 async def test_too_many_files_are_a_result_that_says_so(sandbox: Sandbox) -> None:
     fill = "import time\nfor i in range(20):\n    open(f'{i}', 'wb').write(bytes(5 << 20))\ntime.sleep(30)"
     many = "import time\nfor i in range(20_000):\n    open(f'{i}', 'wb').close()\ntime.sleep(30)"

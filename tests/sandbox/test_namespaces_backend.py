@@ -70,6 +70,7 @@ async def test_network_is_off_also_where_the_backend_has_it() -> None:
         await backend.close()
 
 
+@pytest.mark.slow
 async def test_reset_brings_back_a_snapshot_to_the_bit_a_hundred_times(sandbox: Sandbox) -> None:
     setup = (
         "import os\nos.makedirs('a/b')\nopen('a/b/c', 'wb').write(os.urandom(100_000))\nos.symlink('a/b/c', 'link')\n"

@@ -88,6 +88,7 @@ def test_a_compiled_language_is_compiled_first_and_its_errors_are_the_compilers(
     assert broken["compile_result"]["return_code"] != 0 and "error" in broken["compile_result"]["stderr"]
 
 
+@pytest.mark.slow
 def test_a_language_whose_compiler_does_not_work_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Language(needs=["sh"], source="main.sh", compile=["sh", "-c", "exit 1"], run=["true"], proof="42")
     monkeypatch.setitem(languages.LANGUAGES, "lua", broken)
@@ -122,6 +123,7 @@ def test_a_request_that_cannot_be_run_is_refused_with_the_reason(
     assert response.status_code == 400 and reason in response.json()["detail"]
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_sandbox_is_no_failure_of_the_code() -> None:
     class Sandbox(LocalSandbox):
         async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
@@ -187,6 +189,7 @@ def test_without_the_token_nothing_runs() -> None:
         assert TOKEN not in httpx.get(f"{service.url}/health").text
 
 
+@pytest.mark.slow
 def test_a_request_that_is_too_large_is_refused(service: Service) -> None:
     with serving(LocalBackend(is_trusted=True), size=1, max_request_mb=1) as small:
         response = post(small, code="#" * 2**21)
@@ -226,6 +229,7 @@ def _serve(*options: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_serves_and_at_sigterm_answers_what_it_has_begun(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     options = ["--backend", "local", "--at-least", "none", "--size", "2", "--token-file", str(tmp_path / "token")]

@@ -65,6 +65,7 @@ def test_a_planted_span_of_13_words_is_found_and_shown(tmp_path: Path) -> None:
     assert shared_span(tasks[137], tasks[6], common=overlaps.common) == " ".join(held_out[6][50:63])
 
 
+@pytest.mark.slow
 def test_random_rows_do_not_overlap(tmp_path: Path) -> None:
     rng = random.Random(1)
     rows = [row(words(40, rng), str(index)) for index in range(10_000)]

@@ -135,6 +135,7 @@ def test_edits_that_double_a_file_again_and_again_end_soon() -> None:
         apply_search_replace({"a.py": "x\n" * 1000}, edits)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "replacement",
     [

@@ -192,6 +192,7 @@ def test_each_of_several_turns_has_the_form_of_what_it_does() -> None:
     assert graded("toolrl", sample([*turns, "more"], ground_truth=truth(("f", {})))).value == 3.0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["toolrl", "toolrl_efficiency"])
 def test_10000_calls_and_10_mb_are_scored_in_seconds(name: str) -> None:
     calls = made(*[("f", {"a": n, "text": "x" * 1000}) for n in range(10_000)])

@@ -239,6 +239,7 @@ async def test_only_the_same_question_is_answered_from_the_cache_and_failures_ar
         assert (await ruled(server, **cached)).costs.cache_hits == 1
 
 
+@pytest.mark.slow
 def test_three_processes_share_one_limit_at_the_server(tmp_path: Path) -> None:
     async def slow(body: dict[str, Any]) -> str:
         await asyncio.sleep(0.05)

@@ -38,6 +38,7 @@ def test_an_attacked_piece_of_work_is_wrong_and_contains_its_attack(probe: Any) 
         assert "{wrong}" not in written and "{reference}" not in written and "{token}" not in written
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("view", ["trajectory", "answer"])
 async def test_an_honest_judge_withstands_all_and_tells_right_from_wrong(view: str) -> None:
     with judging(honest) as server:

@@ -99,6 +99,7 @@ def test_a_judge_sees_the_task_the_reference_the_turns_and_the_answer_and_no_tho
     assert [b.source for b in blocks_of(episode, view="answer", reference=False)] == ["task", "answer"]
 
 
+@pytest.mark.slow
 def test_thoughts_of_any_form_are_taken_out_soon() -> None:
     hostile = ("</think>" * 600_000, "<think>" * 600_000, "<think></think>" * 300_000, "</think><think>" * 300_000)
     begun = time.process_time()

@@ -33,6 +33,7 @@ async def test_a_cheat_is_paid_by_the_naive_graders_that_it_names_and_not_by_our
     assert report.info()["f2p_passed"] < len(report.f2p)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("change", ["fix", "nothing"])
 async def test_all_graders_pay_for_the_fix_and_none_for_nothing(
     change: str, backend: Backend, store: TaskStore, task: RepoTask, site: Path

@@ -174,6 +174,7 @@ async def test_a_rejected_key_names_its_variable(cloud: Cloud) -> None:
     await backend.close()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("when", ["call", "creation"])
 async def test_cancelling_removes_the_machine(cloud: Cloud, when: str) -> None:
     backend = cloud.backend()
