@@ -12,7 +12,6 @@ from verl_agentic.errors import SandboxUnavailableError
 from verl_agentic.sandbox.backends import ELSEWHERE, make_backend
 from verl_agentic.sandbox.interface import Backend, Sandbox
 
-
 _OTHERS = ("landlock", "local", "docker", *ELSEWHERE)
 
 
