@@ -122,6 +122,7 @@ def test_every_folder_of_the_package_has_a_line_in_the_contributors_map() -> Non
     assert named - {"agentic", "envs", "recipes", "benchmarks", "tests", "verl_agentic"} == folders
 
 
+@pytest.mark.slow
 def test_the_page_of_papers_is_current() -> None:
     written = runpy.run_path(str(ROOT / "docs" / "site" / "papers_page.py"))["page"]()
     assert (ROOT / "docs" / "papers.md").read_text() == written, "run python docs/site/papers_page.py"

@@ -91,6 +91,7 @@ def test_the_world_is_the_same_everywhere() -> None:
     assert not set(map(str.lower, people)) & {"lives", "river", "teacher", "town"}
 
 
+@pytest.mark.slow
 def test_rows_are_repeatable_different_and_train_shares_nobody_with_test() -> None:
     assert making_problems(make_rows, 100) == []
     rows = {split: make_rows(split=split, count=200, seed=1) for split in ("train", "test")}

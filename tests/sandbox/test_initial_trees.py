@@ -156,6 +156,7 @@ async def test_trees_that_cannot_work_are_refused(backend: Backend, trees: list[
             await backend.create(image="python:3.12")
 
 
+@pytest.mark.slow
 async def test_a_tree_beyond_the_disk_is_an_error_of_the_data(backend: Backend, tmp_path: Path) -> None:
     if backend.name == "local":
         pytest.skip("local does not limit the disk")

@@ -380,7 +380,7 @@ def test_a_call_has_at_most_256_arguments(tiny_chat: Any) -> None:
             assert [call.error_kind for call in read.calls] == errors
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(known_protocols()) - {"chat"}))
 def test_no_turn_of_a_text_protocol_takes_minutes_to_read(name: str, within_cpu_seconds: None) -> None:
     protocol = load_protocol(name)

@@ -31,7 +31,7 @@ CENTRED = ("dr_grpo", "group_baseline", "safe_grpo", "safe_rloo")
 """A group's advantages sum up to 0, and what all of its sessions earn alike does not matter."""
 
 every = pytest.mark.parametrize("name", advantage_names())
-few = settings(max_examples=12)
+few = settings(max_examples=max(8, settings.default.max_examples // 5))
 
 
 def estimate(name: str, rows: Rows, **options) -> Any:

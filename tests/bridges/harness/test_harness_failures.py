@@ -485,7 +485,7 @@ class SlowSession:
         return result
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses", "anthropic"])
 async def test_clients_survive_comments_and_report_an_error_after_them(
     monkeypatch: pytest.MonkeyPatch, api: str

@@ -207,6 +207,7 @@ def processes(count: int, options: dict[str, Any]) -> list[list[list[Any]]]:
     return [json.loads(output) for output in outputs]
 
 
+@pytest.mark.slow
 def test_what_one_process_asked_no_other_asks_again(tmp_path: Path) -> None:
     with judging(honest) as server:
         options = {"endpoint": server.url, "models": "m", "cache": str(tmp_path), "input_price": 1.0}
