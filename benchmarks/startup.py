@@ -2,8 +2,8 @@
 
 python benchmarks/startup.py [--quick] [--out FOLDER]
 
-The run is the GRPO stage of the quickstart, which begins with its SFT model (`--quick`: one of 80 steps). Each phase of the
-start-up ends with a line that verl prints. CPU seconds are those of the whole process tree.
+The run is the GRPO stage of the quickstart, which begins with its SFT model (`--quick`: one of 80 steps). Each phase
+of the start-up ends with a line that verl prints. CPU seconds are those of the whole process tree.
 
 `fixed_step_s`: a step of one group of two rows with at most 8 new tokens, which is nearly nothing but calls.
 `calls_per_step`: calls of actors, counted in the run of one process. Ray's processes make the same ones.

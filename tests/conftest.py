@@ -17,7 +17,6 @@ from typing import Any
 import hypothesis
 import omegaconf.base
 import pytest
-import yaml
 
 # `make test` draws few examples and `make test-all` many, always the same ones. `make test-nightly` draws new ones.
 _QUIET = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture]
@@ -33,8 +32,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
 # Texts of tests are short: threads of the tokenizer cost more than they save.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# verl's configuration is composed in hundreds of tests, from the same files and the same few hundred texts.
-yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# verl's configuration is composed in hundreds of tests, from the same few hundred texts.
 vars(omegaconf.base)["parse"] = functools.lru_cache(maxsize=4096)(vars(omegaconf.base)["parse"])
 
 

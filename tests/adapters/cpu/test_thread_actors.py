@@ -158,7 +158,7 @@ def test_an_actor_whose_class_raises_is_dead() -> None:
         ray.remote(type("Bad", (Server,), {"__init__": lambda self: 1 / 0})).remote(),
     ):
         method = remote.read if hasattr(remote, "read") else remote.count
-        with pytest.raises(ActorDiedError, match="bad value|division by zero"):
+        with pytest.raises(ActorDiedError, match=r"bad value|division by zero"):
             ray.get(method.remote())
 
 

@@ -282,9 +282,9 @@ def make_placement_group(placement_group: Any, bundles: Any, *args: Any, **kwarg
 
 
 @wrap(base, "sort_placement_group_by_node_ip")
-def keep_placement_groups(sort: Any, groups: Any) -> Any:
+def keep_placement_groups(sort: Any, pgs: Any) -> Any:
     """Returns the groups as they are if actors are threads: there is one node."""
-    return sort(groups) if _cluster is None else groups
+    return sort(pgs) if _cluster is None else pgs
 
 
 @wrap(base.ResourcePoolManager, "_check_resource_available")

@@ -9,12 +9,12 @@ record.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import logging
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
@@ -32,8 +32,7 @@ from verl.experimental.agent_loop.agent_loop import (
 from verl.utils.tokenizer import continuous_token_wiring
 
 from verl_agentic.adapters.monitoring import verl_rows
-from verl_agentic.adapters.patching import replace as replace_attribute
-from verl_agentic.adapters.patching import wrap
+from verl_agentic.adapters.patching import replace, wrap
 from verl_agentic.adapters.rollout import external_sessions
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
 from verl_agentic.adapters.rollout.rollout_features import loop_settings
@@ -193,7 +192,7 @@ class EnvAgentLoop(AgentLoopBase):
         make_env = load_env(env_id, **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
         setup = self._setup(sampling_params, step=step, seed=request_id)
-        setup = replace(setup, instruction=str(kwargs.get(INSTRUCTION) or ""))
+        setup = dataclasses.replace(setup, instruction=str(kwargs.get(INSTRUCTION) or ""))
         is_external = external_sessions.is_external(
             self._settings, kwargs.get("session_id"), is_training=not _is_validation.get()
         )
@@ -277,7 +276,7 @@ class EnvAgentLoop(AgentLoopBase):
         exploration = settings.exploration.at(step, seed=seed) if is_training else Exploration()
         if not params.get("temperature"):
             # A greedy session is a baseline: nothing of it is left to chance.
-            exploration = replace(exploration, epsilon_tool=0.0)
+            exploration = dataclasses.replace(exploration, epsilon_tool=0.0)
         engine = str(self.rollout_config.get("name"))
         policy = ServerPolicy if engine == "sglang" else ChoosingServerPolicy
         return EpisodeSetup(
@@ -307,7 +306,7 @@ def instantiate_loop(config: Any, **kwargs: Any) -> Any:
     return hydra.utils.instantiate(config=config, **kwargs)
 
 
-replace_attribute(agent_loop, "hydra", SimpleNamespace(utils=SimpleNamespace(instantiate=instantiate_loop)))
+replace(agent_loop, "hydra", SimpleNamespace(utils=SimpleNamespace(instantiate=instantiate_loop)))
 
 
 @wrap(AgentLoopWorker, "_run_agent_loop")
