@@ -25,7 +25,7 @@ import ray.util.client
 import transfer_queue.client
 import transfer_queue.storage.simple_storage
 from ray._private import client_mode_hook
-from ray.exceptions import GetTimeoutError
+from ray.exceptions import GetTimeoutError, RayTaskError
 from verl.single_controller.ray import base
 
 from verl_agentic.adapters.cpu.cpu_features import THREADS
@@ -78,7 +78,7 @@ class ThreadCluster:
                 return refs.get(timeout)
             return [ref.get(None if deadline is None else max(0.0, deadline - time.monotonic())) for ref in refs]
         except concurrent.futures.TimeoutError as error:
-            if isinstance(error, ray.exceptions.RayTaskError):  # the call itself raised it
+            if isinstance(error, RayTaskError):  # the call itself raised it
                 raise
             raise GetTimeoutError(f"no value after {timeout} s") from None
 
@@ -231,7 +231,9 @@ class PlacementGroup:
         self.bundle_count = len(self.bundle_specs)
 
     def ready(self) -> ObjectRef:
-        return ray.put(True)
+        reference = ObjectRef()
+        reference.set_value(True)
+        return reference
 
 
 _cluster: ThreadCluster | None = None
@@ -246,6 +248,7 @@ def start_threads(init: Any, *args: Any, **kwargs: Any) -> Any:
         return init(*args, **kwargs)
     os.environ.update((kwargs.get("runtime_env") or {}).get("env_vars") or {})
     counts = {"CPU": kwargs.get("num_cpus"), "GPU": kwargs.get("num_gpus")}
+    module: Any
     for module in (transfer_queue.client, transfer_queue.storage.simple_storage):
         # All threads share torch's setting. The default of 8 is cut to the cores anyway, with a warning at every call.
         module.TQ_NUM_THREADS = psutil.cpu_count(logical=False) or 1
