@@ -13,7 +13,6 @@ from verl_runs import make_run
 
 from verl_agentic.data.tiny_model import make_tiny_model
 
-pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from verl_runs import Run, make_run
 
-pytestmark = pytest.mark.slow
-
 # Whatever the policy says, it is told to go on; four turns fill the row more than once.
 _TALK = """
 from collections import Counter
@@ -78,6 +76,7 @@ def test_shortened_conversations_are_trained_with_the_context_and_the_temperatur
         assert step["training/rollout_probs_diff_max"] < 1e-4
 
 
+@pytest.mark.slow
 def test_a_run_whose_environments_all_fail_stops_and_says_why(tmp_path: Path) -> None:
     run = talk(tmp_path)
     run.settings |= {

@@ -12,9 +12,8 @@ import torch
 from safetensors import safe_open
 from verl_runs import make_run, wait_for
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 @pytest.mark.verl
 def test_two_ranks_train_an_actor_with_a_reference_and_a_critic_with_bins(tmp_path: Path) -> None:
     run = make_run(tmp_path)
@@ -74,6 +73,7 @@ def test_lora_trains_in_the_mode_colocate_async(tmp_path: Path) -> None:
     assert fresh and all(s["training/rollout_probs_diff_max"] < 1e-4 for s in fresh)
 
 
+@pytest.mark.slow
 def test_separate_servers_get_the_weights_of_the_trainer(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.settings = {
@@ -88,6 +88,7 @@ def test_separate_servers_get_the_weights_of_the_trainer(tmp_path: Path) -> None
     assert steps[0]["training/rollout_probs_diff_max"] < 1e-4
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_and_back_to_it_at_every_alarm(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.settings = {"trainer.save_freq": 2, "trainer.total_training_steps": 5, "trainer.resume_mode": "auto"}
