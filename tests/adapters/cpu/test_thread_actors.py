@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import ray
 import torch
+from omegaconf import OmegaConf
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError, TaskCancelledError
 from verl.single_controller.ray import base
 
 from verl_agentic.adapters.cpu import one_process
-from verl_agentic.adapters.cpu.cpu_features import THREADS
+from verl_agentic.adapters.cpu.cpu_features import THREADS, choose_threads
 from verl_agentic.adapters.rollout.node_pool import NodePool
 from verl_agentic.sandbox.interface import Command, Limits
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
@@ -264,6 +265,42 @@ def test_verl_finds_its_placement_groups_and_resources() -> None:
     (node,) = ray.nodes()
     assert node["Alive"] and node["Resources"] == {"CPU": 4.0, "GPU": 1.0}
     assert ray.get_runtime_context().get_node_id() == node["NodeID"]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_one"),
+    [
+        ({}, True),
+        ({"trainer.n_gpus_per_node": 2}, False),
+        ({"trainer.nnodes": 2}, False),
+        ({"actor_rollout_ref.rollout.name": "vllm"}, False),
+        ({"reward.reward_model.enable": True}, False),
+        ({"distillation.enabled": True}, False),
+        ({"ray_kwargs.timeline_json_file": "timeline.json"}, False),
+        ({"ray_kwargs.ray_init.address": "local"}, False),
+        ({"RAY_ADDRESS": "127.0.0.1:6379"}, False),
+        ({"VERL_PLATFORM": "cuda"}, False),
+    ],
+)
+def test_one_rank_without_other_servers_is_one_process(
+    change: dict[str, Any], is_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    config = OmegaConf.create(
+        {
+            "trainer": {"nnodes": 1, "n_gpus_per_node": 1},
+            "actor_rollout_ref": {"rollout": {"name": "agentic"}},
+            "ray_kwargs": {"ray_init": {"address": None}},
+        }
+    )
+    for name, value in change.items():
+        if name.isupper():
+            monkeypatch.setenv(name, value)
+        else:
+            OmegaConf.update(config, name, value)
+    chosen = [value for _, value, _ in choose_threads(config)]
+    assert chosen == ([THREADS] if is_one else [])
 
 
 def test_a_function_of_ray_that_one_process_lacks_says_what_to_do() -> None:

@@ -43,9 +43,13 @@ def choose_threads(config: Any) -> Iterator[tuple[str, Any, str]]:
     """Yields the address of a run in one process, where one process can do what the run needs."""
     select = functools.partial(OmegaConf.select, config)
     ranks = (select("trainer.nnodes") or 1) * (select("trainer.n_gpus_per_node") or 1)
-    has_other_server = select("reward.reward_model.enable") or select("distillation.enabled")
-    is_one = ranks == 1 and has(config, f"{ROLLOUT}.name", "agentic") and not has_other_server
-    if is_cpu_chosen() and is_one and select("ray_kwargs.ray_init") is not None and select(_ADDRESS) is None:
+    needs_ray = (
+        select("reward.reward_model.enable") or select("distillation.enabled")  # models on servers of their own
+        or select("ray_kwargs.timeline_json_file")
+        or os.environ.get("RAY_ADDRESS")  # a cluster that runs already
+    )  # fmt: skip
+    is_one = is_cpu_chosen() and ranks == 1 and has(config, f"{ROLLOUT}.name", "agentic") and not needs_ray
+    if is_one and select("ray_kwargs.ray_init") is not None and select(_ADDRESS) is None:
         yield _ADDRESS, THREADS, "trainer.n_gpus_per_node"
 
 
