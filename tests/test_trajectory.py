@@ -59,6 +59,11 @@ def test_a_reward_of_a_turn_without_sampled_tokens_goes_to_the_turn_before() -> 
     assert t.token_rewards(outcome=1.0, turn_rewards={0: 0.5, 7: 0.25}) == [0, 0.5, 0, 0, 0, 1.25, 0]
 
 
+def test_rewards_of_two_turns_on_one_token_add_up() -> None:
+    # Turn 7 has no sampled token: its reward joins that of turn 1, and the outcome, at 5.
+    assert example().token_rewards(outcome=1.0, turn_rewards={1: 0.5, 7: 0.25}) == [0, 0, 0, 0, 0, 1.75, 0]
+
+
 def test_one_turn_without_log_probs_is_remembered() -> None:
     t = example()
     assert t.has_log_probs
