@@ -93,6 +93,21 @@ def test_a_builder_without_the_part_that_is_watched_works_all_the_same(make: Any
     assert append(boundary, chat, "42") == append(remembering, chat, "42")
 
 
+def test_a_turn_that_ended_with_a_stop_id_unknown_to_the_template_gets_no_second_end(families: dict[str, Any]) -> None:
+    chat = families["chatml"]
+    stop_id = chat.token("<|endoftext|>")
+    assert "<|endoftext|>" not in chat.tokenizer.chat_template
+    stream, new = [*chat.tokenizer.encode("hm"), stop_id], [{"role": "user", "content": "and?"}]
+    texts = []
+    for stop_ids in ([], [stop_id]):
+        boundary = TurnBoundary(chat.builder, chat.tokenizer, stop_token_ids=stop_ids)
+        removed, ids = boundary.append([SAID], new, stream=stream, tools=None)
+        assert removed == 0
+        texts.append(chat.text(ids))
+    message = "<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n"
+    assert texts == [f"<|im_end|>\n{message}", message]
+
+
 def test_what_is_remembered_has_bounds(make: Any) -> None:
     chat, watched = make(CHATML_WITH_TOOLS)
     boundary = TurnBoundary(chat.builder, chat.tokenizer)
