@@ -427,6 +427,19 @@ async def test_sampled_tokens_that_the_protocol_keeps_out_of_the_loss_have_mask_
     assert by(episode, SegmentKind.MODEL) == ["a(bc)d$"] and episode.actions[0].text == "a(bc)d$"
 
 
+async def test_an_episode_without_a_trained_token_still_has_a_response_and_mask_0() -> None:
+    class Untrained(CharCodec):
+        """Keeps all sampled tokens out of the loss."""
+
+        def untrained_spans(self, token_ids: Sequence[int]) -> Sequence[tuple[int, int]]:
+            return [(0, len(token_ids))]
+
+    chosen = replace(episode_setup(Script(["42"]), ROOMY), codec=Untrained())  # type: ignore[arg-type]
+    episode = await run_episode(ROW, make_env=Answering, setup=chosen, request_id="r")
+    (row,) = episode.trajectories
+    assert row.response_ids and row.response_mask == [0] * len(row.response_ids)
+
+
 async def test_markers_that_were_broken_up_in_observations_are_counted() -> None:
     class Wary(CharCodec):
         async def encode_context(self, *args: Any, **options: Any) -> ContextTokens:
