@@ -155,6 +155,14 @@ async def test_a_fallback_speaks_only_where_the_verifier_has_no_opinion(scorers:
     assert (await scorer.score(answered("8", truth=None))).total == 1.0
 
 
+async def test_a_fallback_does_not_run_where_its_first_term_was_excluded(scorers: Any) -> None:
+    first = use("known", data_sources=["a"], only_if={"quick": 1.0})
+    scorer = scorers(use("quick", weight=0), first, use("noisy", kind="outcome", fallback_for="known"))
+    # The first term abstains on all samples that it sees: the second has another source, the third fails the gate.
+    subjects = [answered(text, truth=None, data_source=name) for text, name in (("8", "a"), ("8", "b"), ("eight", "a"))]
+    assert [(await scorer.score(subject)).total for subject in subjects] == [1.0, 0.0, 0.0]
+
+
 async def test_a_term_for_some_sources_leaves_the_others_alone(scorers: Any) -> None:
     scorer = scorers(use("solved"), use("quick", weight=0.2, data_sources=["a"]))
     totals = [(await scorer.score(answered("7", data_source=name))).total for name in ("a", "b")]
