@@ -128,3 +128,10 @@ def test_a_schema_that_is_changed_in_place_is_compiled_anew() -> None:
     assert argument_schema(schema) is argument_schema(schema)
     schema["properties"]["x"]["type"] = "string"
     assert not list(argument_schema(schema).mismatches({"x": "a"}))
+
+
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_a_boolean_is_no_number_in_a_schema_of_scalars(kind: str) -> None:
+    schema = argument_schema({"type": "object", "properties": {"n": {"type": kind}}})
+    assert not schema.mismatches({"n": 1})
+    assert [str(mismatch) for mismatch in schema.mismatches({"n": True})] == [f"$.n: expected {kind}, got true"]
