@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,16 @@ def test_a_process_keeps_each_kind_of_error_once_wherever_it_comes_from(tmp_path
     assert last["message"] == "'uncaught'" and last["where"].endswith("<string>:27")
     assert "KeyError" in process.stderr and "in a thread" in process.stderr, "the other hooks still run"
     assert "sk-12345678" not in path.read_text()
+
+
+def test_an_error_of_an_actor_that_is_a_thread_has_its_name(tmp_path: Path) -> None:
+    kept = FirstErrors(tmp_path)
+    error = {"trace": "", "where": "here"}
+    thread = threading.Thread(target=lambda: kept.add("KeyError", "gone", **error), name="ray::RolloutServer")
+    thread.start()
+    thread.join()
+    (record,) = (json.loads(line) for path in tmp_path.glob("errors-*.jsonl") for line in path.open())
+    assert record["actor"] == "RolloutServer"
 
 
 def test_no_part_of_a_secret_is_kept_where_a_text_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

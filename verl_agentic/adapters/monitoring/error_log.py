@@ -110,7 +110,9 @@ class FirstErrors:
 
 
 def _process() -> str:
-    """Returns the name of this process; Ray names workers after their actor or task."""
+    """Returns the name of this process; Ray names workers after their actor or task, one process its threads."""
+    if threading.current_thread().name.startswith("ray::"):
+        return threading.current_thread().name
     with contextlib.suppress(OSError):
         title = Path("/proc/self/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").strip()
         if title.startswith("ray::"):
