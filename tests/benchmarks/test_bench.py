@@ -81,6 +81,7 @@ def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
         "peers",
         "quickstart_results",
         "simulate_cluster",
+        "startup",
         "walkthrough",
     }
     assert scripts == set(bench._ALL) | left_out
