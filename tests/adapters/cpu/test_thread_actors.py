@@ -279,6 +279,7 @@ def test_verl_finds_its_placement_groups_and_resources() -> None:
         ({"ray_kwargs.timeline_json_file": "timeline.json"}, False),
         ({"ray_kwargs.ray_init.address": "local"}, False),
         ({"RAY_ADDRESS": "127.0.0.1:6379"}, False),
+        ({"RAY_ADDRESS": "local"}, True),
         ({"VERL_PLATFORM": "cuda"}, False),
     ],
 )

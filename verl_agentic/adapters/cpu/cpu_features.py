@@ -46,7 +46,7 @@ def choose_threads(config: Any) -> Iterator[tuple[str, Any, str]]:
     needs_ray = (
         select("reward.reward_model.enable") or select("distillation.enabled")  # models on servers of their own
         or select("ray_kwargs.timeline_json_file")
-        or os.environ.get("RAY_ADDRESS")  # a cluster that runs already
+        or os.environ.get("RAY_ADDRESS", "local") not in ("", "local")  # a cluster that runs already
     )  # fmt: skip
     is_one = is_cpu_chosen() and ranks == 1 and has(config, f"{ROLLOUT}.name", "agentic") and not needs_ray
     if is_one and select("ray_kwargs.ray_init") is not None and select(_ADDRESS) is None:
