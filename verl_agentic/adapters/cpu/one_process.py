@@ -186,7 +186,7 @@ class ThreadCluster:
 
 
 class RuntimeContext:
-    """Where a call runs; the counterpart of Ray's class of that name."""
+    """Names the node, the job and the actor of the current call, as Ray's class of that name does."""
 
     namespace = ""
 
@@ -222,7 +222,7 @@ class RuntimeContext:
 
 
 class PlacementGroup:
-    """A bundle for each rank; the counterpart of Ray's class of that name."""
+    """Holds a bundle for each rank, as Ray's class of that name does."""
 
     id = _NODE_ID
 
