@@ -1,4 +1,4 @@
-"""Runs of systems: their configs, with rows that their own commands make, and one step of each in shared clusters."""
+"""Runs of systems: their configs, with rows that their own commands make, and one step of each in a fork."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from verl_agentic.env_package import load_env_package
 from verl_agentic.rewards.repository.repo_task import RepoTask
 from verl_agentic.types import Message
 
-_TASKS, _CLUSTERS = 16, 2
+_TASKS, _PROCESSES = 16, 2
 _POSITIONS = 131_072
 _JUDGE = "http://127.0.0.1:8001/v1"
 """The endpoint that systems with a judge have; the tests serve one elsewhere."""
@@ -66,7 +66,7 @@ class Step:
 
 
 class Runs:
-    """Runs of systems, in two clusters side by side."""
+    """Runs of systems, in two processes side by side."""
 
     def __init__(self, folder: Path, systems: Sequence[Recipe], judge: str) -> None:
         """Writes config and rows of each system, and one model whose tokenizer knows their texts."""
@@ -97,8 +97,8 @@ class Runs:
         """Returns the step of a system; the first call runs those of all systems."""
         if not self._steps:
             plans = dict(self._plans())
-            parts = [dict(list(plans.items())[place::_CLUSTERS]) for place in range(_CLUSTERS)]
-            with ThreadPoolExecutor(_CLUSTERS) as threads:
+            parts = [dict(list(plans.items())[place::_PROCESSES]) for place in range(_PROCESSES)]
+            with ThreadPoolExecutor(_PROCESSES) as threads:
                 self._steps = dict(chain(*threads.map(self._run, filter(None, parts))))
         self.config(name)
         return self._steps[name]
@@ -128,7 +128,7 @@ class Runs:
         return written
 
     def _run(self, plans: Mapping[str, DryrunPlan]) -> list[tuple[str, Step]]:
-        """Runs a step of each system in one cluster."""
+        """Runs a step of each system in forks of one process."""
         folder, meter = self._out(next(iter(plans))), MemoryMeter()
         log = folder / "main_ppo.log"
         # Ray's sockets do not fit into the long paths of pytest's folders.
@@ -143,7 +143,7 @@ class Runs:
             ]
             path = folder / "jobs.json"
             path.write_text(json.dumps(jobs))
-            command = [sys.executable, str(Path(__file__).with_name("one_cluster.py")), str(path)]
+            command = [sys.executable, str(Path(__file__).with_name("forked_runs.py")), str(path)]
             try:
                 environment = {**CPU_ENVIRONMENT, **jobs[0]["environment"]}
                 run_child(command, log=log, environment=environment, meter=meter)

@@ -1,7 +1,7 @@
 """Every published system: preflight passes, and one training step of its own config on a CPU is right.
 
-A step has the system's own environment, protocol, reward and method, and a tiny random model. The steps share two Ray
-clusters. `make test-recipes` tests all systems, the other suites a sample.
+A step has the system's own environment, protocol, reward and method, and a tiny random model. The steps run in forks of
+two processes. `make test-recipes` tests all systems, the other suites a sample.
 """
 
 from __future__ import annotations
