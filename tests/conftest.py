@@ -18,6 +18,8 @@ import hypothesis
 import omegaconf.base
 import pytest
 
+gc.disable()  # until the tests are collected: modules and tests are no garbage
+
 # `make test` draws few examples and `make test-all` many, always the same ones. `make test-nightly` draws new ones.
 _QUIET = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture]
 for _name, _num_examples in {"few": 10, "many": 100, "new": 100}.items():
@@ -54,8 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Keeps modules and tests out of garbage collections, and gives torch one thread if workers share the cores."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
     if "PYTEST_XDIST_WORKER" in os.environ and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 

@@ -1,4 +1,4 @@
-"""A trainer that takes the next estimator, then the next policy loss, in every step: all of them in one run.
+"""A trainer that takes the next estimator and the next policy loss in every step: all of them in one run.
 
 verl loads this module in every process, ahead of its plugins: nothing of verl may be imported at its top.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 from typing import Any
 
 from omegaconf import open_dict
@@ -23,12 +24,15 @@ VERLS = (
     *("reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "rloo", "rloo_vectorized"),
     "tir_optimal_token_baseline",
 )
-PLAN = [("estimator", name) for name in sorted({*VERLS, *advantage_names()})]
-PLAN += [("implicit reward", "cycling:as_they_are")]
-PLAN += [("loss", name) for name in policy_loss_names()]
+IMPLICIT = "cycling:as_they_are"
+"""The estimator of the step with implicit rewards."""
+_ESTIMATORS = [*sorted({*VERLS, *advantage_names()}), IMPLICIT]
 # The teacher of `sdpo` lags behind the actor from its second step on.
-PLAN.insert(PLAN.index(("loss", "sdpo")), ("loss", "sdpo"))
-"""Kind and name of the method of each step."""
+_LOSSES = [name for loss in policy_loss_names() for name in ([loss, loss] if loss == "sdpo" else [loss])]
+PLAN = [
+    (estimator or "grpo", loss or "vanilla") for estimator, loss in itertools.zip_longest(_ESTIMATORS, _LOSSES)
+]
+"""Estimator and policy loss of each step."""
 _SCORES = (0.25, 1.0, 0.0, 0.5)
 _OPTIONS = {"safe_gdpo": {"keys": ["acc", "num_turns"]}}
 
@@ -90,19 +94,18 @@ def _register() -> None:
             super().__init__(config)
 
         def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
-            kind, name = PLAN[self.global_steps - 1]
+            estimator, loss = PLAN[self.global_steps - 1]
             actor = self.config.actor_rollout_ref.actor
             if not hasattr(self, "implicit_reward"):
                 self.implicit_reward = self.config.algorithm.implicit_reward
             with open_dict(self.config):
-                self.config.algorithm.adv_estimator = "grpo" if kind == "loss" else name
-                self.config.algorithm.implicit_reward = self.implicit_reward if kind == "implicit reward" else None
-                self.config.algorithm.credit = {"options": _OPTIONS.get(name, {})}
-                self.config.algorithm.self_teacher = {"tau": 0.1} if name == "sdpo" else None
-            if kind == "loss":
-                actor.policy_loss.loss_mode = name
-                loss = functools.partial(losses.ppo_loss, config=omega_conf_to_dataclass(actor))
-                self.actor_rollout_wg.set_loss_fn(loss)
+                self.config.algorithm.adv_estimator = estimator
+                self.config.algorithm.implicit_reward = self.implicit_reward if estimator == IMPLICIT else None
+                self.config.algorithm.credit = {"options": _OPTIONS.get(estimator, {})}
+                self.config.algorithm.self_teacher = {"tau": 0.1} if loss == "sdpo" else None
+            actor.policy_loss.loss_mode = loss
+            loss_function = functools.partial(losses.ppo_loss, config=omega_conf_to_dataclass(actor))
+            self.actor_rollout_wg.set_loss_fn(loss_function)
             return super().step(metrics, timing_raw)
 
         def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
