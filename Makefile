@@ -16,7 +16,8 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
 SEED ?= 0
 OUT ?= outputs/quickstart
-WORKERS ?= 2
+# One more than the cores of a small machine: tests of processes and servers wait.
+WORKERS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
@@ -97,7 +98,8 @@ test test-all test-nightly: wheel-env
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder -m '$(MARKS)' $(PYTEST_ARGS)
 
 test-recipes: wheel-env
-	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests/recipes $(PYTEST_ARGS)
+	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests/recipes \
+		../../tests/cli/test_swe_recipes.py $(PYTEST_ARGS)
 
 # The warnings of vLLM and of its packages are not ours.
 test-vllm: export VERL_PLATFORM := cpu

@@ -13,6 +13,8 @@ import pytest
 from verl_agentic.cli import main
 from verl_agentic.env_package import known_envs, load_env_package
 
+# 140 episodes whose repository is graded take minutes; `test_swe_recipes.py` and the tests of `grade` do that.
+CONFIG = {"swe_edit": ("--config", "reward=similarity")}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -25,7 +27,7 @@ def test_every_bundled_environment_validates(env_id: str, capsys: pytest.Capture
         pytest.skip("needs data or a server of the user's, and has tests of its own")
     if env_id == "miniwob" and not any(map(shutil.which, BROWSERS)):
         pytest.skip(f"none of {BROWSERS} is on this machine")
-    code = main(["env", "validate", env_id, "--count", "1", "--json"])
+    code = main(["env", "validate", env_id, "--count", "1", "--json", *CONFIG.get(env_id, ())])
     said = capsys.readouterr()
     if "MissingDependencyError" in said.err:
         pytest.skip(said.err.strip())
