@@ -34,7 +34,7 @@ every_system = pytest.mark.parametrize("name", [pytest.param(name, marks=mark) f
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """Yields the runs of all chosen systems."""
     items: list[Any] = request.session.items
-    chosen = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
+    chosen = {item.callspec.params["name"] for item in items if item.path == request.path}
     members = [SYSTEMS[name] for name in SYSTEMS if name in chosen]
     with judged_runs(tmp_path_factory.mktemp("systems"), members) as made:
         yield made
