@@ -41,7 +41,7 @@ _PHASES = {
     "model, FSDP": "actor and ref model engine initialized",
     "reward workers": "reward loop manager initialized",
     "rollout server": "checkpoint engine manager initialized",
-    "agent loops": "Training Progress:   0%",
+    "agent loops": "Creating file logger",
 }
 """Phase of the start-up -> the text whose first line ends it, in their order."""
 _TINY = ("data.train_batch_size=1", "actor_rollout_ref.rollout.n=2", "data.max_response_length=8")
