@@ -108,5 +108,11 @@ FEATURES = Features(
             chosen_by=f"{ROLLOUT}.agent.default_agent_loop=env_agent, or agent_name in a row",
             demanded_by=is_env_agent,
         ),
+        Adapter(
+            module="rollout.stored_together",
+            needs="verl.trainer.ppo.v1.agent_loop_tq",
+            gives="one call of TransferQueue for the rows of several sessions",
+            chosen_by="every run",
+        ),
     ),
 )

@@ -1,0 +1,81 @@
+"""The rows of sessions that end together are stored by one call, and each is stored as if alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+from verl.trainer.ppo.v1 import agent_loop_tq
+
+from verl_agentic.adapters.rollout.stored_together import store_together
+
+
+class Put:
+    """TransferQueue's call: takes a while, and fails on demand."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.fails = False
+
+    async def __call__(self, *, keys: list[str], partition_id: str, fields: Any, tags: Any) -> None:
+        self.calls.append(keys)
+        await asyncio.sleep(0.01)
+        if self.fails:
+            raise RuntimeError("full")
+        for place, key in enumerate(keys):
+            tokens, words = list(fields["tokens"])[place], fields["words"][place]
+            self.rows[key] = {"tokens": tokens.tolist(), "words": words, "tag": tags[place], "partition": partition_id}
+
+
+def session(put: Put, number: int, *, tokens: Any = None, partition: str = "train") -> Any:
+    """Stores a session of two rows."""
+    rows = [{"tokens": torch.arange(number + row) if tokens is None else tokens, "words": [number]} for row in (1, 2)]
+    return store_together(
+        put,
+        keys=[f"{number}_0", f"{number}_1"],
+        partition_id=partition,
+        fields=agent_loop_tq.list_of_dict_to_tensordict(rows),
+        tags=[{"row": (number, row)} for row in (0, 1)],
+    )
+
+
+async def test_each_row_is_stored_once_as_it_is_and_those_that_wait_are_stored_by_one_call() -> None:
+    put = Put()
+    await asyncio.gather(*(session(put, number) for number in range(5)), session(put, 9, partition="val"))
+    assert put.calls == [["0_0", "0_1"], ["9_0", "9_1"], [f"{number}_{row}" for number in range(1, 5) for row in (0, 1)]]
+    for number in (*range(5), 9):
+        for row in (0, 1):
+            partition = "val" if number == 9 else "train"
+            tokens = list(range(number + row + 1))
+            stored = {"tokens": tokens, "words": [number], "tag": {"row": (number, row)}, "partition": partition}
+            assert put.rows[f"{number}_{row}"] == stored
+
+
+async def test_a_failure_reaches_the_sessions_of_its_call_only() -> None:
+    put = Put()
+    put.fails = True
+    ended = await asyncio.gather(*(session(put, number) for number in range(3)), return_exceptions=True)
+    assert [str(one) for one in ended] == ["full"] * 3
+    put.fails = False
+    await session(put, 3)
+    assert sorted(put.rows) == ["3_0", "3_1"]
+
+
+@pytest.mark.parametrize("cancelled", [0, 1, 2])
+async def test_a_cancelled_session_holds_up_no_other(cancelled: int) -> None:
+    put = Put()
+    tasks = [asyncio.ensure_future(session(put, number)) for number in range(3)]
+    await asyncio.sleep(0.001)
+    tasks[cancelled].cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(one, asyncio.CancelledError) for one in ended] == [number == cancelled for number in range(3)]
+    assert sorted(put.rows) == sorted(f"{number}_{row}" for number in {0, 1, 2} - {cancelled} for row in (0, 1))
+
+
+async def test_rows_whose_tensors_have_two_dimensions_are_stored_alone() -> None:
+    put = Put()
+    await asyncio.gather(*(session(put, number, tokens=torch.ones(3, number + 1)) for number in range(3)))
+    assert len(put.calls) == 3
