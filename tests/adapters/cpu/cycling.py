@@ -29,9 +29,7 @@ IMPLICIT = "cycling:as_they_are"
 _ESTIMATORS = [*sorted({*VERLS, *advantage_names()}), IMPLICIT]
 # The teacher of `sdpo` lags behind the actor from its second step on.
 _LOSSES = [name for loss in policy_loss_names() for name in ([loss, loss] if loss == "sdpo" else [loss])]
-PLAN = [
-    (estimator or "grpo", loss or "vanilla") for estimator, loss in itertools.zip_longest(_ESTIMATORS, _LOSSES)
-]
+PLAN = [(estimator or "grpo", loss or "vanilla") for estimator, loss in itertools.zip_longest(_ESTIMATORS, _LOSSES)]
 """Estimator and policy loss of each step."""
 _SCORES = (0.25, 1.0, 0.0, 0.5)
 _OPTIONS = {"safe_gdpo": {"keys": ["acc", "num_turns"]}}

@@ -45,7 +45,11 @@ def session(put: Put, number: int, *, tokens: Any = None, partition: str = "trai
 async def test_each_row_is_stored_once_as_it_is_and_those_that_wait_are_stored_by_one_call() -> None:
     put = Put()
     await asyncio.gather(*(session(put, number) for number in range(5)), session(put, 9, partition="val"))
-    assert put.calls == [["0_0", "0_1"], ["9_0", "9_1"], [f"{number}_{row}" for number in range(1, 5) for row in (0, 1)]]
+    assert put.calls == [
+        ["0_0", "0_1"],
+        ["9_0", "9_1"],
+        [f"{number}_{row}" for number in range(1, 5) for row in (0, 1)],
+    ]
     for number in (*range(5), 9):
         for row in (0, 1):
             partition = "val" if number == 9 else "train"

@@ -45,11 +45,11 @@ _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, _Queue]] = WeakK
 
 
 @wrap(agent_loop_tq, "list_of_dict_to_tensordict")
-def keep_rows(convert: Any, rows: Sequence[dict[str, Any]]) -> Any:
+def keep_rows(convert: Any, list_of_dicts: Sequence[dict[str, Any]]) -> Any:
     """Leaves the columns of a session as they are until they are stored."""
     # Rows of different lengths make a nested tensor, which has one dimension of a length of its own: the first.
-    is_flat = all(value.dim() < 2 for row in rows for value in row.values() if isinstance(value, torch.Tensor))
-    return _Rows(rows) if is_flat else convert(rows)
+    is_flat = all(value.dim() < 2 for row in list_of_dicts for value in row.values() if isinstance(value, torch.Tensor))
+    return _Rows(list_of_dicts) if is_flat else convert(list_of_dicts)
 
 
 @wrap(transfer_queue, "async_kv_batch_put")
@@ -61,7 +61,8 @@ async def store_together(
         return await put(keys=keys, partition_id=partition_id, fields=fields, tags=tags, **options)
     queues = _queues.setdefault(asyncio.get_running_loop(), {})
     queue = queues.setdefault((partition_id, *sorted(fields[0])), _Queue())
-    session, taken = _Session(keys, fields, tags), []
+    session = _Session(keys, fields, tags)
+    taken: list[_Session] = []
     queue.waiting.append(session)
     try:
         async with queue.lock:
