@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from queues import Queue, install
+from transfer_queue import KVBatchMeta
 
 from verl_agentic.adapters.batches.batch_keys import LAST_ROWS
 from verl_agentic.adapters.monitoring import log_and_continue, step_time
@@ -32,7 +33,7 @@ def trainer_of(*uids: str, waits: list[Any] | None = None) -> Any:
 
 
 def batch_of(*uids: str) -> Any:
-    return SimpleNamespace(keys=[f"{uid}_0_0" for uid in uids], partition_id="train")
+    return KVBatchMeta(keys=[f"{uid}_0_0" for uid in uids], tags=[{} for _ in uids], partition_id="train")
 
 
 def times_of(trainer: Any, batch: Any) -> dict[str, Any]:

@@ -6,9 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import queues
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorStack
+from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from verl_agentic.adapters.batches import batch_keys
@@ -94,18 +98,34 @@ def test_other_agent_loops_and_empty_batches_have_no_episode_metrics(monkeypatch
     assert metrics(monkeypatch, {"u_0_0": {"turns": 1}}, ["u_0_0"])[0] == {}
 
 
-class Batch:
-    keys = ("u_0_0",)
-
-
 @pytest.mark.parametrize(("partition", "has_metrics"), [("train", True), ("val", False)])
 def test_a_sampled_training_batch_brings_them_along(
     monkeypatch: pytest.MonkeyPatch, partition: str, has_metrics: bool
 ) -> None:
     queue = Queue(rows(u_0_0={"acc": 1.0}))
     monkeypatch.setattr(batch_keys.tq, "kv_batch_get", queue.kv_batch_get)
+    sampled = KVBatchMeta(keys=["u_0_0"], tags=[{}], partition_id=partition)
     batch, found = episode_buffer._sample_with_numbers(
-        lambda self, steps, partition_id, size: (Batch(), {"verl": 1.0}), SimpleNamespace(), 1, partition, 1
+        lambda self, steps, partition_id, size: (sampled, {"verl": 1.0}), SimpleNamespace(), 1, partition, 1
     )
-    assert isinstance(batch, Batch)
+    assert batch is sampled
     assert found == ({"verl": 1.0, "episode/acc": 1.0} if has_metrics else {"verl": 1.0})
+
+
+@given(st.permutations([f"{uid}_{session}_{row}" for uid in "abcd" for session in range(3) for row in range(2)]))
+def test_updates_get_whole_groups_in_whatever_order_sessions_ended(ended: list[str]) -> None:
+    queue = queues.Queue()
+    with pytest.MonkeyPatch.context() as patch:
+        queues.install(queue, patch)
+        for uid in "abcd":
+            queue.put_prompt(uid, "finished")
+        for key in ended:
+            queue.tags["train"][key] = {"status": "success", "response_len": 1, "of": key}
+            queue.rows[key] = {"extra_fields": {"reward_extra_info": {"acc": 1.0}}}
+        patch.setattr(batch_keys.tq, "kv_batch_get", queue.kv_batch_get)
+        batch, _ = buffer().sample(1, "train", 4)
+    assert sorted(batch.keys) == sorted(ended)
+    assert [tag["of"] for tag in batch.tags] == batch.keys
+    for update in range(4):
+        rows_of_update = batch.keys[6 * update : 6 * (update + 1)]
+        assert len({key.partition("_")[0] for key in rows_of_update}) == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from transfer_queue import KVBatchMeta
 
 from verl_agentic.adapters.replay_buffer import episode_buffer
 from verl_agentic.adapters.trainer import schedules
@@ -59,10 +60,8 @@ def sample(buffer: Any, monkeypatch: pytest.MonkeyPatch, voids: list[float], par
     ]
     monkeypatch.setattr(episode_buffer, "_episodes", lambda keys, partition_id: dict(enumerate(extra)))
 
-    class Batch:
-        keys = ()
-
-    episode_buffer._sample_with_numbers(lambda self, *args: (Batch(), {}), buffer, 1, partition, len(voids))
+    batch = KVBatchMeta()
+    episode_buffer._sample_with_numbers(lambda self, *args: (batch, {}), buffer, 1, partition, len(voids))
 
 
 def test_a_run_stops_when_most_of_its_episodes_are_void_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ FEATURES = Features(
         Adapter(
             module="replay_buffer.episode_buffer",
             needs="verl.trainer.ppo.v1.replay_buffer",
-            gives="poll interval and metrics episode/*",
+            gives="poll interval, rows ordered by group, and metrics episode/*",
             chosen_by="agentic.sampling.poll_interval_s",
             demanded_by=lambda config: has_rubric(config) or has(config, f"{_SECTION}.poll_interval_s"),
             behind=("reward.group_rewards",),  # its metrics hold the scores of groups

@@ -1,10 +1,11 @@
-"""Patches verl: its replay buffers poll more often, and report episode metrics.
+"""Patches verl: its replay buffers poll more often, order the rows by group, and report episode metrics.
 
 Wraps `ReplayBuffer.__init__`, and `sample` of `ReplayBuffer` and `ReplayBufferAsync`; adds
 `ReplayBuffer.watch_episodes`.
 
-`trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: 2 s). The metrics `episode/*` are means over a
-batch's episodes of the numbers of `env_agent`: outcome, tool use, stop reasons, timings. External episodes
+`trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: 2 s). The rows of a group follow each other in
+a batch, so an update has `ppo_mini_batch_size` whole groups. The metrics `episode/*` are means over a batch's episodes
+of the numbers of `env_agent`: outcome, tool use, stop reasons, timings. External episodes
 (`agentic.external_sessions`) only count in their share.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 from verl.trainer.ppo.v1 import replay_buffer
 
-from verl_agentic.adapters.batches.batch_keys import LAST_ROWS, extras_of, last_rows
+from verl_agentic.adapters.batches.batch_keys import LAST_ROWS, extras_of, last_rows, split_key
 from verl_agentic.adapters.patching import add, wrap
 from verl_agentic.adapters.replay_buffer.buffer_features import poll_interval_s
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
@@ -39,6 +40,8 @@ def _sample_with_numbers(
 ) -> tuple[Any, dict[str, Any]]:
     batch, metrics = sample(self, global_steps, partition_id, batch_size)
     if partition_id != "val":
+        # verl keeps the order in which sessions ended: one update would have short rows, the next one long rows.
+        batch.reorder(sorted(range(len(batch.keys)), key=lambda place: split_key(batch.keys[place])))
         episodes = _episodes(batch.keys, partition_id)
         metrics = {**metrics, **mean_numbers(list(episodes.values()))}
         step, of_step = getattr(self, LAST_ROWS, (None, {}))
