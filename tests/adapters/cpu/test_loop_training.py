@@ -62,7 +62,7 @@ def test_shortened_conversations_are_trained_with_the_context_and_the_temperatur
 ) -> None:
     run = talk(tmp_path)
     run.settings |= {
-        "agentic.compaction": "{strategy:drop_observations,keep_last:1,min_room_tokens:48}",
+        "agentic.compaction": "{strategy:drop_observations,keep_last:1,min_room_tokens:72}",
         "data.max_response_length": 96,
         "agentic.temperature_schedule": "{start:1.5,end:0.5,steps:2}",
         "agentic.max_turns_schedule": "{stages:[2,8],every:1}",
