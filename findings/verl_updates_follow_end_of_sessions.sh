@@ -21,7 +21,7 @@ trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/env"
 "$folder/env/bin/pip" install --quiet torch==2.13.0
 "$folder/env/bin/pip" install --quiet verl==0.9.1 TransferQueue==0.1.11 tensordict==0.10.0 ray==2.60.0 \
-    transformers==5.10.4 cachetools==8.0.2 fastapi==0.165.0 orjson uvicorn==0.54.0  # verl imports them undeclared
+    transformers==5.10.4 cachetools==8.0.2 fastapi==0.165.0 orjson==3.13.0 uvicorn==0.54.0  # verl imports them undeclared
 
 cat > "$folder/show.py" <<'PYTHON'
 from types import SimpleNamespace

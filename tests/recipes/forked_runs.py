@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,8 @@ from omegaconf import OmegaConf
 from verl.trainer.main_ppo import main as main_ppo
 
 from verl_agentic.adapters.dryrun.step_probe import write_error
+
+_RUN_S = 600
 
 
 def run(job: dict[str, Any]) -> None:
@@ -38,6 +41,7 @@ def main() -> None:
     for job in json.loads(Path(sys.argv[1]).read_text()):
         child = os.fork()
         if child == 0:
+            signal.alarm(_RUN_S)  # ends a run that hangs, which is then one that was not run
             run(job)
             sys.exit()  # ends Ray, if the run started it
         os.waitpid(child, 0)

@@ -3,10 +3,13 @@
 Wraps `ReplayBuffer.__init__`, and `sample` of `ReplayBuffer` and `ReplayBufferAsync`; adds
 `ReplayBuffer.watch_episodes`.
 
-`trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: 2 s). The rows of a group follow each other in
-a batch, so an update has `ppo_mini_batch_size` whole groups. The metrics `episode/*` are means over a batch's episodes
-of the numbers of `env_agent`: outcome, tool use, stop reasons, timings. External episodes
-(`agentic.external_sessions`) only count in their share.
+`trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: 2 s).
+
+The rows of a group follow each other in a batch. On one data-parallel rank, an update has whole groups. On several,
+verl balances lengths over the ranks first, so an update has nearly whole groups.
+
+The metrics `episode/*` are means over a batch's episodes of the numbers of `env_agent`: outcome, tool use, stop
+reasons, timings. External episodes (`agentic.external_sessions`) only count in their share.
 """
 
 from __future__ import annotations
