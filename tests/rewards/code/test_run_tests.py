@@ -19,6 +19,14 @@ ADD = CodeTests(inputs=[f"{n} {n + 1}\n" for n in range(10)], outputs=[f"{2 * n 
 RIGHT = "a, b = map(int, input().split())\nprint(a + b)"
 
 
+@pytest.mark.parametrize(
+    ("found", "expected", "is_same"),
+    [("3", "3", True), ("3.0000001", "3", False), ("3", "3.0000001", True), ("3", "3.001", False)],
+)
+def test_only_expected_integers_must_match_exactly(found: str, expected: str, is_same: bool) -> None:
+    assert same_output(found, expected, tolerance=1e-6) is is_same
+
+
 @pytest.fixture
 async def pool() -> AsyncIterator[SandboxPool]:
     made = SandboxPool(NamespaceBackend(), PoolConfig(size=1, warm=0))
