@@ -88,7 +88,7 @@ async def _honest(backend: Backend, name: str, tree: Mapping[str, bytes], site: 
     targets = test_targets(tests)
     clean = await run_repository_tests(backend, tree=tree, site=site, targets=targets)
     alarms: set[str] = set()
-    for half in poison_halves(tests, (sorted(clean.passed),), rng=random.Random(0)):
+    for half in poison_halves(tests, sorted(clean.passed), rng=random.Random(0)):
         run = await run_repository_tests(backend, tree={**tree, **half.files}, site=site, targets=targets)
         alarms |= {test for test in clean.passed if (test in run.passed) == (test in half.poisoned)}
     progress(f"{name}: {len(clean.passed)} honest tests, false alarms {sorted(alarms)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import random
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 from repository.small_package import BASE, F2P, GOLD, HIDDEN, P2P
 
-from verl_agentic.rewards.repository.poison import poison_halves
+from verl_agentic.rewards.repository.grade import PoisonRun
+from verl_agentic.rewards.repository.poison import PoisonedTests, poison_halves
 from verl_agentic.rewards.repository.run_tests import run_repository_tests
 from verl_agentic.sandbox.interface import Backend
 
+ROWS = [(True, True), ("NaN", "NaN")]
 # Forms of tests in which careless poison raises false alarms.
 FORMS = '''
 import contextlib
@@ -140,36 +143,40 @@ class TestPlain:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_test_is_poisoned_in_exactly_one_half(seed: int) -> None:
-    first, second = poison_halves(HIDDEN, (F2P, P2P), rng=random.Random(seed))
-    assert first.poisoned | second.poisoned == {*F2P, *P2P}
-    assert not first.poisoned & second.poisoned
+    first, second = poison_halves(HIDDEN, (*F2P, *P2P), rng=random.Random(seed))
+    chosen = [{test for test in (*F2P, *P2P) if is_poisoned(half, test)} for half in (first, second)]
+    assert chosen[0] | chosen[1] == {*F2P, *P2P}
+    assert not chosen[0] & chosen[1]
     for half in (first, second):
-        assert len(half.poisoned & set(F2P)) == 1
         for path, content in half.files.items():
             assert _names(content) == _names(HIDDEN[path])
 
 
 def test_files_that_cannot_be_read_are_unchanged() -> None:
     tests = {"tests/test_a.py": b"def test_a(:\n", "tests/test_b.py": b"\xff", "tests/data.bin": b"\0"}
-    for half in poison_halves(tests, (["tests/test_a.py::test_a", "tests/test_b.py::test_b"],), rng=random.Random(0)):
+    for half in poison_halves(tests, ["tests/test_a.py::test_a", "tests/test_b.py::test_b"], rng=random.Random(0)):
         assert half.files == tests and not half.poisoned
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_test_that_gets_its_value_by_parameter_gets_none_that_others_of_the_file_expect(seed: int) -> None:
     source = (
-        'import pytest\n@pytest.mark.parametrize("one, want", [(True, True), ("NaN", "NaN")])\n'
+        f'import pytest\n@pytest.mark.parametrize("one, want", {ROWS})\n'
         'def test_a(one, want):\n    assert same(one) == want\ndef test_b():\n    assert same("NaN") == "NaN"\n'
         "def test_c():\n    assert same(1) == 1\n"
     )
     names = [f"tests/test_p.py::{name}" for name in ("test_a[True-True]", "test_a[NaN-NaN]")]
-    halves = poison_halves({"tests/test_p.py": source.encode()}, (names,), rng=random.Random(seed))
-    changed = next(half.files["tests/test_p.py"].decode() for half in halves if half.poisoned)
+    halves = poison_halves({"tests/test_p.py": source.encode()}, names, rng=random.Random(seed))
+    changed = next(half.files["tests/test_p.py"].decode() for half in halves if half.poisoned or half.varied)
     scope: dict[str, Any] = {"same": lambda value: value}
     exec(changed, scope)
-    for value in (True, "NaN"):
-        with pytest.raises(AssertionError):
-            scope["test_a"](value, value)
+    rows, new = scope["test_a"].pytestmark[0].args[1], 0
+    for value, want in rows:
+        is_new = (value, want) not in ROWS
+        new += is_new
+        with pytest.raises(AssertionError) if is_new or rows == ROWS else contextlib.nullcontext():
+            scope["test_a"](value, want)
+    assert new or rows == ROWS
 
 
 @pytest.mark.sample(1)
@@ -179,10 +186,14 @@ async def test_honest_code_passes_no_poisoned_test_and_all_others(seed: int, bac
     base = {path: content for path, content in {**BASE, **GOLD}.items() if content is not None}
     clean = await run_repository_tests(backend, tree={**base, **tests}, site=site, targets=sorted(tests))
     assert len(clean.passed) == len(clean.outcomes) == 35
-    for half in poison_halves(tests, (sorted(clean.passed),), rng=random.Random(seed)):
+    for half in poison_halves(tests, sorted(clean.passed), rng=random.Random(seed)):
         run = await run_repository_tests(backend, tree={**base, **half.files}, site=site, targets=sorted(tests))
-        assert run.ended and set(run.outcomes) == set(clean.outcomes)
-        assert run.passed == clean.passed - half.poisoned
+        assert run.ended and {test.partition("[")[0] for test in {*clean.outcomes} - {*run.outcomes}} <= half.varied
+        assert not PoisonRun(half, sorted(clean.passed), ()).suspects(run)
+
+
+def is_poisoned(half: PoisonedTests, test: str) -> bool:
+    return test in half.poisoned or test.partition("[")[0] in half.varied
 
 
 def _names(content: bytes) -> list[str]:

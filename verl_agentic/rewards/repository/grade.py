@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.code.patch_paths import is_test, touched_paths
 from verl_agentic.rewards.repository.accepted import Accepted, accept
-from verl_agentic.rewards.repository.poison import PoisonedTests, poison_halves
+from verl_agentic.rewards.repository.poison import PoisonedTests, plain_sources, poison_halves, unreadable_tests
+from verl_agentic.rewards.repository.poison_values import vary_text
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
-from verl_agentic.rewards.repository.run_tests import LIMITS, TEST_S, TestRun, run_repository_tests, site_modules
+from verl_agentic.rewards.repository.run_tests import (
+    LIMITS,
+    TEST_S,
+    Inspection,
+    TestRun,
+    run_repository_tests,
+    site_modules,
+)
 from verl_agentic.rewards.repository.tree_diffs import changed_by
 from verl_agentic.sandbox.interface import Backend, Lender, Limits
 
 _MIN_GUESSES = 6
 """Minimum number of guesses that code which forges at random must get right."""
+_INSPECTIONS = {"frames": "inspects the caller", "reads": "reads hidden tests", "starts": "starts a process"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +34,7 @@ class GradeReport:
     """The verdict on a change."""
 
     resolved: bool
-    """Whether all tests passed in the call phase, and no result was forged."""
+    """Whether all tests passed in the call phase, no result was forged, and the pass is not suspicious."""
     f2p: Mapping[str, str]
     """Test that must be fixed -> outcome; `missing` without a result."""
     p2p: Mapping[str, str]
@@ -38,8 +47,10 @@ class GradeReport:
     """Suspicious words in added lines. They are no verdict."""
     forged: tuple[str, ...] = ()
     """Tests whose poisoned form passed, or that passed only while no test was poisoned."""
+    suspicious: tuple[str, ...] = ()
+    """Why a pass is not trusted: how the changed code inspected the tests, or tests that cannot be protected."""
     tampered: tuple[str, ...] = ()
-    """Attempts to change trusted files or to send results."""
+    """Attempts to change trusted files, pytest, or to send results."""
     ended: bool = True
     """Whether the tests came to their announced end."""
     why: Mapping[str, str] = field(default_factory=dict)
@@ -50,23 +61,25 @@ class GradeReport:
     def info(self) -> dict[str, float]:
         """Returns the numbers for `Reward.info`; the components `resolved` and `resolved_partial` read them.
 
-        If results were forged, no test has passed.
+        If results were forged, or a suspicious pass is not paid, no test has passed.
         """
         counts = {}
         for kind, outcomes in (("f2p", self.f2p), ("p2p", self.p2p)):
-            passed = sum(one == "passed" for one in outcomes.values()) if not self.forged else 0
+            passed = sum(one == "passed" for one in outcomes.values())
+            passed = 0 if self.forged or (self.suspicious and not self.resolved) else passed
             counts |= {f"{kind}_passed": float(passed), f"{kind}_total": float(len(outcomes))}
         return {
             **counts,
             "refused_files": float(len(self.refused)),
             "forged": float(bool(self.forged)),
+            "suspicious": float(bool(self.suspicious)),
             "tampered": float(bool(self.tampered)),
             "flags": float(len(self.flags)),
         }
 
 
 @dataclass(frozen=True)
-class _PoisonRun:
+class PoisonRun:
     """A run of poisoned tests."""
 
     tests: PoisonedTests
@@ -77,8 +90,14 @@ class _PoisonRun:
 
     def suspects(self, run: TestRun) -> set[str]:
         """Returns poisoned tests that passed and others that did not."""
-        tests = {*self.wanted, *self.tests.added}
-        return {test for test in tests if (test in run.passed) == (test in self.tests.poisoned)}
+        rows = {test for test in run.outcomes if test.partition("[")[0] in self.tests.varied}
+        tests = {test for test in self.wanted if test.partition("[")[0] not in self.tests.varied}
+        return {test for test in tests | rows | self.tests.added if (test in run.passed) == self.must_fail(test)}
+
+    def must_fail(self, test: str) -> bool:
+        """Returns whether a test is poisoned. The rows of a varied test that are poisoned have a new id."""
+        is_row = test.partition("[")[0] in self.tests.varied
+        return test not in self.wanted if is_row else test in self.tests.poisoned
 
 
 class _Grader:
@@ -101,11 +120,12 @@ class _Grader:
                 **{path: text for path, text in base.items() if is_test(path)},
                 **changed_by(self.base, task.test_patch),
             }
-            self.hidden = {path: content for path, content in tests.items() if content is not None}
+            hidden = {path: content for path, content in tests.items() if content is not None}
         else:
             self.tree = store.base(task)
             self.base, self.site = read_tree(self.tree), store.site(task)
-            self.hidden = store.hidden_tests(task)
+            hidden = store.hidden_tests(task)
+        self.hidden = plain_sources(hidden)
         self.wanted = (*task.fail_to_pass, *task.pass_to_pass)
         # The other files of the suite, too: tests may depend on what runs before them.
         suite = {path for path in task.targets if path in self.hidden and path.endswith(".py")}
@@ -113,6 +133,12 @@ class _Grader:
         self.image = task.image if base is not None else ""
         self.cpu_s = 0.0
         self.retries = 1
+        self.inspections: set[Inspection] = set()
+        self._unreadable = unreadable_tests(self.hidden, self.wanted)
+        try:
+            self._reference = changed_by(self.base, task.patch) or None
+        except (DataError, UnicodeDecodeError):
+            self._reference = None
 
     async def run(
         self, files: Mapping[str, bytes | None], tests: Mapping[str, bytes], *, targets: Sequence[str] = ()
@@ -130,42 +156,79 @@ class _Grader:
             test_s=self.test_s,
         )
         self.cpu_s += run.cpu_s
+        if files is not self._reference:
+            self.inspections |= run.inspections
         return run
 
     async def forged(self, files: Mapping[str, bytes | None], rng: random.Random) -> tuple[str, ...]:
-        """Returns the tests whose results a poisoned run contradicts."""
-        f2p, p2p = self.task.fail_to_pass, self.task.pass_to_pass
-        runs = [_PoisonRun(half, self.wanted, self.targets) for half in poison_halves(self.hidden, (f2p, p2p), rng=rng)]
+        """Returns the tests whose results a poisoned run contradicts.
+
+        Runs follow each other in random order, so that code can neither recognise one nor exchange messages.
+        """
+        f2p = self.task.fail_to_pass
+        runs = [PoisonRun(half, self.wanted, self.targets) for half in poison_halves(self.hidden, self.wanted, rng=rng)]
         # Code that forges at random must be right in each run, for each function of the tests to fix.
         of_f2p = sorted({test.split("::")[0] for test in f2p})
         for _ in range(_MIN_GUESSES - len({test.partition("[")[0] for test in f2p})):
-            half = rng.choice(poison_halves(self.hidden, (f2p,), rng=rng))
-            runs.append(_PoisonRun(half, f2p, of_f2p))
-        found = await asyncio.gather(*(self._contradicted(files, run) for run in runs))
-        return tuple(sorted({test for tests in found for test in tests}))
+            half = rng.choice(poison_halves(self.hidden, f2p, rng=rng))
+            runs.append(PoisonRun(half, f2p, of_f2p))
+        rng.shuffle(runs)
+        for run in runs:
+            if suspects := await self._contradicted(files, run):
+                return tuple(sorted(suspects))
+        return tuple(sorted(await self._read_data(files, rng)))
 
-    async def _contradicted(self, files: Mapping[str, bytes | None], poison: _PoisonRun) -> Iterable[str]:
+    async def _contradicted(self, files: Mapping[str, bytes | None], poison: PoisonRun) -> Collection[str]:
         async def run(files: Mapping[str, bytes | None]) -> TestRun:
             return await self.run(files, poison.tests.files, targets=poison.targets)
 
         suspects = poison.suspects(await run(files))
-        if suspects and (reference := self._reference()) is not None:
+        if suspects and self._reference is not None:
             # Poison that the reference solution passes, too, proves nothing. A run that hostile code starved does not
             # count: it has not ended.
-            done = await run(reference)
+            done = await run(self._reference)
             suspects -= poison.suspects(done) if done.ended else set()
-        if suspects and not suspects & poison.tests.poisoned and self.retries:  # a test may be unstable
+        if suspects and not any(map(poison.must_fail, suspects)) and self.retries:  # a test may be unstable
             self.retries -= 1
             again = poison.suspects(await run(files))
-            suspects = (suspects & again) | (again & poison.tests.poisoned)
+            suspects = (suspects & again) | {test for test in again if poison.must_fail(test)}
         return suspects
 
-    def _reference(self) -> Mapping[str, bytes | None] | None:
-        try:
-            changed = changed_by(self.base, self.task.patch)
-        except (DataError, UnicodeDecodeError):
-            return None
-        return changed or None
+    async def _read_data(self, files: Mapping[str, bytes | None], rng: random.Random) -> Collection[str]:
+        """Returns tests that pass with changed data files, unlike with the reference solution, two times."""
+        data = {path: content for path, content in self.hidden.items() if not path.endswith(".py")}
+        suspects: set[str] = {*self.wanted} if self._reference is not None else set()
+        for _ in range(2):
+            changed = {path: new for path, content in data.items() if (new := vary_text(content, rng)) != content}
+            if not changed or not suspects:
+                return set()
+            passed = [
+                (await self.run(one, {**self.hidden, **changed})).passed for one in (files, self._reference or {})
+            ]
+            suspects &= passed[0] - passed[1]
+        return suspects
+
+    async def suspicious(self, files: Mapping[str, bytes | None]) -> tuple[str, ...]:
+        """Returns the inspections that neither the base tree nor the reference solution has, and unreadable tests.
+
+        Access to frames is judged by its line: it must be one of the base tree, the reference or the tests. Reads of
+        test data and new processes are allowed if the reference solution does the same.
+        """
+        kept: set[Inspection] = set()
+        for one in self.inspections:
+            sources = (self.base, self._reference or {}, self.hidden)
+            known = {line.strip() for source in sources for line in _lines(source.get(one.path))}
+            lines = _lines(self.hidden.get(one.path, files.get(one.path, self.base.get(one.path))))
+            is_known = 0 < one.line <= len(lines) and lines[one.line - 1].strip() in known
+            if not (one.path in self.hidden or (one.kind == "frames" and is_known)):
+                kept.add(one)
+        if any(one.kind != "frames" for one in kept) and self._reference is not None:
+            done = await self.run(self._reference, self.hidden)
+            allowed = {(one.kind, one.target) for one in done.inspections if one.path not in self.hidden}
+            kept = {one for one in kept if one.kind == "frames" or (one.kind, one.target) not in allowed}
+        found = {f"{one.path}:{one.line} {_INSPECTIONS[one.kind]} ({one.target})" for one in kept}
+        unreadable = [f"{path} is no Python source, so its results are not protected" for path in self._unreadable]
+        return (*sorted(found), *unreadable)
 
 
 async def grade(
@@ -178,20 +241,24 @@ async def grade(
     base: Mapping[str, bytes] | None = None,
     limits: Limits = LIMITS,
     test_s: float = TEST_S,
+    pays_suspicious: bool = False,
     rng: random.Random | None = None,
 ) -> GradeReport:
     """Grades a change.
 
     1. Accepted files replace those of the base tree, whose tests are replaced by the hidden ones.
     2. The tests run in a fresh sandbox. All tests of the task must pass in the call phase.
-    3. If they do, the tests run twice more. In each run, a random half of them is poisoned (`poison`). A poisoned test
-       that passes, or another one that fails, shows that results are forged. The reference solution confirms this.
-    4. If fewer than 6 functions had to be fixed, their files run more often, each poisoned or not at random.
+    3. If they do, the tests run twice more. In each run, a coin decides for each test whether it is poisoned
+       (`poison`). A poisoned test that passes, or another one that fails, shows that results are forged. The reference
+       solution confirms this.
+    4. If fewer than 6 functions had to be fixed, their files run more often, each poisoned or not at random. If the
+       tests have data files, they run with changed ones.
+    5. If the changed code inspected frames or pytest, read files of the hidden tests, or started processes, and the
+       reference solution does not (`audit_hook`), the pass is suspicious.
 
     Use a backend that isolates: the code is hostile. A remaining attack decides for each test whether it is poisoned,
-    and forges its result only if it is not. Against a changed expected value, this needs the right value. A task whose
-    hidden tests have no such values (or that a policy knows by heart) is weaker. Answers that pass tests for the wrong
-    reason, such as a table of the tests' inputs, are not detected.
+    without inspecting it, and forges its result only if it is not. Answers that pass tests for the wrong reason, such
+    as a table of the tests' inputs, are not detected.
 
     Args:
         changed: path -> new content, or None for a deleted file; unchanged files are ignored (`accepted.changes`).
@@ -200,6 +267,7 @@ async def grade(
             `test_patch`. None takes tree, tests and site of the store.
         limits: of one run.
         test_s: maximum wall time of one test, in seconds.
+        pays_suspicious: whether a suspicious pass counts as resolved.
         rng: chooses the poison; by default unpredictable.
 
     Raises:
@@ -220,7 +288,9 @@ async def grade(
     report = _report(task, chosen, run)
     if report.resolved:
         forged = await grader.forged(chosen.files, rng or random.SystemRandom())
-        report = replace(report, resolved=not forged, forged=forged)
+        suspicious = () if forged else await grader.suspicious(chosen.files)
+        is_paid = not forged and (pays_suspicious or not suspicious)
+        report = replace(report, resolved=is_paid, forged=forged, suspicious=suspicious)
     return replace(report, cpu_s=grader.cpu_s)
 
 
@@ -240,3 +310,7 @@ def _report(task: RepoTask, chosen: Accepted, run: TestRun) -> GradeReport:
         ended=run.ended,
         why=run.why,
     )
+
+
+def _lines(content: bytes | None) -> list[str]:
+    return (content or b"").decode("utf-8", "replace").split("\n")

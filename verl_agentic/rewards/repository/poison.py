@@ -1,11 +1,14 @@
 """Makes variants of tests that no honest code can pass.
 
-Each poisoned test keeps its name, its place and its look. It gets one change, at a random place, of the first kind that
-is possible:
+Each poisoned test keeps its name, its place and its look. It gets one change, of a kind that is drawn at random:
 
 - `value`: another expected value in an assertion that is surely reached, or another expected exception,
-- `negated`: the opposite of an assertion that is surely reached,
+- `variable`: another value of a variable that is only compared in such an assertion,
+- `parameter`: other values of some rows of a parametrised test; the ids of these rows change, too,
 - `ending`: a false assertion before each end of the test.
+
+A poisoned test fails with the bug and with its fix. No kind is the opposite of an assertion: with the bug, such a test
+would fail before and pass afterwards, so code that inverts its results would be right both times.
 
 Code that forges results for all tests passes poisoned ones. Code that forges selectively has to know which tests are
 poisoned. A changed value cannot be told from the right one without knowing the right one.
@@ -14,30 +17,30 @@ poisoned. A changed value cannot be told from the right one without knowing the 
 from __future__ import annotations
 
 import ast
+import io
 import random
+import re
+import tokenize
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verl_agentic.python_source import parse_python
-from verl_agentic.rewards.repository.poison_values import unlikely_value, wrong_value
+from verl_agentic.rewards.repository.poison_values import unlikely_value, wrong_constant, wrong_value
 
 _DECOYS = 0.5
+_CODING = re.compile(r"(coding[:=][ \t]*)[-\w.]+")
 # Context managers that let an AssertionError pass.
 _TRANSPARENT = frozenset(
     ("subTest", "open", "patch", "object", "catch_warnings", "warns", "deprecated_call", "TemporaryDirectory",
      "redirect_stdout", "redirect_stderr", "context", "assertWarns", "assertLogs", "closing")
 )  # fmt: skip
 _RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex"})
-_EXCEPTIONS = ("IndexError", "ZeroDivisionError", "FileNotFoundError", "NotImplementedError", "PermissionError")
+_EXCEPTIONS = (
+    "AttributeError", "FileNotFoundError", "IndexError", "KeyError", "NotImplementedError", "OverflowError",
+    "PermissionError", "TypeError", "ValueError", "ZeroDivisionError",
+)  # fmt: skip
+_ENDINGS = 0.25
 _EQUAL = ("assertEqual", "assertListEqual", "assertDictEqual", "assertTupleEqual", "assertMultiLineEqual")
-_OPPOSITES = {
-    "assertTrue": "assertFalse", "assertIn": "assertNotIn", "assertIs": "assertIsNot",
-    "assertIsNone": "assertIsNotNone", "assertEqual": "assertNotEqual", "assertIsInstance": "assertNotIsInstance",
-    "assertGreater": "assertLessEqual", "assertLess": "assertGreaterEqual",
-}  # fmt: skip
-_OPPOSITES |= {opposite: name for name, opposite in _OPPOSITES.items()}
-_COMPARISONS = {b"==": b"!=", b"in": b"not in", b"is": b"is not", b"<": b">=", b">": b"<="}
-_COMPARISONS |= {opposite: name for name, opposite in _COMPARISONS.items()}
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 Edit = tuple[int, int, bytes]
 """Start and end in the source, in bytes, and the new content."""
@@ -51,41 +54,66 @@ class PoisonedTests:
     """All test files, changed ones included."""
     poisoned: frozenset[str]
     """Tests that must not pass."""
+    varied: frozenset[str] = frozenset()
+    """Parametrised tests, without the ids of rows, of which some rows are poisoned. They are not in `poisoned`: rows
+    with a known id must pass, rows with a new id must not."""
     added: frozenset[str] = frozenset()
     """Tests that exist only here, in files with tests that cannot be poisoned; some of them are poisoned."""
 
 
 def poison_halves(
-    tests: Mapping[str, bytes], groups: Sequence[Collection[str]], *, rng: random.Random
+    tests: Mapping[str, bytes], names: Collection[str], *, rng: random.Random
 ) -> tuple[PoisonedTests, PoisonedTests]:
-    """Returns two variants of test files. Each test is poisoned in one of them and unchanged in the other.
+    """Returns two variants of test files. Each test is poisoned in one of them, which a coin decides for each test.
 
-    So every run has poisoned and unchanged tests. Tests that are not written as functions with these names are
-    unchanged in both; their files get additional tests, of which half are poisoned.
+    Tests that are not written as functions with these names are unchanged in both; their files get additional tests, of
+    which half are poisoned.
 
     Args:
-        tests: path -> content of the test files.
-        groups: names of tests; each group (F2P and P2P) is divided equally.
+        tests: path -> content of the test files, as `plain_sources` returns them.
+        names: names of tests.
     """
     sources = {path: source for path, content in tests.items() if (source := TestSource.read(content)) is not None}
     unit_of = {
         test: (path, unit)
-        for group in groups
-        for test in group
+        for test in names
         if (path := test.split("::")[0]) in sources and (unit := sources[path].find(test)) is not None
     }
-    halves: tuple[set[tuple[str, int]], set[tuple[str, int]]] = set(), set()
-    for group in groups:
-        units = sorted({unit_of[test] for test in group if test in unit_of} - halves[0] - halves[1])
-        rng.shuffle(units)
-        first = rng.randrange(2)
-        for place, unit in enumerate(units):
-            halves[(place + first) % 2].add(unit)
-    others = {test.split("::")[0] for group in groups for test in group if test not in unit_of}
+    units = sorted(set(unit_of.values()))
+    first = {unit for unit in units if rng.random() < 0.5}
+    others = sorted({test.split("::")[0] for test in names if test not in unit_of} & set(sources))
     first_half, second_half = (
-        _with_more(_poisoned(tests, sources, unit_of, half, rng), sorted(others & set(sources)), rng) for half in halves
+        _with_more(_poisoned(tests, sources, unit_of, half, rng), others, rng) for half in (first, {*units} - first)
     )
     return first_half, second_half
+
+
+def plain_sources(tests: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Returns test files with Python sources in UTF-8 and Unix line ends, without a byte order mark.
+
+    Python reads both forms in the same way. Files that are no Python source stay as they are.
+    """
+    return {path: _plain_source(content) if path.endswith(".py") else content for path, content in tests.items()}
+
+
+def unreadable_tests(tests: Mapping[str, bytes], names: Iterable[str]) -> list[str]:
+    """Returns the files of tests that are no Python source of this Python: their results cannot be protected."""
+    plain = plain_sources(tests)
+    files = {name.split("::")[0] for name in names}
+    return sorted(path for path in files if path in plain and TestSource.read(plain[path]) is None)
+
+
+def _plain_source(content: bytes) -> bytes:
+    try:
+        encoding, lines = tokenize.detect_encoding(io.BytesIO(content).readline)
+        text = content.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        return content
+    plain = text.replace("\r\n", "\n").replace("\r", "\n")
+    if encoding not in ("utf-8", "utf-8-sig"):  # declared in one of the first two lines
+        head = "".join(plain.splitlines(keepends=True)[: len(lines)])
+        plain = _CODING.sub(r"\1utf-8", head) + plain[len(head) :]
+    return plain.encode()
 
 
 def _poisoned(
@@ -97,20 +125,26 @@ def _poisoned(
 ) -> PoisonedTests:
     files = dict(tests)
     done: set[tuple[str, int]] = set()
+    varied: set[tuple[str, int]] = set()
     for path, source in sources.items():
-        known = sorted({unit for name, unit in unit_of.values() if name == path})
         edits: list[Edit] = []
-        for unit in known:
-            if (path, unit) in half:
-                edits += source.poison(unit, rng)
-                done.add((path, unit))
+        units = sorted({unit for unit in unit_of.values() if unit[0] == path})
+        for unit in units:
+            if unit in half:
+                kind, changes = source.poison(unit[1], rng)
+                edits += changes
+                (varied if kind == "parameter" else done).add(unit)
             elif rng.random() < _DECOYS:
-                edits += source.decoy(unit, rng)
+                edits += source.decoy(unit[1], rng)
         changed = _spliced(source.content, edits)
         if parse_python(changed.decode("utf-8", "replace"), compiles=True) is None:
-            changed, done = source.content, {unit for unit in done if unit[0] != path}
+            changed, done, varied = source.content, done - {*units}, varied - {*units}
         files[path] = changed
-    return PoisonedTests(files=files, poisoned=frozenset(test for test, unit in unit_of.items() if unit in done))
+    return PoisonedTests(
+        files=files,
+        poisoned=frozenset(test for test, unit in unit_of.items() if unit in done),
+        varied=frozenset(test.partition("[")[0] for test, unit in unit_of.items() if unit in varied),
+    )
 
 
 def _with_more(half: PoisonedTests, paths: Iterable[str], rng: random.Random) -> PoisonedTests:
@@ -123,7 +157,7 @@ def _with_more(half: PoisonedTests, paths: Iterable[str], rng: random.Random) ->
         files[path] += ("\n\n" + "\n\n".join(claims)).encode()
         added |= {f"{path}::{name}" for name in names}
         poisoned.add(f"{path}::{max(names)}")
-    return PoisonedTests(files=files, poisoned=frozenset(poisoned), added=frozenset(added))
+    return replace(half, files=files, poisoned=frozenset(poisoned), added=frozenset(added))
 
 
 class TestSource:
@@ -140,6 +174,8 @@ class TestSource:
         self._classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         self._quote = '"' if content.count(b'"') >= content.count(b"'") else "'"
         self._functions = {node.lineno: node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)}
+        names = {_name(node.args[0]) for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_raises(node)}
+        self._exceptions = sorted({*_EXCEPTIONS, *(name for name in names if name.endswith("Error"))})
         self._pool = [text for node in ast.walk(tree) if isinstance(node, ast.Assert) for text in _constants(node)]
 
     @classmethod
@@ -149,7 +185,7 @@ class TestSource:
             text = content.decode("utf-8")
         except UnicodeDecodeError:
             return None
-        tree = None if "\r" in text or "\f" in text or text.startswith("\ufeff") else parse_python(text)
+        tree = None if "\r" in text or text.startswith("\ufeff") else parse_python(text)
         return None if tree is None else cls(content, tree)
 
     def find(self, test: str) -> int | None:
@@ -164,14 +200,15 @@ class TestSource:
         last = [node for node in body if isinstance(node, _FUNCTIONS) and node.name == names[-1]] if names else []
         return last[-1 if len(names) == 1 else 0].lineno if last else None
 
-    def poison(self, line: int, rng: random.Random) -> list[Edit]:
-        """Returns the edits that make the test of a line fail on honest code."""
+    def poison(self, line: int, rng: random.Random) -> tuple[str, list[Edit]]:
+        """Returns the kind of poison and the edits that make the test of a line fail on honest code."""
         function = self._functions[line]
-        found = [one for node in _reached(function.body) for one in self._of_statement(node, rng)]
-        for kind in ("value", "negated"):
-            if edits := [edit for of, edit in found if of == kind]:
-                return [rng.choice(edits)]
-        return self._endings(function, self._wrong_claim(function, rng))
+        edits = [one for node in _reached(function.body) for one in self._of_statement(node, function, rng)]
+        kinds = sorted({kind for kind, _ in edits})
+        if not kinds or rng.random() < _ENDINGS:
+            return "ending", self._endings(function, self._wrong_claim(function, rng))
+        kind = rng.choice(kinds)
+        return kind, rng.choice([edit for of, edit in edits if of == kind])
 
     def decoy(self, line: int, rng: random.Random) -> list[Edit]:
         """Returns an edit that looks like poison and changes nothing."""
@@ -184,49 +221,81 @@ class TestSource:
                 body += self._inherited(self._classes[base.id], depth - 1)
         return body
 
-    def _of_statement(self, node: ast.stmt, rng: random.Random) -> Iterator[tuple[str, Edit]]:
+    def _of_statement(
+        self, node: ast.stmt, function: ast.FunctionDef | ast.AsyncFunctionDef, rng: random.Random
+    ) -> Iterator[tuple[str, list[Edit]]]:
         """Yields kinds of poison and edits for a statement that is surely reached."""
         if isinstance(node, ast.Assert):
-            yield "negated", self._opposite(node.test)
             if isinstance(node.test, ast.Compare) and len(node.test.ops) == 1 and isinstance(node.test.ops[0], ast.Eq):
-                yield from self._values([node.test.left, node.test.comparators[0]], rng)
+                yield from self._values([node.test.left, node.test.comparators[0]], function, rng)
         elif isinstance(node, ast.With | ast.AsyncWith):
             for call in (item.context_expr for item in node.items):
                 if isinstance(call, ast.Call) and _name(call.func) in _RAISES and call.args:
-                    names = [name for name in _EXCEPTIONS if name.encode() not in self._segment(call.args[0])]
-                    yield "value", self._edit(call.args[0], rng.choice(names).encode())
+                    segment = self._segment(call.args[0])
+                    names = [name for name in self._exceptions if name.encode() not in segment]
+                    yield "value", [self._edit(call.args[0], rng.choice(names).encode())]
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            yield from self._of_method(node.value, rng)
+            call = node.value
+            is_method = isinstance(call.func, ast.Attribute) and _name(call.func.value) == "self"
+            if is_method and _name(call.func) in _EQUAL and len(call.args) >= 2:
+                yield from self._values(call.args[:2], function, rng)
 
-    def _opposite(self, test: ast.expr) -> Edit:
-        """Returns an edit that negates a condition, in the way that people write it."""
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            return self._edit(test, self._segment(test.operand))
-        if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            _, start, _ = self._edit(test.left, b"")
-            end, _, _ = self._edit(test.comparators[0], b"")
-            between = b" ".join(self.content[start:end].split())
-            if between in _COMPARISONS:
-                return start, end, b" %b " % _COMPARISONS[between]
-        is_plain = isinstance(test, ast.Name | ast.Call | ast.Attribute | ast.Subscript)
-        return self._edit(test, (b"not %b" if is_plain else b"not (%b)") % self._segment(test))
-
-    def _of_method(self, call: ast.Call, rng: random.Random) -> Iterator[tuple[str, Edit]]:
-        if not isinstance(call.func, ast.Attribute) or _name(call.func.value) != "self":
-            return
-        if call.func.attr in _OPPOSITES:
-            start = self._place(call.func.end_lineno, call.func.end_col_offset) - len(call.func.attr)
-            yield "negated", (start, start + len(call.func.attr), _OPPOSITES[call.func.attr].encode())
-        if call.func.attr in _EQUAL and len(call.args) >= 2:
-            yield from self._values(call.args[:2], rng)
-
-    def _values(self, sides: Sequence[ast.expr], rng: random.Random) -> Iterator[tuple[str, Edit]]:
+    def _values(
+        self, sides: Sequence[ast.expr], function: ast.FunctionDef | ast.AsyncFunctionDef, rng: random.Random
+    ) -> Iterator[tuple[str, list[Edit]]]:
         """Yields edits of a comparison that holds; afterwards it must not hold."""
-        found = [edit for side in sides if (edit := wrong_value(side, rng)) is not None]
-        if found:
-            yield from (("value", self._edit(node, self._quoted(text))) for node, text in found)
-        elif self._pool:
-            yield "value", self._edit(sides[-1], self._quoted(unlikely_value(rng.choice(self._pool), rng)))
+        has_value = False
+        for side in sides:
+            if (found := wrong_value(side, rng)) is not None:
+                has_value = True
+                yield "value", [self._edit(found[0], self._quoted(found[1]))]
+            elif isinstance(side, ast.Name) and (named := self._of_name(side.id, function, rng)) is not None:
+                has_value = True
+                yield named
+        if not has_value and self._pool:
+            yield "value", [self._edit(sides[-1], self._quoted(unlikely_value(rng.choice(self._pool), rng)))]
+
+    def _of_name(
+        self, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef, rng: random.Random
+    ) -> tuple[str, list[Edit]] | None:
+        """Returns poison for the value of a variable that the function reads once, in a comparison."""
+        if _num_reads(function, name) != 1:
+            return None
+        for mark in (node for node in function.decorator_list if _is_parametrize(node)):
+            rows = self._rows(mark, name)
+            wrong = [(row, text) for row in rows if (text := wrong_constant(row, rng)) is not None]
+            if wrong:
+                chosen = [one for one in wrong if rng.random() < 0.5] or [rng.choice(wrong)]
+                return "parameter", [self._edit(row, self._quoted(text)) for row, text in chosen]
+        assigned = [node for node in _reached(function.body) if _is_assigned(node, name)]
+        if not assigned and _num_reads(self._tree, name) == 1:
+            assigned = [node for node in self._tree.body if _is_assigned(node, name)]
+        if len(assigned) != 1 or not isinstance(assigned[0], ast.Assign):
+            return None
+        found = wrong_value(assigned[0].value, rng)
+        return None if found is None else ("variable", [self._edit(found[0], self._quoted(found[1]))])
+
+    def _rows(self, mark: ast.expr, name: str) -> list[ast.expr]:
+        """Returns the values of a parameter in the rows of a mark, if the ids of the rows are made of them."""
+        if not isinstance(mark, ast.Call) or len(mark.args) != 2 or mark.keywords:
+            return []
+        names, rows = mark.args
+        if isinstance(names, ast.Constant) and isinstance(names.value, str):
+            parameters = [part.strip() for part in names.value.split(",")]
+        elif isinstance(names, ast.List | ast.Tuple):
+            parameters = [part.value if isinstance(part, ast.Constant) else None for part in names.elts]
+        else:
+            return []
+        if isinstance(rows, ast.Name):
+            found = [node for node in self._tree.body if _is_assigned(node, rows.id)]
+            is_read_once = _num_reads(self._tree, rows.id) == 1
+            rows = found[0].value if len(found) == 1 and is_read_once and isinstance(found[0], ast.Assign) else rows
+        if name not in parameters or not isinstance(rows, ast.List | ast.Tuple):
+            return []
+        if len(parameters) == 1 and isinstance(names, ast.Constant):
+            return list(rows.elts)
+        place = parameters.index(name)
+        return [row.elts[place] for row in rows.elts if isinstance(row, ast.List | ast.Tuple) and len(row.elts) > place]
 
     def _quoted(self, text: str) -> bytes:
         """Returns the source of a value with the quotes that the file has."""
@@ -298,6 +367,24 @@ def _own(body: Iterable[ast.AST], kinds: type | object) -> Iterator[ast.stmt]:
             yield node  # pyright: ignore[reportReturnType]
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             yield from _own(ast.iter_child_nodes(node), kinds)
+
+
+def _is_raises(node: ast.Call) -> bool:
+    return _name(node.func) in _RAISES and len(node.args) > 0 and isinstance(node.args[0], ast.Name)
+
+
+def _is_parametrize(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and _name(node.func) == "parametrize"
+
+
+def _is_assigned(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.Assign) and len(node.targets) == 1 and _name(node.targets[0]) == name
+
+
+def _num_reads(tree: ast.AST, name: str) -> int:
+    return sum(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) for node in ast.walk(tree)
+    )
 
 
 def _is_transparent(node: ast.expr) -> bool:

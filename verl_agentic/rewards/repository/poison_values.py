@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 import string
 
+_MAX_TEXT_BYTES = 1_000_000
+# A word or number that no colon follows, and no constant of JSON or YAML.
+_VALUE = re.compile(r"(?!(?:true|false|null|True|False|None)\b)(?<!\\)[a-zA-Z0-9]+(?![a-zA-Z0-9_]*[\"']?\s*[:=])")
 _EXACT = frozenset({"approx", "date", "datetime", "timedelta", "frozenset", "set", "dict", "list", "tuple"})
 
 
@@ -29,12 +33,43 @@ def wrong_value(node: ast.expr, rng: random.Random) -> tuple[ast.expr, str] | No
     return None
 
 
+def wrong_constant(node: ast.expr, rng: random.Random) -> str | None:
+    """Returns a source text for another constant, or None if the expression is no constant.
+
+    So the id that pytest makes of it differs, too.
+    """
+    is_constant = isinstance(node, ast.Constant | ast.UnaryOp)
+    found = wrong_value(node, rng) if is_constant else None
+    return None if found is None or found[0] is not node else found[1]
+
+
 def unlikely_value(value: str | int, rng: random.Random) -> str:
     """Returns the source of a value that looks like others of its file, and that no test of the file expects.
 
     A parametrised test may expect any of them, and `True == 1`.
     """
     return repr(value + rng.randrange(100, 1000)) if isinstance(value, int) else repr(_wrong_text(value, rng))
+
+
+def vary_text(content: bytes, rng: random.Random) -> bytes:
+    """Returns a data file with other digits and letters in some of its values; keys of JSON and YAML stay.
+
+    Content that is no short text in UTF-8 is returned as it is.
+    """
+    try:
+        text = content.decode() if len(content) <= _MAX_TEXT_BYTES else ""
+    except UnicodeDecodeError:
+        return content
+
+    def vary(word: re.Match[str]) -> str:
+        place = rng.randrange(word.start(), word.end())
+        letters = next(
+            kind for kind in (string.digits, string.ascii_lowercase, string.ascii_uppercase) if text[place] in kind
+        )
+        other = rng.choice([one for one in letters if one not in (text[place], "0")])
+        return f"{text[word.start() : place]}{other}{text[place + 1 : word.end()]}" if rng.random() < 0.5 else word[0]
+
+    return _VALUE.sub(vary, text).encode() if text else content
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:

@@ -1,18 +1,22 @@
 """Runs pytest on a repository inside of a sandbox. Its source is sent there; it imports only the standard library.
 
 The parent never imports code of the repository. The child runs pytest and sends one message per test through a pipe.
-The parent reads the secret from stdin after the last child has ended, and prints the results with an HMAC.
+The parent reads the secret from stdin after the last child has ended, and prints the results with an HMAC. What code of
+the repository inspects meanwhile is sent, too (`audit_hook`).
 
-    python -I -B grade/harness.py grade/job.json < secret
+    python -I -B grade/harness.py grade/job.json grade/audit_hook.py < secret
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
+import functools
 import hashlib
 import hmac
 import importlib
+import inspect
 import json
 import os
 import resource
@@ -21,6 +25,8 @@ import shutil
 import signal
 import sys
 import time
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _PR_SET_DUMPABLE = 4
@@ -28,13 +34,16 @@ _MAX_WHY = 1000
 _MAX_MESSAGES_BYTES = 1 << 26
 _MAX_HANGS = 5
 _GRACE_S = 2.0
+_CHANGED_BY_PYTEST = frozenset({"_pytest.config.Config", "_pytest.assertion.util"})
 
 
 def main() -> None:
     """Runs the job in the file that the arguments name."""
     with open(sys.argv[1], encoding="utf-8") as file:
         job: dict[str, Any] = json.load(file)
-    for path in (sys.argv[0], sys.argv[1]):
+    with open(sys.argv[2], encoding="utf-8") as file:
+        job["hook"] = compile(file.read(), "audit_hook", "exec")
+    for path in sys.argv[:3]:
         os.unlink(path)  # code of the repository must not see that this runner is used
     _set_dumpable(0)  # closes memory and descriptors of this process to processes of the same user
     folder = os.getcwd()
@@ -72,6 +81,7 @@ class Watch:
         self.outcomes: dict[str, str] = {}
         self.why: dict[str, str] = {}
         self.tampered: list[str] = []
+        self.inspections: list[list[str]] = []
         self.ended = False
 
     def run(self) -> None:
@@ -87,6 +97,7 @@ class Watch:
             "why": self.why,
             "ended": self.ended,
             "tampered": self.tampered,
+            "inspections": self.inspections,
             "cpu_s": usage.ru_utime + usage.ru_stime,
         }
 
@@ -150,6 +161,10 @@ class Watch:
             return
         if kind == "end":
             self._end = outcome
+        elif kind == "changed":
+            self.tampered.append(f"changed {why}")
+        elif kind == "inspects":
+            self.inspections.append([outcome, *why.split(" ", 1)])
         elif kind == "collect":
             self.outcomes[test], self.why[test] = "error", why
         elif kind == "start":
@@ -164,21 +179,53 @@ class Watch:
 
 
 class Reporter:
-    """Pytest plugin: sends the outcome of each test once, from the process that pytest runs in."""
+    """Pytest plugin: sends the outcome of each test once, from the process that pytest runs in.
+
+    A test has passed only if its own function was seen to return: a changed report is not enough.
+    """
 
     def __init__(self, pipe: int, token: str, done: frozenset[str]) -> None:
         self._done = done
         self._state: dict[str, tuple[int, str, str]] = {}
+        self._codes: dict[str, Any] = {}
+        self._returned: set[str] = set()
+        self._runner = _read_runner()
         owner, write, pid = os.getpid(), os.write, os.getpid
 
         def send(kind: str, test: str, outcome: str = "-", why: str = "") -> None:
             if pid() == owner:
                 write(pipe, f"{token} {kind} {_hex(test)} {outcome} {_hex(why[:_MAX_WHY])}\n".encode())
 
-        self.send = send
+        inode, status = os.fstat(pipe).st_ino, os.fstat
+
+        def report(kind: str, place: str, target: str) -> None:
+            if status(pipe).st_ino != inode:  # replaced for a moment: the report would be lost
+                os._exit(98)
+            send("inspects", "", kind, f"{place} {target}")
+
+        self.send, self.report = send, report
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items[:] = [item for item in items if item.nodeid not in self._done]
+        self._codes = {item.nodeid: _code(item) for item in items}
+        self._check_runner()
+
+    def pytest_runtest_call(self, item: Any) -> Iterator[None]:
+        function = getattr(item, "obj", None)
+        if self._codes.get(item.nodeid) is None or not callable(function):
+            self._codes.pop(item.nodeid, None)  # no function: pytest alone decides
+            yield
+            return
+        if _code(item) is self._codes[item.nodeid]:
+            item.obj = _observed(function, functools.partial(self._returned.add, item.nodeid))
+        yield
+        item.obj = function
+        self._check_runner()
+
+    def _check_runner(self) -> None:
+        for name, space, before in self._runner:
+            if any(space.get(key, before) is not value for key, value in before.items()):
+                self.send("changed", "", "-", name)
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -195,7 +242,52 @@ class Reporter:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         _, outcome, why = self._state.pop(nodeid, (0, "error", "no report"))
+        if outcome == "passed" and nodeid in self._codes and nodeid not in self._returned:
+            outcome = "conflict"
         self.send("test", nodeid, outcome, why)
+
+
+def _code(item: Any) -> Any:
+    """Returns the code of a test's function, or None."""
+    function = getattr(item, "obj", None)
+    return getattr(getattr(function, "__func__", function), "__code__", None)
+
+
+def _observed(function: Any, has_returned: Callable[[], None]) -> Any:
+    """Returns a function that calls another one and says that it returned."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **options: Any) -> Any:
+            result = await function(*args, **options)
+            has_returned()
+            return result
+
+        return call_async
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        result = function(*args, **options)
+        has_returned()
+        return result
+
+    return call
+
+
+def _read_runner() -> list[tuple[str, Any, dict[str, Any]]]:
+    """Returns name, live contents and present functions of pytest's, pluggy's and unittest's modules and classes."""
+    kinds = (types.FunctionType, classmethod, staticmethod, property, type)
+    spaces: list[tuple[str, Any]] = []
+    for name, module in sorted(sys.modules.items()):
+        if name.split(".")[0] in ("pytest", "_pytest", "pluggy", "unittest"):
+            spaces.append((name, vars(module)))
+            classes = [value for value in vars(module).values() if isinstance(value, type)]
+            spaces += [(f"{name}.{one.__name__}", vars(one)) for one in classes if one.__module__ == name]
+    return [
+        (name, space, {key: value for key, value in space.items() if isinstance(value, kinds)})
+        for name, space in spaces
+        if name not in _CHANGED_BY_PYTEST
+    ]
 
 
 def _rank(report: Any) -> tuple[int, str, str]:
@@ -228,7 +320,12 @@ def _child(job: dict[str, Any], pipe: int, token: str, done: frozenset[str]) -> 
     sys.path += [f"{job['repo']}/{path}".removesuffix("/.") for path in (*job["test_folders"], *job["roots"])]
     import pytest  # pyright: ignore[reportMissingImports]
 
+    Reporter.pytest_runtest_call = pytest.hookimpl(hookwrapper=True)(Reporter.pytest_runtest_call)
     reporter = Reporter(pipe, token, done)
+    # Its own built-in functions: code of the repository may change those of Python.
+    hook: dict[str, Any] = {"__builtins__": dict(vars(builtins)), "__name__": "audit_hook"}
+    exec(job["hook"], hook)
+    hook["install"](reporter.report, repo=job["repo"], site=job["site"], tests=frozenset(job["hidden"]))
     leave = os._exit
     arguments = [
         "-q", "--rootdir", job["repo"], "-p", "no:cacheprovider", "--import-mode=importlib", "--tb=short",

@@ -31,9 +31,25 @@ IMAGE_FOLDER = "/testbed"
 IMAGE_ENV = {"PATH": f"/opt/miniconda3/envs/testbed/bin:{IMAGE_FOLDER}/.venv/bin:{DEFAULT_PATH}"}
 """Environment that finds the Python of these images."""
 _OUTPUT_BYTES = 32 << 20
-_HARNESS = files("verl_agentic.rewards.repository").joinpath("pytest_harness.py").read_bytes()
+_SOURCES = {
+    f"grade/{name}": files("verl_agentic.rewards.repository").joinpath(source).read_bytes()
+    for name, source in (("harness.py", "pytest_harness.py"), ("audit_hook.py", "audit_hook.py"))
+}
 _OUTCOMES = frozenset(get_args(TestOutcome))
 _SOURCE_ROOTS = ("src", "lib", "python")
+
+
+@dataclass(frozen=True, order=True)
+class Inspection:
+    """One way in which code of the repository looked at what runs it (`audit_hook`)."""
+
+    kind: str
+    """`frames`, `reads` or `starts`."""
+    path: str
+    """File of the nearest code of the repository."""
+    line: int
+    target: str
+    """Field, function or file that was accessed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +67,8 @@ class TestRun:
     why: Mapping[str, str] = field(default_factory=dict)
     """Test -> message of its failure."""
     tampered: tuple[str, ...] = ()
-    """Attempts to change trusted files or to send results. If there is one, `ended` is False."""
+    """Attempts to change trusted files, pytest, or to send results. If there is one, `ended` is False."""
+    inspections: frozenset[Inspection] = frozenset()
 
     @property
     def passed(self) -> frozenset[str]:
@@ -112,6 +129,7 @@ async def run_repository_tests(
         "roots": roots,
         "test_folders": sorted({posixpath.dirname(p) or "." for p in repository if p.endswith(".py") and is_test(p)}),
         "trusted": [path for path in repository if is_test(path) or is_harness(path)],
+        "hidden": [path for path in repository if is_test(path)],
         "image_folder": IMAGE_FOLDER if image else "",
         "removed": [] if is_sent else [path for path in base if path not in repository],
         "test_s": test_s,
@@ -119,11 +137,11 @@ async def run_repository_tests(
     }
     secret, place = secrets.token_bytes(32), "changed" if image else "repo"
     command = Command(
-        argv=["python", "-I", "-B", "grade/harness.py", "grade/job.json"],
+        argv=["python", "-I", "-B", "grade/harness.py", "grade/job.json", "grade/audit_hook.py"],
         stdin=secret,
         env=IMAGE_ENV if image else {},
         files={
-            "grade/harness.py": _HARNESS,
+            **_SOURCES,
             "grade/job.json": json.dumps(job).encode(),
             **{f"{place}/{path}": content for path, content in written.items() if content is not None},
         },
@@ -199,10 +217,12 @@ def _read(result: CommandResult, secret: bytes) -> TestRun:
     except (ValueError, KeyError, TypeError):
         return TestRun(outcomes={}, ended=False, cpu_s=result.cpu_s)
     tampered = tuple(found["tampered"])
+    places = [(kind, *place.rpartition(":")[::2], target) for kind, place, target in found["inspections"]]
     return TestRun(
         outcomes={test: one if one in _OUTCOMES else "conflict" for test, one in found["outcomes"].items()},
         ended=bool(found["ended"]) and not tampered,
         cpu_s=float(found["cpu_s"]),
         why=found["why"],
         tampered=tampered,
+        inspections=frozenset(Inspection(kind, path, int(line), target) for kind, path, line, target in places),
     )

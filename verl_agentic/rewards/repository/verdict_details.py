@@ -46,6 +46,7 @@ def verdict_details(
         "p2p_passed": len(report.p2p) - len(kept),
         "why": why,
         "forged": list(report.forged)[:_MAX_TESTS],
+        "suspicious": list(report.suspicious)[:_MAX_TESTS],
         "tampered": list(report.tampered)[:_MAX_TESTS],
         "flags": list(report.flags)[:_MAX_TESTS],
     }
