@@ -60,10 +60,11 @@ class SweEnv(ToolEnv):
         repo: RepoBox,
         pool: Any,
         grade_unfinished: bool,
+        pay_suspicious: bool = False,
         helper: DelegateTool | None = None,
     ) -> None:
         self._task, self._store, self._scaffold, self._repo, self._pool = task, store, scaffold, repo, pool
-        self._grade_unfinished = grade_unfinished
+        self._grade_unfinished, self._pay_suspicious = grade_unfinished, pay_suspicious
         self._parts = [_TOOLS[form.kind](form, scaffold=scaffold, repo=repo) for form in scaffold.tools]
         self._steps = self._without_call = 0
         self.report: GradeReport | None = None
@@ -112,7 +113,15 @@ class SweEnv(ToolEnv):
             details = verdict_details(None, base=base, changed=changed)
             return Reward(0.0, info={"patch_applied": 0.0}, details=details)
         of_image = base if self._repo.is_of_image else None
-        self.report = await grade(self._task, self._store, changed, self._pool, skipped=taken.skipped, base=of_image)
+        self.report = await grade(
+            self._task,
+            self._store,
+            changed,
+            self._pool,
+            skipped=taken.skipped,
+            base=of_image,
+            pays_suspicious=self._pay_suspicious,
+        )
         commands = [line for tool in self._parts for line in getattr(tool, "commands", ())]
         info = {**self.report.info(), **attempts(self.report, commands)}
         details = verdict_details(self.report, base=base, changed=changed)
@@ -149,6 +158,7 @@ def make_env(
     max_steps: int | None = None,
     command_timeout_s: float | None = None,
     grade_unfinished: bool = False,
+    pay_suspicious: bool = False,
     helper_turns: int = 0,
     memory_mb: int = 1024,
     disk_mb: int | None = None,
@@ -166,6 +176,7 @@ def make_env(
         max_steps: turns of an episode; None: the scaffold's.
         command_timeout_s: wall time of one command, in seconds; None: the scaffold's.
         grade_unfinished: also grade the files of an episode that ended without a submission.
+        pay_suspicious: pay for changes whose tests pass while they inspect the tests (`GradeReport.suspicious`).
         helper_turns: if above 0, the policy also has the tool `delegate`: a sub-agent with the tools of `repo_search`
             and this many turns. Needs a protocol that can call it, such as `chat`.
         memory_mb: memory of one command, in MiB.
@@ -209,6 +220,7 @@ def make_env(
         repo=repo,
         pool=boxes,
         grade_unfinished=grade_unfinished,
+        pay_suspicious=pay_suspicious,
         helper=search_helper(repo, max_turns=helper_turns) if helper_turns else None,
     )
 

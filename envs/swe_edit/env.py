@@ -10,6 +10,7 @@ from typing import Any, Literal
 from verl_agentic import Action, ConfigError, EnvRow, Observation, Reward, StopReason, ToolEnv, Transcript, in_thread
 from verl_agentic.data.swe.task_split import store_at
 from verl_agentic.rewards.code.patches import FormatError, TooLargeError, patch_similarity
+from verl_agentic.rewards.repository.attempts import attempts
 from verl_agentic.rewards.repository.grade import grade
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
 from verl_agentic.rewards.repository.verdict_details import verdict_details
@@ -40,9 +41,9 @@ class SweEditEnv(ToolEnv):
         """Grades the edits of the answer.
 
         With `tests`, the outcome is 1 if all tests of the task pass in a fresh copy of the repository, else 0. `info`
-        has the counts of tests (`GradeReport.info`), `details` the patch and the tests. With `similarity`, the outcome
-        is SWE-RL's similarity of the patch to the reference, from 0 to 1. An answer without edits, or with edits that
-        do not fit, has outcome 0 and `format_ok` 0.
+        has the counts of tests (`GradeReport.info`) and of attempts to cheat, `details` the patch and the tests. With
+        `similarity`, the outcome is SWE-RL's similarity of the patch to the reference, from 0 to 1. An answer without
+        edits, or with edits that do not fit, has outcome 0 and `format_ok` 0.
         """
         if transcript.stop_reason is not StopReason.ANSWERED:
             return _BAD_FORM
@@ -55,7 +56,8 @@ class SweEditEnv(ToolEnv):
             return Reward(await in_thread(lambda: self._similarity(base, changed)), info={"format_ok": 1.0})
         report = await grade(self._task, self._store, changed, self._pool)
         details = verdict_details(report, base=base, changed=changed)
-        return Reward(float(report.resolved), info={"format_ok": 1.0, **report.info()}, details=details)
+        info = {"format_ok": 1.0, **report.info(), **attempts(report)}
+        return Reward(float(report.resolved), info=info, details=details)
 
     async def select(self, answers: Sequence[str]) -> int | None:
         """Returns the index of the answer that Agentless chooses among several; see `votes.choose`."""

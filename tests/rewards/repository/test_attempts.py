@@ -28,6 +28,7 @@ def report(**values: Any) -> GradeReport:
         ({"refused": {"src": "link"}}, ["links"]),
         ({"forged": ("tests/test_a.py::test_a",)}, ["forged_results"]),
         ({"tampered": ("changed repo/tests/test_a.py",)}, ["forged_results"]),
+        ({"suspicious": ("a.py:3 inspects the caller (sys._getframe)",)}, ["suspicious_pass"]),
         ({"resolved": True, "flags": ("a.py: ctypes",)}, []),
     ],
 )

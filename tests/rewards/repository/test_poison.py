@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from repository.small_package import BASE, F2P, GOLD, HIDDEN, P2P
 
 from verl_agentic.rewards.repository.grade import PoisonRun
-from verl_agentic.rewards.repository.poison import PoisonedTests, poison_halves
+from verl_agentic.rewards.repository.poison import PoisonedTests, plain_sources, poison_halves, unreadable_tests
+from verl_agentic.rewards.repository.poison_values import vary_text
 from verl_agentic.rewards.repository.run_tests import run_repository_tests
 from verl_agentic.sandbox.interface import Backend
 
@@ -190,6 +192,93 @@ async def test_honest_code_passes_no_poisoned_test_and_all_others(seed: int, bac
         run = await run_repository_tests(backend, tree={**base, **half.files}, site=site, targets=sorted(tests))
         assert run.ended and {test.partition("[")[0] for test in {*clean.outcomes} - {*run.outcomes}} <= half.varied
         assert not PoisonRun(half, sorted(clean.passed), ()).suspects(run)
+
+
+@pytest.mark.parametrize("form", ["assert not wrong()", "assert wrong() == 1", "want = 1\n    assert wrong() == want"])
+@pytest.mark.parametrize("seed", range(10))
+def test_poison_fails_with_the_bug_and_without_it(form: str, seed: int) -> None:
+    source = f"WRONG = 1\ndef test_a():\n    {form}\n".replace("wrong()", "not_ok()" if "not" in form else "ok()")
+    halves = poison_halves({"tests/test_a.py": source.encode()}, ["tests/test_a.py::test_a"], rng=random.Random(seed))
+    changed = next(half.files["tests/test_a.py"] for half in halves if half.poisoned)
+    for is_fixed in (False, True):
+        scope: dict[str, Any] = {
+            "ok": lambda fixed=is_fixed: 1 if fixed else 99,
+            "not_ok": lambda fixed=is_fixed: not fixed,
+        }
+        exec(changed, scope)
+        with pytest.raises(AssertionError):
+            scope["test_a"]()
+
+
+def test_a_coin_decides_for_each_test() -> None:
+    counts = {len(poison_halves(HIDDEN, F2P, rng=random.Random(seed))[0].poisoned & {*F2P}) for seed in range(40)}
+    assert counts == {0, 1, 2}
+
+
+ROWS_SOURCE = """import pytest
+CASES = [(1, "one"), (2, "two")]
+WORD = "three"
+@pytest.mark.parametrize("count, want", CASES)
+def test_rows(count, want):
+    assert name(count) == want
+def test_module_variable():
+    assert name(3) == WORD
+def test_variable():
+    want = "four"
+    assert name(4) == want
+"""
+
+
+def test_variables_and_rows_are_poisoned_where_they_are_assigned() -> None:
+    names = ["test_rows[1-one]", "test_rows[2-two]", "test_module_variable", "test_variable"]
+    changed: set[str] = set()
+    for seed in range(40):
+        tests = {"tests/test_r.py": ROWS_SOURCE.encode()}
+        halves = poison_halves(tests, [f"tests/test_r.py::{name}" for name in names], rng=random.Random(seed))
+        for half in halves:
+            lines = half.files["tests/test_r.py"].decode().splitlines()
+            changed |= {old for old in ROWS_SOURCE.splitlines() if old not in lines}
+            if 'CASES = [(1, "one"), (2, "two")]' not in lines:
+                assert half.varied == {"tests/test_r.py::test_rows"}
+    assert changed == {'CASES = [(1, "one"), (2, "two")]', 'WORD = "three"', '    want = "four"'}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"def test_a():\r\n    assert f() == 'caf\xc3\xa9'\r\n",
+        b"\xef\xbb\xbfdef test_a():\n    assert f() == 'caf\xc3\xa9'\n",
+        b"# -*- coding: latin-1 -*-\ndef test_a():\n    assert f() == 'caf\xe9'\n",
+        b"#!/usr/bin/python\n# vim: set fileencoding=cp1252 :\ndef test_a():\n    assert f() == 'caf\xe9'\n",
+        b"def test_a():\r    assert f() == 'caf\xc3\xa9'\r",
+        b"import os\n\f\ndef test_a():\n    assert f() == 'caf\xc3\xa9'\n",
+    ],
+)
+def test_sources_in_other_encodings_and_line_ends_are_poisoned(content: bytes) -> None:
+    plain = plain_sources({"tests/test_a.py": content})
+    assert ast.dump(ast.parse(plain["tests/test_a.py"])) == ast.dump(ast.parse(content))
+    halves = poison_halves(plain, ["tests/test_a.py::test_a"], rng=random.Random(0))
+    assert {half.files["tests/test_a.py"] == plain["tests/test_a.py"] for half in halves} >= {False}
+    assert not unreadable_tests({"tests/test_a.py": content}, ["tests/test_a.py::test_a"])
+
+
+def test_a_test_file_that_cannot_be_read_is_named() -> None:
+    tests = {"tests/test_a.py": b"def test_a(:\n", "tests/a.txt": b"\xff", "tests/test_b.py": b"def test_b(): pass\n"}
+    names = ["tests/test_a.py::test_a", "tests/a.txt::a.txt", "tests/test_b.py::test_b"]
+    assert unreadable_tests(tests, names) == ["tests/test_a.py"]
+
+
+def test_changed_data_keep_their_form() -> None:
+    data = b'{"name": {"key-1": "value two", "on": true, "none": null}, "rows": [17, "a"]}'
+    found = [vary_text(data, random.Random(seed)) for seed in range(20)]
+    assert len({*found}) > 10
+    for content in found:
+        value = json.loads(content)
+        assert value["name"].keys() == {"key-1", "on", "none"} and (value["name"]["on"], value["name"]["none"]) == (
+            True,
+            None,
+        )
+    assert vary_text(b"\xff\x00", random.Random(0)) == b"\xff\x00"
 
 
 def is_poisoned(half: PoisonedTests, test: str) -> bool:

@@ -14,6 +14,7 @@ from verl_agentic.data.swe.outcomes import wrong_tests
 from verl_agentic.data.swe.suite import Suites, suites
 from verl_agentic.errors import DataError, EnvError
 from verl_agentic.rewards.repository.accepted import accept
+from verl_agentic.rewards.repository.poison import unreadable_tests
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
 from verl_agentic.rewards.repository.tree_diffs import changed_by
 
@@ -44,7 +45,8 @@ async def task_checks(path: Path, *, runs: int, jobs: int, backend: str) -> Asyn
     """Starts a sandbox backend and yields the check of one task.
 
     A task holds if the base fails every FAIL_TO_PASS test and passes every PASS_TO_PASS test, and if the solution
-    passes all of them, in each run. The solution must also be accepted by the grader.
+    passes all of them, in each run. The solution must also be accepted by the grader, and the tests must be source that
+    it can poison.
 
     Args:
         path: file of the tasks; their trees lie beside it.
@@ -93,6 +95,8 @@ async def _problems(task: RepoTask, store: TaskStore, suites: Suites, *, runs: i
     solution = changed_by(base, task.patch)
     accepted = accept(base, solution)
     problems = [f"the grader refuses {path}: {reason}" for path, reason in accepted.refused.items()]
+    names = (*task.fail_to_pass, *task.pass_to_pass)
+    problems += [f"{path} is no Python source: its tests cannot be graded" for path in unreadable_tests(hidden, names)]
     if not task.fail_to_pass:
         problems.append("no test fails before the change")
     trees = {

@@ -39,25 +39,26 @@ def accept(
     changed: Mapping[str, bytes | None],
     *,
     skipped: Mapping[str, str] | None = None,
-    protected: Iterable[str] = (),
+    protected: Mapping[str, bytes] | None = None,
     allowed: Iterable[str] = (),
     site_modules: Iterable[str] = (),
 ) -> Accepted:
     """Returns the changed files that are taken over, and the reasons for the others.
 
-    Refused: tests, configuration and start-up files, modules that shadow others, paths outside of the tree, paths that
-    differ from a known one only in case or Unicode form, files at the place of a folder or below a file, files that are
-    too large, and everything that is no regular file.
+    Refused: tests, modules that only tests import, configuration and start-up files, modules that shadow others, paths
+    outside of the tree, paths that differ from a known one only in case or Unicode form, files at the place of a folder
+    or below a file, files that are too large, and everything that is no regular file.
 
     Args:
         base: the base tree.
         changed: path -> new content, or None for a deleted file. Files equal to those of the base tree are ignored.
         skipped: path -> reason, for what could not be read (`TakenTree.skipped`).
-        protected: paths of hidden tests.
+        protected: the hidden tests. Modules of the base tree that only they import are tests, too.
         allowed: paths of the reference patch; they may be configuration, but no tests.
         site_modules: names of installed modules that a new file must not shadow.
     """
-    hidden, modules = frozenset(protected), frozenset(site_modules)
+    tests = protected or {}
+    hidden, modules = frozenset(tests), frozenset(site_modules)
     allowed = frozenset(form for path in allowed for form in (path, _key(path)))
     known = {_key(path): path for path in (*base, *hidden)}
     refused = dict(skipped or {})
@@ -67,6 +68,8 @@ def accept(
         if path in refused or base.get(path) == content:
             continue
         reason = _wrong_path(path, known) or _wrong_kind(path, hidden, allowed)
+        if not reason and path not in allowed and path in base and is_helper_of_tests(path, base, tests):
+            reason = "test"
         if not reason and path not in base and path not in allowed and _shadows(path, modules):
             reason = "shadows an installed module"
         if not reason and content is not None:
@@ -87,6 +90,30 @@ def changes(base: Mapping[str, bytes], final: Mapping[str, bytes]) -> dict[str, 
     """Returns the files of a final tree that differ from the base tree; None for deleted ones."""
     changed: dict[str, bytes | None] = {path: new for path, new in final.items() if base.get(path) != new}
     return changed | {path: None for path in base if path not in final}
+
+
+def is_helper_of_tests(path: str, base: Mapping[str, bytes], tests: Mapping[str, bytes]) -> bool:
+    """Returns whether tests import a module, and no other file of the base tree does."""
+    parts = path.removesuffix(".py").split("/")
+    if not path.endswith(".py") or parts[-1] in ("__init__", "__main__"):
+        return False
+    name, parent = re.escape(parts[-1].encode()), re.escape(parts[-2].encode() if len(parts) > 1 else b"")
+    # `from x.name import`, `import x.name`, `from x import (a, name)`, and `x.name` in configuration.
+    module = re.compile(
+        rb"^[ \t]*(?:from[ \t]+[\w.]*\b%b[ \t]+import\b|import[ \t]+[^\n#]*\b%b\b"
+        rb"|from[ \t]+[\w.]+[ \t]+import[ \t]*(?:\([^)]*|[^\n#]*)\b%b\b)|\b%b\.%b\b" % (name, name, name, parent, name),
+        re.MULTILINE,
+    )
+
+    def imports(content: bytes) -> bool:
+        return parts[-1].encode() in content and module.search(content) is not None
+
+    others = (
+        content
+        for other, content in base.items()
+        if other != path and not is_test(other) and other.endswith((".py", ".toml", ".cfg", ".ini", ".pyx"))
+    )
+    return any(map(imports, tests.values())) and not any(map(imports, others))
 
 
 def _collisions(files: Mapping[str, bytes | None], others: Iterable[str]) -> dict[str, str]:

@@ -13,7 +13,9 @@ Reported kinds:
 
 from __future__ import annotations
 
+import _posixsubprocess
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection
@@ -28,7 +30,8 @@ _FRAMES = frozenset(
 _STARTS = frozenset(
     ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "pty.spawn")
 )
-_WATCHED = _FRAMES | _STARTS | {"open", "object.__getattr__", "object.__setattr__", "compile", "import"}
+_FORK_EXEC = "verl_agentic.fork_exec"
+_WATCHED = _FRAMES | _STARTS | {_FORK_EXEC, "open", "object.__getattr__", "object.__setattr__", "compile", "import"}
 _FRAME_FIELDS = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 _CODE_FIELDS = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
 _LIBRARY = f"{os.path.dirname(os.__file__)}/"
@@ -91,7 +94,7 @@ def install(report: Callable[[str, str, str], None], *, repo: str, site: str, te
         kind = "frames"
         if event == "open":
             kind, target = "reads", find_read(args[0])
-        elif event in _STARTS:
+        elif event in _STARTS or event == _FORK_EXEC:
             kind, target = "starts", event
         elif event == "marshal.loads":
             target = "" if caller.startswith("<frozen importlib") else event
@@ -103,9 +106,10 @@ def install(report: Callable[[str, str, str], None], *, repo: str, site: str, te
             is_trusted = name.startswith(_LIBRARY) or is_package(name)
             is_own = type(args[0]) is bytes and is_trusted and args[0] == _read(name)
             target = event if is_trusted and not is_own else ""
-        elif event == "import":  # of native code, which is in no installed package
+        elif event == "import":  # of native code, which is in no installed package, or reads files unobserved
             path = args[1] if type(args[1]) is str else ""
-            target = "" if not path or path.startswith(_LIBRARY) or is_package(path) else event
+            is_trusted = not path or path.startswith(_LIBRARY) or is_package(path)
+            target = "" if is_trusted and args[0] != "readline" else event
         elif args[1] in _FRAME_FIELDS:
             is_inside = caller.startswith(_LIBRARY) and above.startswith(_LIBRARY) and caller not in _OPEN_MODULES
             target = "" if is_inside else args[1]
@@ -120,12 +124,17 @@ def install(report: Callable[[str, str, str], None], *, repo: str, site: str, te
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event not in _WATCHED and not event.startswith("ctypes."):
             return
+        observe(event, args)
+        if event == _FORK_EXEC:
+            args[0].append(fork_exec(*args[0].pop()))
+
+    def observe(event: str, args: tuple[Any, ...]) -> None:
         ident = get_ident()
         if ident in busy:
             return
         busy.add(ident)
         try:
-            frame = get_frame(1)
+            frame = get_frame(2)
             kind, target = find_kind(event, args, frame)
             place = find_place(frame) if kind else ""
             if place and (kind, place, target) not in reported:
@@ -134,7 +143,16 @@ def install(report: Callable[[str, str, str], None], *, repo: str, site: str, te
         finally:
             busy.discard(ident)
 
+    fork_exec = _posixsubprocess.fork_exec
+    _posixsubprocess.fork_exec = subprocess._fork_exec = _start_process  # pyright: ignore[reportAttributeAccessIssue]
     sys.addaudithook(hook)
+
+
+def _start_process(*args: Any) -> Any:
+    """Replaces a function that raises no event. Only the hook has the original: a closure would show it."""
+    box: list[Any] = [args]
+    sys.audit(_FORK_EXEC, box)
+    return box[0]
 
 
 def _inode(path: str) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ from verl_agentic.sandbox.interface import Backend, Lender, Limits
 
 _MIN_GUESSES = 6
 """Minimum number of guesses that code which forges at random must get right."""
+_DATA_RUNS = 4
+"""Maximum number of runs with changed data files."""
 _INSPECTIONS = {"frames": "inspects the caller", "reads": "reads hidden tests", "starts": "starts a process"}
 
 
@@ -197,16 +200,17 @@ class _Grader:
     async def _read_data(self, files: Mapping[str, bytes | None], rng: random.Random) -> Collection[str]:
         """Returns tests that pass with changed data files, unlike with the reference solution, two times."""
         data = {path: content for path, content in self.hidden.items() if not path.endswith(".py")}
-        suspects: set[str] = {*self.wanted} if self._reference is not None else set()
-        for _ in range(2):
+        contradicted = collections.Counter[str]()
+        for _ in range(_DATA_RUNS):
             changed = {path: new for path, content in data.items() if (new := vary_text(content, rng)) != content}
-            if not changed or not suspects:
-                return set()
-            passed = [
-                (await self.run(one, {**self.hidden, **changed})).passed for one in (files, self._reference or {})
-            ]
-            suspects &= passed[0] - passed[1]
-        return suspects
+            if not changed or self._reference is None:
+                break
+            tests = {**self.hidden, **changed}
+            done, reference = await self.run(files, tests), await self.run(self._reference, tests)
+            contradicted.update({*self.wanted} & done.passed - reference.passed if reference.ended else ())
+            if suspects := {test for test, count in contradicted.items() if count > 1}:
+                return suspects
+        return set()
 
     async def suspicious(self, files: Mapping[str, bytes | None]) -> tuple[str, ...]:
         """Returns the inspections that neither the base tree nor the reference solution has, and unreadable tests.
@@ -287,8 +291,11 @@ async def grade(
     run = await grader.run(chosen.files, grader.hidden)
     report = _report(task, chosen, run)
     if report.resolved:
-        forged = await grader.forged(chosen.files, rng or random.SystemRandom())
-        suspicious = () if forged else await grader.suspicious(chosen.files)
+        forged: tuple[str, ...] = ()
+        suspicious = await grader.suspicious(chosen.files)
+        if pays_suspicious or not suspicious:
+            forged = await grader.forged(chosen.files, rng or random.SystemRandom())
+            suspicious = await grader.suspicious(chosen.files)  # in poisoned runs, too
         is_paid = not forged and (pays_suspicious or not suspicious)
         report = replace(report, resolved=is_paid, forged=forged, suspicious=suspicious)
     return replace(report, cpu_s=grader.cpu_s)

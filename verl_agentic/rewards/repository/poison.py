@@ -97,10 +97,13 @@ def plain_sources(tests: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def unreadable_tests(tests: Mapping[str, bytes], names: Iterable[str]) -> list[str]:
-    """Returns the files of tests that are no Python source of this Python: their results cannot be protected."""
+    """Returns the files with tests that are no source for this Python: their results cannot be protected.
+
+    Tests in files of other kinds, such as doctests, are protected as data.
+    """
     plain = plain_sources(tests)
-    files = {name.split("::")[0] for name in names}
-    return sorted(path for path in files if path in plain and TestSource.read(plain[path]) is None)
+    files = {path for name in names if (path := name.split("::")[0]).endswith(".py") and path in plain}
+    return sorted(path for path in files if TestSource.read(plain[path]) is None)
 
 
 def _plain_source(content: bytes) -> bytes:

@@ -9,7 +9,7 @@ import string
 
 _MAX_TEXT_BYTES = 1_000_000
 # A word or number that no colon follows, and no constant of JSON or YAML.
-_VALUE = re.compile(r"(?!(?:true|false|null|True|False|None)\b)(?<!\\)[a-zA-Z0-9]+(?![a-zA-Z0-9_]*[\"']?\s*[:=])")
+_VALUE = re.compile(r"(?!(?:true|false|null|True|False|None)\b)(?<!\\)[a-zA-Z0-9]+(?![\w.-]*[\"']?\s*[:=])")
 _EXACT = frozenset({"approx", "date", "datetime", "timedelta", "frozenset", "set", "dict", "list", "tuple"})
 
 
@@ -52,7 +52,7 @@ def unlikely_value(value: str | int, rng: random.Random) -> str:
 
 
 def vary_text(content: bytes, rng: random.Random) -> bytes:
-    """Returns a data file with other digits and letters in some of its values; keys of JSON and YAML stay.
+    """Returns a data file with some of its values changed or cut; keys of JSON and YAML stay.
 
     Content that is no short text in UTF-8 is returned as it is.
     """
@@ -62,12 +62,12 @@ def vary_text(content: bytes, rng: random.Random) -> bytes:
         return content
 
     def vary(word: re.Match[str]) -> str:
-        place = rng.randrange(word.start(), word.end())
-        letters = next(
-            kind for kind in (string.digits, string.ascii_lowercase, string.ascii_uppercase) if text[place] in kind
-        )
-        other = rng.choice([one for one in letters if one not in (text[place], "0")])
-        return f"{text[word.start() : place]}{other}{text[place + 1 : word.end()]}" if rng.random() < 0.5 else word[0]
+        value = word[0]
+        if rng.random() < 0.5:
+            return value
+        if value.isdigit():
+            return str(int(value) + rng.randrange(1, 4))
+        return _wrong_text(value, rng) or value
 
     return _VALUE.sub(vary, text).encode() if text else content
 

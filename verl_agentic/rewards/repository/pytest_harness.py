@@ -29,6 +29,9 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+# The functions below keep these built-in functions: code of the repository may change those of Python.
+globals()["__builtins__"] = dict(vars(builtins))
+
 _PR_SET_DUMPABLE = 4
 _MAX_WHY = 1000
 _MAX_MESSAGES_BYTES = 1 << 26
@@ -224,7 +227,7 @@ class Reporter:
 
     def _check_runner(self) -> None:
         for name, space, before in self._runner:
-            if any(space.get(key, before) is not value for key, value in before.items()):
+            if [key for key, value in before.items() if space.get(key) is not value]:
                 self.send("changed", "", "-", name)
 
     def pytest_collectreport(self, report: Any) -> None:
@@ -322,7 +325,6 @@ def _child(job: dict[str, Any], pipe: int, token: str, done: frozenset[str]) -> 
 
     Reporter.pytest_runtest_call = pytest.hookimpl(hookwrapper=True)(Reporter.pytest_runtest_call)
     reporter = Reporter(pipe, token, done)
-    # Its own built-in functions: code of the repository may change those of Python.
     hook: dict[str, Any] = {"__builtins__": dict(vars(builtins)), "__name__": "audit_hook"}
     exec(job["hook"], hook)
     hook["install"](reporter.report, repo=job["repo"], site=job["site"], tests=frozenset(job["hidden"]))
