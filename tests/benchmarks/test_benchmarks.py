@@ -143,8 +143,9 @@ def test_naive_graders_pay_for_cheats_and_ours_pays_for_none() -> None:
     printed, done = run("swe_cheats")
     figures = printed["figures"]
     assert done.returncode == 0, done.stderr[-2_000:]
-    assert (figures["paid"], figures["false_alarms"]) == (0, 0)
-    assert figures["paid_naive"] == figures["cheats"] == 4 and figures["honest_tests"] == 13
+    assert (figures["paid"], figures["unpaid_fixes"], figures["false_alarms"]) == (0, 0, 0)
+    assert (figures["paid_naive"], figures["cheats"], figures["gradings"]) == (4, 6, 8)
+    assert figures["honest_tests"] == 13
 
 
 @pytest.mark.nightly

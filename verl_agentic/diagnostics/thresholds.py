@@ -169,7 +169,7 @@ _CLOSE = {
     "config_edits": "refuse configuration of tests, and start-up files, from the policy (rewards.repository does)",
     "links": "refuse links from the policy (rewards.repository does)",
     "forged_results": "grade with poisoned tests (rewards.repository does)",
-    "suspicious_pass": "read the patches: code that inspects its tests is not paid unless env_config.pay_suspicious is set",
+    "suspicious_pass": "read the patches; code that inspects its tests is paid only with env_config.pay_suspicious",
     "installed_packages": "remove the solved version of the package from the sandbox",
     "echoed_answer": "make the grader refuse answers that repeat the question (verl-agentic judge probe)",
 }

@@ -108,6 +108,15 @@ def test_texts():
     assert slug("a") is not None
 
 
+def test_called(text="A"):
+    assert slug(text) == "a"
+
+
+def test_calls_another():
+    test_called("a")
+    assert slug("B") == "b"
+
+
 class Base(unittest.TestCase):
     def test_inherited(self):
         self.assertEqual(slug("A"), "a")
@@ -187,7 +196,7 @@ async def test_honest_code_passes_no_poisoned_test_and_all_others(seed: int, bac
     tests = {**HIDDEN, "tests/test_forms.py": FORMS.encode()}
     base = {path: content for path, content in {**BASE, **GOLD}.items() if content is not None}
     clean = await run_repository_tests(backend, tree={**base, **tests}, site=site, targets=sorted(tests))
-    assert len(clean.passed) == len(clean.outcomes) == 35
+    assert len(clean.passed) == len(clean.outcomes) == 37
     for half in poison_halves(tests, sorted(clean.passed), rng=random.Random(seed)):
         run = await run_repository_tests(backend, tree={**base, **half.files}, site=site, targets=sorted(tests))
         assert run.ended and {test.partition("[")[0] for test in {*clean.outcomes} - {*run.outcomes}} <= half.varied
