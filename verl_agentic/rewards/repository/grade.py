@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import random
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +28,7 @@ from verl_agentic.sandbox.interface import Backend, Lender, Limits
 
 _MIN_GUESSES = 6
 """Minimum number of guesses that code which forges at random must get right."""
+_NUMBER = re.compile(r"_?\d+\]$")
 _DATA_RUNS = 4
 """Maximum number of runs with changed data files."""
 _INSPECTIONS = {"frames": "inspects the caller", "reads": "reads hidden tests", "starts": "starts a process"}
@@ -93,7 +95,9 @@ class PoisonRun:
 
     def suspects(self, run: TestRun) -> set[str]:
         """Returns poisoned tests that passed and others that did not."""
-        rows = {test for test in run.outcomes if test.partition("[")[0] in self.tests.varied}
+        # Pytest numbers rows with equal ids: a row whose sibling was changed loses its number.
+        plain = {_NUMBER.sub("]", test) for test in self.wanted} - {*self.wanted}
+        rows = {test for test in run.outcomes if test.partition("[")[0] in self.tests.varied and test not in plain}
         tests = {test for test in self.wanted if test.partition("[")[0] not in self.tests.varied}
         return {test for test in tests | rows | self.tests.added if (test in run.passed) == self.must_fail(test)}
 
