@@ -22,7 +22,7 @@ from verl_agentic.sandbox.backends import probe
 
 SKELETON = Path(verl_agentic.__file__).parent / "cli" / "env" / "skeleton"
 SOURCES = {name: (SKELETON / name).read_text() for name in ("env.py", "rows.py", "gold.py")}
-PATIENCE = {"load_s": 900.0, "validate_s": 900.0}
+PATIENCE: Any = {"load_s": 900.0, "validate_s": 900.0}
 """For busy machines."""
 _REPLIES: dict[str, list[str]] = {}
 

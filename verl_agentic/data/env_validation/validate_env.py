@@ -230,9 +230,8 @@ class _Examination:
         results = await run_scripts(harness, self.schemas, indices)
         solution = None
         if harness.package.gold is not None:
-            solved, rows = (
-                [all_of[index] for index in indices] for all_of in (self.firsts["the solution"], harness.rows)
-            )
+            solved = [self.firsts["the solution"][index] for index in indices]
+            rows = [harness.rows[index] for index in indices]
             solution = await measure("the solution", solved, rows, indices, scorer=None)
         card = harness.package.card
         bound = card.max_scripted if card is not None else 0.0

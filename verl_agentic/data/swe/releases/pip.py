@@ -127,7 +127,10 @@ class PipIndex:
         into.mkdir(parents=True, exist_ok=True)
         if existing := sorted(path for path in into.iterdir() if _SDIST.search(path.name)):
             return existing[0]
-        file = self._sdists(name).get(_version(version))
+        try:
+            file = self._sdists(name).get(Version(version))
+        except InvalidVersion:
+            file = None
         if file is None:
             raise DataError(f"there is no source distribution of {name} {version}; leave this version out")
         return self.download(file, into=into)
@@ -318,10 +321,3 @@ def _as_url(place: str) -> str:
 def _without_secret(url: str) -> str:
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
-def _version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None

@@ -45,7 +45,7 @@ def _run(arguments: list) -> None:
         from pip._internal.network import session
         from pip._vendor.requests.adapters import HTTPAdapter
 
-        HTTPAdapter.send = _send
+        HTTPAdapter.send = _send  # pyright: ignore[reportAttributeAccessIssue]
         session.user_agent = lambda: "pip"  # which reads files that a sandbox may refuse
         code = main(arguments)
         report = None
