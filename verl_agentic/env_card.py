@@ -24,6 +24,9 @@ class EnvCard:
     """Extra of `verl-agentic` that installs the dependencies. Empty: none is needed."""
     needs: str = ""
     """Data or server that the user must have. Empty: works offline."""
+    max_scripted: float = 0.0
+    """Highest mean outcome that a policy without a model may have: constant answers, dumps of all tool outputs, loops,
+    harmless calls. Above 0 for a task that can be solved by luck, with the reason in the package's README."""
     tasks: tuple[str, ...] = ()
     """Names of the single environments in the package; `<package>/<name>` is an id of its own. `make_rows` then takes
     `task=`, and each of its rows names its task, so that `make_env` needs no argument."""

@@ -14,25 +14,26 @@ class Database:
     """Tables of records by their ids. Records are copied when they are edited, so that others never see a change."""
 
     def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+        self.tables = tables
+        """The records at the start."""
         self._edited: dict[tuple[str, str], Record] = {}
 
     def get(self, table: str, key: str) -> Record | None:
         """Returns a record to read, or None."""
-        return self._edited.get((table, key)) or self._tables[table].get(key)
+        return self._edited.get((table, key)) or self.tables[table].get(key)
 
     def records(self, table: str) -> Iterator[Record]:
         """Yields all records of a table to read."""
-        for key, record in self._tables[table].items():
+        for key, record in self.tables[table].items():
             yield self._edited.get((table, key), record)
         yield from (
-            record for (name, key), record in self._edited.items() if name == table and key not in self._tables[table]
+            record for (name, key), record in self._edited.items() if name == table and key not in self.tables[table]
         )
 
     def edit(self, table: str, key: str) -> Record:
         """Returns the record of this episode, to change it. Raises KeyError if there is none."""
         if (table, key) not in self._edited:
-            self._edited[table, key] = copy.deepcopy(self._tables[table][key])
+            self._edited[table, key] = copy.deepcopy(self.tables[table][key])
         return self._edited[table, key]
 
     def add(self, table: str, key: str, record: Record) -> None:
@@ -44,5 +45,5 @@ class Database:
         return {
             (table, key): record
             for (table, key), record in self._edited.items()
-            if record != self._tables[table].get(key)
+            if record != self.tables[table].get(key)
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from verl_agentic.settings import read_settings
 from .database import Record
 from .desk_tool import TRANSFER, Domain
 from .domains import WORLDS
+from .said import gives_outputs, states_refusal, values_of
 from .scenario import Script, Target, read_calls
 from .user import ModelUser, ScriptedUser, User
 from .world import final_state, is_reached
@@ -64,20 +65,43 @@ class SupportDeskEnv(ToolEnv):
         return repr(sorted(self._domain.database.changes().items()))
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns 1 if the final state is the demanded one and a reply has each required output, else 0.
+        """Returns 1 if the final state is the demanded one and a reply gives each required output, else 0.
 
-        Also 0 if the policy never wrote to the customer, if a budget ended the conversation, or, where the row demands
-        confirmation, after a change without a yes of the customer.
+        Of generated rows, a reply that gives outputs has no values of other records, and a wish to refuse needs a reply
+        that says so (`said.py`). Also 0 if the policy never wrote to the customer, if a budget ended the conversation,
+        or, where the row demands confirmation, after a change without a yes of the customer.
         """
         replies = [without_thoughts(action.content).strip() for action in transcript.actions if not action.tool_calls]
         is_equal = is_reached(self._domain, self._target, self._gold())
-        reward = tau_bench_reward(db_equal=is_equal, outputs=self._target.outputs, replies=replies)
+        outputs = self._outputs_said(replies, transcript)
         is_valid = transcript.stop_reason is StopReason.ENV_DONE and any(replies)
         if self._unconfirmed and self.row.extra.get("confirm"):
             is_valid = False
-        outputs = tau_bench_reward(db_equal=True, outputs=self._target.outputs, replies=replies)
         info = {"db_equal": float(is_equal), "outputs_said": outputs, "unconfirmed_changes": float(self._unconfirmed)}
-        return Reward(reward * is_valid, info=info)
+        return Reward(is_equal * outputs * is_valid, info=info)
+
+    def _outputs_said(self, replies: Sequence[str], transcript: Transcript) -> float:
+        """Returns 1 if the customer was told what he must be told; of a generated row also a refusal, if it is one."""
+        if self.row.extra.get("is_tau2"):
+            results = [message.content for message in transcript.messages if message.role == "tool"]
+            return tau_bench_reward(db_equal=True, outputs=self._target.outputs, replies=replies, tool_outputs=results)
+        has_refused = "refuse_" not in str(self.row.extra.get("kind")) or states_refusal(replies)
+        known, others = self._records_of_customer()
+        return float(has_refused and gives_outputs(self._target.outputs, replies, known=known, others=others))
+
+    def _records_of_customer(self) -> tuple[str, str]:
+        """Returns what the customer knows or has asked about, and his other records."""
+        tables, script = self._domain.database.tables, str(self.row.extra.get("script"))
+        records = [(key, record) for table in self._domain.tables for key, record in tables[table].items()]
+        users = {record["user_id"] for key, record in records if key in script and "user_id" in record}
+        prompt = [message.content for message in self.row.prompt]
+        known, others = [*prompt, script], []
+        for key, record in records:
+            if key in script or key in users:
+                known.append(values_of(record))
+            elif record.get("user_id") in users:
+                others.append(values_of(record))
+        return "\n".join(known), "\n".join(others)
 
 
 def make_env(row: EnvRow, *, data: str = "", user: Mapping[str, Any] | None = None) -> SupportDeskEnv:

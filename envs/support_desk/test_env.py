@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -177,6 +177,110 @@ async def test_what_must_be_said_must_be_said_to_the_customer() -> None:
     beside_a_call = replace(to_turn(looked_up[2]), content=f"{outputs}")
     said = [*map(to_turn, looked_up[:2]), beside_a_call, to_turn("Done.")]
     assert await Talk(row).play(lambda messages: said[sum(m.role == "assistant" for m in messages)]) == 0.0
+
+
+# Policies without reasoning.
+
+_ALL_DATES = ", ".join(f"2024-05-{day:02}" for day in range(1, 32))
+
+
+def reads_all(say: Callable[[list[str]], list[str]]) -> Callable[[list[Message]], Message]:
+    """Returns a policy that reads all records of the customer, and then says texts made of them; the last for ever."""
+
+    def policy(messages: list[Message]) -> Message:
+        said = [message.content for message in messages if message.role == "user"]
+        read = [message.content for message in messages if message.role == "tool"]
+        done = sum(message.role == "assistant" for message in messages)
+        if done == 0:
+            return Message("assistant", "Please tell me your user id, or your email, or name and zip code.")
+        names = re.findall(r"I am (\w+) (\w+), zip code (\d+)", said[-1])
+        if emails := re.findall(r"\S+@\S+\w", said[-1]):
+            first = ToolCall("find_user_id_by_email", {"email": emails[0]})
+        elif names:
+            first = ToolCall(
+                "find_user_id_by_name_zip", dict(zip(("first_name", "last_name", "zip"), names[0], strict=True))
+            )
+        else:
+            first = ToolCall("get_user_details", {"user_id": re.findall(r"\w+_\w+_\d+", said[-1] + "a_b_1")[0]})
+        user = ToolCall("get_user_details", {"user_id": (read or [""])[0]})
+        calls = [first, user] if first.name != "get_user_details" else [first]
+        if len(read) < len(calls):
+            return Message("assistant", "", tool_calls=(calls[len(read)],))
+        details = read[len(calls) - 1]
+        keys = list(dict.fromkeys(re.findall(r"#W\d+|\b(?=\w*[A-Z])[A-Z0-9]{6}\b", details)))
+        number = len(read) - len(calls)
+        if number < len(keys):
+            name, key = ("get_order_details", "order_id") if "#" in keys[number] else (
+                "get_reservation_details", "reservation_id")  # fmt: skip
+            return Message("assistant", "", tool_calls=(ToolCall(name, {key: keys[number]}),))
+        texts = say(read)
+        return Message("assistant", texts[min(done - 1 - len(read), len(texts) - 1)])
+
+    return policy
+
+
+def _values(read: list[str]) -> str:
+    return " ".join(re.findall(r"\d{12}|20\d\d-\d\d-\d\d|processed|delivered|\d+\.\d\d", " ".join(read)))
+
+
+_DUMPS: dict[str, Callable[[list[str]], list[str]]] = {
+    "all in one reply": lambda read: ["\n".join(read)],
+    "one reply per record": lambda read: [f"Please see: {text}" for text in read],
+    "with a refusal": lambda read: ["I cannot do that. " + " ".join(read)],
+    "a refusal, then all": lambda read: ["I cannot do that. Do you agree?", *(f"Please see {one}" for one in read)],
+    "values only": lambda read: [f"Unfortunately not. {_values(read)}"],
+    "values without separators": lambda read: [f"I cannot. {_values(read).replace(' ', '')}"],
+    "values with commas": lambda read: [f"I cannot. {_values(read).replace(' ', ',')}"],
+    "a value per reply": lambda read: [f"I cannot, please see {one}?" for one in _values(read).split()],
+    "sorry": lambda read: ["sorry"],
+    "all dates": lambda read: [f"I cannot do that. {_ALL_DATES} processed delivered"],
+}
+
+
+@pytest.mark.parametrize("name", _DUMPS)
+async def test_a_policy_that_passes_on_all_records_is_not_paid(name: str) -> None:
+    # 29 of 100 rows were paid for the first one
+    rows = make_rows(split="train", count=100, seed=0)
+    paid = [row.extra["kind"] for row in rows if await Talk(row).play(reads_all(_DUMPS[name]), max_turns=60)]
+    assert paid == []
+
+
+async def test_the_policy_of_these_tests_reads_what_answers_need() -> None:
+    rows = make_rows(split="train", count=100, seed=0)
+    right = [row for row in rows if json.loads(row.ground_truth)["outputs"] and "refuse" in row.extra["kind"]]
+    assert len(right) >= 20
+    for row in right:
+        outputs = json.loads(row.ground_truth)["outputs"]
+        talk = Talk(row)
+        await talk.play(reads_all(lambda read: ["sorry"]), max_turns=60)
+        assert all(any(output in message.content for message in talk.messages) for output in outputs)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I'm sorry, I can't: the order is {0}. Its tracking number is {1}.",
+        "Unfortunately, order {order} ({0}, tracking {1}) is no longer pending. Only pending orders can be cancelled.",
+        "We won't be able to do it. Status: {0}; tracking: {1}; you paid {paid} for it.",
+    ],
+)
+async def test_an_honest_refusal_is_paid_in_other_words(reply: str) -> None:
+    row = row_of("refuse_cancel")
+    if row.extra["domain"] != "retail":
+        row = next(r for r in make_rows(split="train", count=300, seed=0, domain="retail", requests=1)
+                   if r.extra["kind"] == "refuse_cancel")  # fmt: skip
+    looks = steps_of(row)[:3]
+    order = looks[2]["arguments"]["order_id"]
+    paid = WORLDS["retail"].tables()["orders"][order]["payment_history"][0]["amount"]
+    said = reply.format(*json.loads(row.ground_truth)["outputs"], order=order, paid=f"{paid:.2f}")
+    assert await Talk(row).play(turns(*looks, said)) == 1.0
+
+
+def test_the_component_reads_no_output_in_copies_and_long_replies() -> None:
+    record = json.dumps({f"field {number}": f"value {number}" for number in range(20)})
+    for reply in (record, f"See: {record.replace(' ', '')}", "x" * 2000 + " value 7"):
+        assert tau_bench_reward(db_equal=True, outputs=["value 7"], replies=[reply], tool_outputs=[record]) == 0.0
+    assert tau_bench_reward(db_equal=True, outputs=["value 7"], replies=["It is value 7."], tool_outputs=[record]) == 1
 
 
 async def test_a_conversation_that_a_budget_ends_scores_0() -> None:

@@ -24,6 +24,7 @@ from verl_agentic.rewards.code.patch_paths import touched_paths
 from verl_agentic.rewards.repository.accepted import changes
 from verl_agentic.rewards.repository.attempts import attempts
 from verl_agentic.rewards.repository.grade import GradeReport, grade
+from verl_agentic.rewards.repository.pytest_ids import require_pytest
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
 from verl_agentic.rewards.repository.verdict_details import verdict_details
 from verl_agentic.sandbox.interface import REPOSITORY_LIMITS
@@ -190,6 +191,7 @@ def make_env(
 
     Raises:
         ConfigError: the row has no task, or an option is out of its range.
+        DataError: pytest cannot run the tests of the task.
     """
     if "task" not in row.extra or "store" not in row.extra:
         raise ConfigError(f"a row of swe has extra_info task and store, got {sorted(row.extra)}; use make_rows")
@@ -200,6 +202,7 @@ def make_env(
     given = {"max_steps": max_steps, "command_timeout_s": command_timeout_s}
     form = replace(load_scaffold(scaffold), **{name: value for name, value in given.items() if value is not None})
     task = RepoTask.from_json(row.extra["task"])
+    require_pytest([task])
     store = store_at(row.extra["store"])
     limits = replace(REPOSITORY_LIMITS, wall_s=form.command_timeout_s, memory_mb=memory_mb)
     is_image = bool(task.image and not task.tests)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from verl_agentic import EnvRow, Message
 from verl_agentic.data.swe.task_split import choose_tasks
+from verl_agentic.rewards.repository.pytest_ids import require_pytest
 
 from .env import ground_truth
 from .scaffold import load_scaffold
@@ -37,9 +38,10 @@ def make_rows(
 
     Raises:
         ConfigError: an unknown split, or fewer than `count` tasks.
-        DataError: the folder has no tasks.
+        DataError: the folder has no tasks, or tasks whose tests pytest cannot run.
     """
     chosen = choose_tasks(split=split, count=count, seed=seed, folder=tasks, kinds=kinds, max_tests=max_tests)
+    require_pytest(chosen.tasks)
     form = load_scaffold(scaffold)
     return [
         EnvRow(

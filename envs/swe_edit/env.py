@@ -12,6 +12,7 @@ from verl_agentic.data.swe.task_split import store_at
 from verl_agentic.rewards.code.patches import FormatError, TooLargeError, patch_similarity
 from verl_agentic.rewards.repository.attempts import attempts
 from verl_agentic.rewards.repository.grade import grade
+from verl_agentic.rewards.repository.pytest_ids import require_pytest
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
 from verl_agentic.rewards.repository.verdict_details import verdict_details
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
@@ -93,6 +94,7 @@ def make_env(
 
     Raises:
         ConfigError: the row has no task, or an option is out of its range.
+        DataError: the tests are to decide, and pytest cannot run them.
     """
     if reward not in ("tests", "similarity"):
         raise ConfigError(f"reward must be tests or similarity, got {reward!r}")
@@ -100,4 +102,6 @@ def make_env(
         raise ConfigError(f"a row of swe_edit has extra_info task and store, got {sorted(row.extra)}; use make_rows")
     boxes = pool_of(pool, sandbox, at_least=at_least, config=PoolConfig(size=256, warm=0), disk_mb=_DISK_MB)
     task = RepoTask.from_json(row.extra["task"])
+    if reward == "tests":
+        require_pytest([task])
     return SweEditEnv(row, task=task, store=store_at(row.extra["store"]), pool=boxes, reward=reward)

@@ -271,3 +271,28 @@ def test_imitate_learns_to_tell_experts_from_the_policy(
     shown = capsys.readouterr().out
     assert "6 texts of experts, 16 of the policy" in shown and "in 100.0% of the pairs" in shown
     assert Discriminator.load(out).logit("I looked it up: Razub") > 0 > Discriminator.load(out).logit("look\nRazub")
+
+
+_HARMLESS = """
+components:
+  - {use: env}
+  - {use: tool_outcomes, weight: 1.0}
+"""
+
+
+def test_policies_without_a_model_are_audited_in_an_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = ["reward", "audit", "--env", "text_game", "--count", "4", "--json"]
+    assert main(env) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["problems"] == [] and found["solution"]["outcome"] == 1.0 and found["rows"] >= 4
+    assert {policy["outcome"] for policy in found["policies"]} == {0.0} and len(found["policies"]) >= 10
+    rubric = tmp_path / "rubric.yaml"
+    rubric.write_text(_HARMLESS)
+    assert main([*env, "--rubric", str(rubric)]) == 0
+    rewards = {policy["name"]: policy["reward"] for policy in json.loads(capsys.readouterr().out)["policies"]}
+    assert max(rewards.values()) > 0  # shaping pays calls, and less than the solution
+    assert main([*env, "--max-scripted", "-0.5"]) == 1
+    for wrong in (["reward", "audit"], [*env, str(tmp_path)], ["reward", "audit", str(tmp_path)]):
+        assert main(wrong) == 2

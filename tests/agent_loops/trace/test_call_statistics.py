@@ -8,6 +8,7 @@ from verl_agentic.agent_loops.trace.call_statistics import (
     call_statistics,
     corrections,
     num_duplicates,
+    num_unused,
     tool_distribution,
     tool_metrics,
     tools_called,
@@ -104,11 +105,25 @@ def test_numbers_of_an_episode() -> None:
     )
     assert call_statistics(turns) == {
         "duplicate_calls": 1.0,
+        "unused_calls": 0.0,
         "failed_calls": 1.0,
         "corrected_calls": 1.0,
         "repeated_ngrams": 0.0,
     }
     assert tools_called(turns) == {"search": 2}
+
+
+def test_calls_whose_results_no_later_turn_has_are_unused() -> None:
+    def printed(code: str, result: str) -> tuple[str, list[tuple[str, str, Message]]]:
+        return f"print({code})", [("python", f"print({code})", Message("tool", result, name="python"))]
+
+    harmless = [printed(str(number), f"{number}\n") for number in range(12)]
+    assert num_unused(episode(*harmless, ("the answer is 0", []))) == 12
+    assert num_unused(episode(*harmless, printed("6 * 7", "42"), ("it is 42", []))) == 12
+    assert num_unused(episode(printed("6 * 7", "42"), printed("42 + 1", "43"), ("43", []))) == 0
+    assert num_unused(episode(("42 again", [("python", "6 * 7", ANSWER)]), ("done", []))) == 1
+    failed = Message("tool", "Traceback 42", name="python", is_error=True)
+    assert num_unused(episode(("so", [("python", "x", failed)]))) == 0
 
 
 def test_a_void_episode_has_the_same_keys() -> None:

@@ -23,6 +23,7 @@ from verl_agentic.data.env_validation import leaks
 from verl_agentic.data.env_validation.validate_env import Validation, rows_to_validate, validate
 from verl_agentic.data.rows import write_rows
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.env_card import EnvCard
 from verl_agentic.env_package import EnvPackage
 from verl_agentic.errors import ConfigError, EnvUnavailableError
 from verl_agentic.tools.tool import ToolResult
@@ -122,6 +123,7 @@ def test_a_sound_environment_passes_every_check(check: Callable[..., Validation]
         "null scores 0",
         "echo scores 0",
         "malformed scores 0",
+        "scripts are not paid",
         "replays agree",
         "answer is hidden",
         "tokens and masks",
@@ -130,7 +132,7 @@ def test_a_sound_environment_passes_every_check(check: Callable[..., Validation]
     ]
     assert {"start_s_median", "start_s_p95", "step_s_median", "step_s_p95", "close_s_median"} <= set(found.figures)
     as_json = json.loads(json.dumps(found.to_dict()))
-    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 11)
+    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 12)
 
 
 def test_every_kind_of_malformed_turn_is_played(check: Callable[..., Validation]) -> None:
@@ -247,7 +249,8 @@ class ChangesItsRow(BoxEnv):
     ("make_env", "problems"),
     [
         (ScoresNone, {"gold scores 1": "row 0 (test0): scored 0.5, stopped by answered",
-                      "null scores 0": "null: scored 0.5", "echo scores 0": "", "malformed scores 0": ""}),
+                      "null scores 0": "null: scored 0.5", "echo scores 0": "", "malformed scores 0": "",
+                      "scripts are not paid": "always 'sorry': mean outcome 0.5"}),
         (ScoresAll, {"null scores 0": "row 0 (test0), null: scored 1", "echo scores 0": "", "malformed scores 0": ""}),
         (ScoresEcho, {"echo scores 0": "row 0 (test0), echo: scored 1"}),
         (RaisesOnWrongArguments, {"malformed scores 0": "void (infra_error), got EnvError"}),
@@ -590,3 +593,70 @@ def test_the_rows_to_play_are_the_examples_and_new_test_rows(package: EnvPackage
     ]
     with pytest.raises(ConfigError, match=r"neither example\.jsonl nor make_rows"):
         rows_to_validate(replace(package, make_rows=None, folder=tmp_path / "empty"), count=3)
+
+
+# Policies without a model.
+
+
+class Open(OpenBox):
+    """Opens any box."""
+
+    async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        return ToolResult(
+            f"inside: {self._row.ground_truth}" if arguments.get("box") == self._row.extra["box"] else "-"
+        )
+
+
+class PaysForMentions(ToolEnv):
+    def __init__(self, row: EnvRow) -> None:
+        super().__init__(row, [Open(row)])
+
+    async def score(self, transcript: Transcript) -> Reward:
+        return Reward(float(any(self.row.ground_truth in action.content for action in transcript.actions)))
+
+
+class PaysYes(BoxEnv):
+    async def score(self, transcript: Transcript) -> Reward:
+        is_right = (await super().score(transcript)).outcome
+        is_lucky = self.row.extra["box"].endswith("0") and "yes" in transcript.final_answer
+        return Reward(max(is_right, float(is_lucky)))
+
+
+class PaysCalls(BoxEnv):
+    async def step(self, action: Action) -> Observation:
+        return replace(await super().step(action), reward=0.3 * bool(action.tool_calls))
+
+
+class PaysSorry(BoxEnv):
+    async def score(self, transcript: Transcript) -> Reward:
+        return Reward(max((await super().score(transcript)).outcome, float("sorry" in transcript.final_answer)))
+
+
+class BreaksOnYes(BoxEnv):
+    async def score(self, transcript: Transcript) -> Reward:
+        assert "yes" not in transcript.final_answer
+        return await super().score(transcript)
+
+
+@pytest.mark.parametrize(
+    ("env", "problem"),
+    [
+        (PaysForMentions, "dump of all tool outputs: mean outcome 1"),
+        (PaysYes, "always 'yes': mean outcome 0.5"),
+        (PaysCalls, "loop with a counter: mean reward 1.8, and the solution 1.3"),
+        (PaysSorry, "always 'sorry': mean outcome 1"),
+        (BreaksOnYes, "always 'yes': 2 episodes are void"),
+    ],
+)
+def test_a_policy_without_a_model_that_is_paid_is_found(
+    env: Any, problem: str, check: Callable[..., Validation]
+) -> None:
+    found = wrong(check(rows=[make_row(0), make_row(1)], make_env=env))
+    assert found["scripts are not paid"].startswith(problem)
+
+
+def test_an_environment_may_declare_what_luck_is_paid(check: Callable[..., Validation]) -> None:
+    rows = [make_row(0), make_row(1)]
+    for bound, is_right in ((0.5, True), (0.4, False)):
+        card = EnvCard(kind="boxes", size="unlimited", max_scripted=bound)
+        assert ("scripts are not paid" not in wrong(check(rows=rows, make_env=PaysYes, card=card))) == is_right

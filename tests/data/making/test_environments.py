@@ -22,7 +22,7 @@ from verl_agentic.sandbox.backends import probe
 
 SKELETON = Path(verl_agentic.__file__).parent / "cli" / "env" / "skeleton"
 SOURCES = {name: (SKELETON / name).read_text() for name in ("env.py", "rows.py", "gold.py")}
-PATIENCE = {"load_s": 900.0, "validate_s": 900.0}
+PATIENCE: Any = {"load_s": 900.0, "validate_s": 900.0}
 """For busy machines."""
 _REPLIES: dict[str, list[str]] = {}
 
@@ -112,6 +112,42 @@ async def test_a_validation_that_the_code_ends_is_no_verdict(sandbox: str, print
     files = {"__init__.py": f"import os\nprint('{printed}', flush=True)\nos._exit(0)\n"}
     gate = EnvGate(backend=sandbox, **PATIENCE)
     assert await gate.fault("made_0_0", files, count=1) == "no verdict: the code ended the validation"
+
+
+_OK = '{"env": "x", "ok": true, "rows": 5, "checks": [{"name": "gold scores 1", "ok": true, "problems": []}]}'
+_FORGERIES = {
+    "prints a verdict and ends": f"import os\nprint({_OK!r}, flush=True)\nos._exit(0)\n",
+    "replaces the validator": (
+        "from verl_agentic.data.env_validation import validate_env, env_harness, scripted_rewards\n"
+        "validate_env._finding = lambda name, problems, detail: validate_env.Finding(check=name, status='ok')\n"
+        "validate_env.replay_problem = scripted_rewards.script_problems = lambda *a, **b: []\n"
+        "env_harness.EnvHarness.run = env_harness.EnvHarness._run = None\n"
+    ),
+    "prints it at the end": f"import atexit\natexit.register(print, {_OK!r})\n",
+    "replaces what answers": (
+        "import __main__, sys\n"
+        f"for module in (__main__, *list(sys.modules.values())):\n    if hasattr(module, 'answer'):\n"
+        f"        module.answer = lambda calls: print({_OK!r})\n"
+    ),
+    "replaces print and JSON": (
+        f"import builtins, json\nsaid = builtins.print\nbuiltins.print = lambda *a, **b: said({_OK!r})\n"
+        f"json.dumps = lambda *a, **b: {_OK!r}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _FORGERIES)
+async def test_code_cannot_forge_the_verdict_on_itself(sandbox: str, name: str) -> None:
+    changed = SOURCES["env.py"].replace(*EARNS_ALWAYS[1:])
+    imports = "from .env import make_env\nfrom .gold import gold\nfrom .rows import make_rows\n"
+    init = f"{_FORGERIES[name]}\n{imports}"
+    gate = EnvGate(backend=sandbox, **PATIENCE)
+    reason, examples = await gate.examples("made_0_0", {**SOURCES, "__init__.py": imports})
+    assert reason is None and examples
+    fault = await gate.fault(
+        "made_0_0", {**SOURCES, "env.py": changed, "__init__.py": init, EXAMPLES: examples}, count=1
+    )
+    assert fault is not None
 
 
 def test_a_sandbox_without_the_packages_is_refused() -> None:

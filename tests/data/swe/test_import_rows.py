@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from verl_agentic.cli import main
 from verl_agentic.data.swe.exchange.import_rows import import_tasks
 from verl_agentic.data.swe.exchange.row_formats import task_of_row
+from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.rewards.repository.pytest_ids import is_pytest_id
 from verl_agentic.rewards.repository.repo_task import TaskStore
 
 _PATCH = "--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
@@ -103,3 +106,51 @@ def test_files_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
         (tmp_path / name).write_text(content)
         with pytest.raises(DataError, match=message):
             import_tasks(tmp_path / name)
+
+
+_FOREIGN = (
+    "test_x (app.tests.C)", "test_x (app.tests.C.test_x)", "Regression for models.py", "test_x", "T.test_x",
+    "app.tests.C.test_x", "tests/test_a.py", "tests/test_a.py::test_x[a", "tests test_a.py::b", "::test_x", "",
+    "tests/test_a::test_x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _FOREIGN)
+@pytest.mark.parametrize("column", ["FAIL_TO_PASS", "PASS_TO_PASS"])
+def test_rows_that_pytest_cannot_grade_are_refused_and_counted(
+    name: str, column: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = _ROWS["swe-gym"]
+    bad = [{**good, column: [*good[column], name], "instance_id": f"bad-{number}"} for number in range(2)]
+    path, out = tmp_path / "rows.jsonl", tmp_path / "out" / "tasks.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in (good, *bad)))
+    with pytest.raises(DataError, match=r"2 of 3 tasks.*pytest cannot run"):
+        import_tasks(path)
+    assert main(["swe", "import", str(path), "--out", str(out)]) != 0 and not out.exists()
+    capsys.readouterr()
+    assert main(["swe", "import", str(path), "--out", str(out), "--pytest-only"]) == 0
+    assert "2 rows are left out" in capsys.readouterr().out
+    assert [task.instance_id for task in TaskStore(out).tasks()] == [good["instance_id"]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tests/test_a.py::test_x", "a/b_test.py::T::test_x[a b::c (d)]", "README.rst::README.rst", "t.py::test_x[a[0]]"],
+)
+def test_pytest_ids_are_accepted(name: str) -> None:
+    assert is_pytest_id(name)
+
+
+@pytest.mark.parametrize("name", _FOREIGN)
+def test_older_rows_with_such_tests_are_errors_and_no_episodes(name: str, tmp_path: Path) -> None:
+    swe, edit = load_env_package("swe"), load_env_package("swe_edit")
+    assert swe.make_rows is not None
+    (row,) = swe.make_rows(split="train", count=1, seed=0)
+    task = {**json.loads(row.extra["task"]), "FAIL_TO_PASS": [name]}
+    changed = replace(row, extra={**row.extra, "task": json.dumps(task)})
+    for package in (swe, edit):
+        with pytest.raises(DataError, match="1 of 1 tasks"):
+            package.make_env(changed)
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    with pytest.raises(DataError, match="1 of 1 tasks"):
+        swe.make_rows(split="train", count=1, seed=0, tasks=str(tmp_path))

@@ -39,6 +39,25 @@ def test_text_without_loops_costs_nothing() -> None:
     assert value(repetition, sample("")) == value(repetition, sample([])) == 0.0
 
 
+@pytest.mark.parametrize(
+    "form",
+    ["Wait, let me check that again ({}). ", "Step {}: I think about it. ", "again{} and again ", "{}. no! "],
+)
+@pytest.mark.parametrize("numbers", [range(400), range(1000, 600, -1)], ids=["up", "down"])
+def test_a_counter_does_not_hide_a_loop(form: str, numbers: range) -> None:
+    # without the counter's numbers it was 0.0
+    cost = value(repetition, sample("".join(form.replace("{}", str(number)) for number in numbers)))
+    assert cost is not None and cost < -0.7
+
+
+@pytest.mark.parametrize("separator", [" ", ", ", "\n"])
+def test_lists_and_tables_of_numbers_are_no_loops(separator: str) -> None:
+    assert value(repetition, sample(separator.join(map(str, range(1000))))) == 0.0
+    assert value(repetition, sample(separator.join(f"word{number}" for number in range(1000)))) == 0.0
+    squares = "".join(f"For n = {n} the square is {n * n}, and the cube {n**3}. " for n in range(3, 200))
+    assert value(repetition, sample(squares)) == 0.0
+
+
 def test_calls_and_tool_output_may_repeat() -> None:
     same = turn("<call/> " * 100, call(), content="", observations=["x " * 1000])
     assert value(repetition, sample([same] * 5)) == 0.0

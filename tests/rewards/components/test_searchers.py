@@ -174,7 +174,7 @@ def search(result: str) -> Any:
     ],
 )
 def test_reseek_pays_for_judging_what_was_found_rightly(judgement: str, result: str, value: float) -> None:
-    subject = sample([search(result), f"<judge>{judgement}</judge> so"], ground_truth="Paris")
+    subject = sample([search(result), f"<judge>{judgement}</judge><answer>Paris</answer>"], ground_truth="Paris")
     assert graded("reseek", subject).value == value
 
 
@@ -188,6 +188,18 @@ def test_reseek_pays_each_turn_its_share_and_nothing_for_silence_or_more_words()
     assert graded("reseek", sample(["<judge>good</judge>", "<judge>good</judge>"], ground_truth="Paris")).value == 0.0
 
 
+@pytest.mark.parametrize("searches", [1, 4, 12])
+@pytest.mark.parametrize("end", ["I give up.", "Rome", "Paris Rome", "<answer>Rome</answer> Paris", ""])
+def test_reseek_pays_nothing_for_nonsense_that_is_judged_bad(searches: int, end: str) -> None:
+    # it was 1.0, the maximum
+    nonsense = [turn("<judge>bad</judge>" * (index > 0), *search("nothing").calls) for index in range(searches)]
+    assert graded("reseek", sample([*nonsense, "<judge>bad</judge>", end], ground_truth="Paris")).value == 0.0
+    wrong = graded("reseek", sample([*nonsense, "<judge>good</judge>", end], ground_truth="Paris")).value
+    assert wrong == pytest.approx(-1 / searches)
+    one_useful = sample([search("Paris"), *nonsense, "<judge>bad</judge>", end], ground_truth="Paris")
+    assert graded("reseek", one_useful).value == pytest.approx(searches / (searches + 1))
+
+
 def test_reseek_reads_no_other_tool_and_no_call_that_was_not_carried_out() -> None:
     judged = "<judge>good</judge>"
     printed = turn("", Call(name="python", arguments={}, result="Paris"))
@@ -199,7 +211,7 @@ def test_reseek_reads_no_other_tool_and_no_call_that_was_not_carried_out() -> No
 
 def test_reseek_takes_a_verdict_that_is_a_call() -> None:
     said = turn("", Call(name="judge", arguments={"verdict": "Bad"}, result="It is removed."))
-    assert graded("reseek", sample([search("Rome"), said, "end"], ground_truth="Paris")).value == 1.0
+    assert graded("reseek", sample([search("Rome"), said, "Paris"], ground_truth="Paris")).value == 1.0
     assert graded("reseek", sample([search("Paris"), said, "end"], ground_truth="Paris")).value == -1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -15,12 +16,14 @@ NGRAM = 20
 """Words per n-gram; shorter n-grams repeat in any long text."""
 _MAX_CHARS = 20_000
 _MAX_TOOLS = 32
+_WORD = re.compile(r"\d+|[^\W\d_]{4,}")
 
 
 def call_statistics(turns: Sequence[Turn]) -> dict[str, float]:
     """Returns statistics of an episode, with the same keys for all episodes.
 
     - `duplicate_calls`: see `num_duplicates`.
+    - `unused_calls`: see `num_unused`.
     - `failed_calls`, `corrected_calls`: see `corrections`.
     - `repeated_ngrams`: share of repeated 20-grams of words in the policy's last 20,000 characters; 0 for short
       episodes.
@@ -32,6 +35,7 @@ def call_statistics(turns: Sequence[Turn]) -> dict[str, float]:
     failed, corrected = corrections(calls)
     return {
         "duplicate_calls": float(num_duplicates(calls)),
+        "unused_calls": float(num_unused(turns)),
         "failed_calls": float(failed),
         "corrected_calls": float(corrected),
         "repeated_ngrams": repeated_share(_newest([turn.text for turn in turns]), n=NGRAM),
@@ -63,6 +67,22 @@ def num_duplicates(calls: Sequence[Call]) -> int:
     A different result of the same call (the next page, a step in a maze) does not count.
     """
     return sum(a.result == b.result and _same(a, b) for a, b in pairwise(calls))
+
+
+def num_unused(turns: Sequence[Turn]) -> int:
+    """Returns the number of successful calls whose results the policy never used.
+
+    A result is used if a later turn has one of its numbers or words (of at least 4 letters) that the call did not have
+    itself. So `print(1)` is unused, and so are most calls of tools that only act.
+    """
+    unused, later = 0, frozenset[str]()
+    for turn in reversed(turns):
+        for call in turn.calls:
+            if succeeded(call):
+                news = _words(call.result or "") - _words(f"{call.name} {dict(call.arguments)}")
+                unused += not news & later
+        later |= _words(turn.text)
+    return unused
 
 
 def corrections(calls: Sequence[Call]) -> tuple[int, int]:
@@ -101,6 +121,10 @@ def _fixes(call: Call, failed: Call) -> bool:
     if failed.error_kind == "unknown_tool":
         return True
     return call.name == failed.name and not _same(call, failed)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text[:_MAX_CHARS].casefold()))
 
 
 def _same(a: Call, b: Call) -> bool:

@@ -1,4 +1,7 @@
-"""`verl-agentic reward audit`: checks on stored trajectories that a rubric is fit for training."""
+"""`verl-agentic reward audit`: checks on stored trajectories that a rubric is fit for training.
+
+With `--env`, scripted policies play an environment instead (`scripts.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from verl_agentic.cli.findings import print_findings
 from verl_agentic.cli.options.cluster_options import add_cluster_options, add_jobs_options, jobs_of, work_of
+from verl_agentic.cli.reward.scripts import add_script_options, audit_env
 from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
@@ -35,9 +39,10 @@ _THRESHOLDS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    add_trajectory_arguments(parser, limit=256)
+    add_trajectory_arguments(parser, limit=256, nargs="?")
+    add_script_options(parser)
     parser.add_argument(
-        "--rubric", type=Path, required=True, metavar="FILE", help="read the rubric from this YAML file"
+        "--rubric", type=Path, metavar="FILE", help="read the rubric from this YAML file (needed with RUN_DIR)"
     )
     add_jobs_options(parser, job="verdicts")
     add_cluster_options(parser)
@@ -52,6 +57,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Audits the rubric and prints the findings; returns 1 if a threshold is passed."""
+    from verl_agentic.errors import ConfigError
+
+    if (args.run_dir is None) == (args.env is None):
+        raise ConfigError(f"audit either RUN_DIR or --env, got {args.run_dir} and {args.env}; give one of them")
+    if args.env is not None:
+        return audit_env(args)
+    if args.rubric is None:
+        raise ConfigError("stored trajectories are audited for a rubric; name its file with --rubric")
+    return _audit_run(args)
+
+
+def _audit_run(args: argparse.Namespace) -> int:
     import json
 
     from verl_agentic.data.reward_audit.audit_rubric import Thresholds

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from verl_agentic.cli.options.numbers import whole
 
@@ -37,9 +37,11 @@ class Chosen:
         return {"used": dict(self.kinds), "left_out": dict(self.left_out)}
 
 
-def add_trajectory_arguments(parser: argparse.ArgumentParser, *, limit: int) -> None:
-    """Adds the folder and the options that choose trajectories in it."""
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="read the trajectories stored below this folder")
+def add_trajectory_arguments(parser: argparse.ArgumentParser, *, limit: int, nargs: Literal["?"] | None = None) -> None:
+    """Adds the folder, which `nargs="?"` makes optional, and the options that choose trajectories in it."""
+    parser.add_argument(
+        "run_dir", type=Path, nargs=nargs, metavar="RUN_DIR", help="read the trajectories stored below this folder"
+    )
     parser.add_argument("--of", choices=(*_KINDS, "all"), help="take the trajectories of training steps, of "
                         "validation during training, or of `evaluate` and `quickstart` (default: the first kind that "
                         "the folder has)")  # fmt: skip

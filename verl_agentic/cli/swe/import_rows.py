@@ -14,11 +14,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="read swe-bench, swe-bench-old, swe-gym, swe-smith, r2e-gym, nemo-gym or nemotron",
     )
+    parser.add_argument(
+        "--pytest-only", action="store_true", help="leave out tasks whose tests pytest cannot run, instead of an error"
+    )
     parser.add_argument("--out", type=Path, default=Path("tasks.jsonl"), help="write tasks here (default %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the tasks and prints how many."""
+    """Writes the tasks and prints how many; returns 1 if none is left."""
     from collections import Counter
 
     from verl_agentic.data.swe.exchange.import_rows import import_tasks
@@ -27,11 +30,13 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out.suffix != ".jsonl" or args.out.resolve() == args.file.resolve():
         raise ConfigError(f"--out must be another .jsonl file, got {args.out}; choose a name that ends in .jsonl")
-    tasks = import_tasks(args.file, form=args.format)
+    tasks, num_left_out = import_tasks(args.file, form=args.format, pytest_only=args.pytest_only)
     TaskStore(args.out).write(tasks)
     images = sum(bool(task.image) for task in tasks)
     scripts = sum(bool(task.eval_script) for task in tasks)
     print(f"{args.out}: {len(tasks)} tasks, {images} with an image, {scripts} with an evaluation script")
     for flag, count in Counter(flag for task in tasks for flag in task.flags).items():
         print(f"{count} tasks are flagged {flag}")
-    return 0
+    if num_left_out:
+        print(f"{num_left_out} rows are left out: pytest cannot run their tests")
+    return 0 if tasks else 1

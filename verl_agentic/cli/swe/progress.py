@@ -30,7 +30,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="run N suites at a time (default: the cores)",
     )
     parser.add_argument(
-        "--backend", default="auto", metavar="NAME", help="run tests in this sandbox backend (default %(default)s)"
+        "--backend",
+        default="auto",
+        metavar="NAME",
+        help="run tests and pip in this sandbox backend (default %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON line instead of a table")
 
@@ -69,6 +72,7 @@ def mine_options(args: argparse.Namespace, *, packages: Sequence[str], releases:
         requires=args.requires,
         index=PipIndex(index_url=args.index_url, find_links=args.find_links),
         site=args.site,
+        backend=args.backend,
     )
 
 

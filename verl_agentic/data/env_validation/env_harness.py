@@ -74,6 +74,16 @@ class EnvHarness:
         """
         return await self._run_limited(lambda index: begin(), rows, _CONCURRENT)
 
+    async def run_each(
+        self, begins: Sequence[Callable[[], NextText]], rows: Sequence[EnvRow], *, max_turns: int
+    ) -> list[Episode]:
+        """Runs each row with a policy of its own."""
+        limits = replace(_LIMITS, max_turns=max_turns)
+        unchecked = cast("Codec", _Unchecked(self.codec))
+        return await self._run(
+            lambda index: begins[index](), rows, self._make, _CONCURRENT, limits=limits, codec=unchecked
+        )
+
     async def run_beginning(self) -> list[Episode]:
         """Runs the first turn of every row's solution, then silence."""
         return await self._run_limited(self._beginning, self.rows, _CONCURRENT)

@@ -16,6 +16,7 @@ from verl_agentic.data.env_validation.adversaries import ECHO, NULL, Adversary, 
 from verl_agentic.data.env_validation.env_harness import BURST, EnvHarness
 from verl_agentic.data.env_validation.leaks import find_leftovers
 from verl_agentic.data.env_validation.replays import NUM_PLAYS, replay_problem
+from verl_agentic.data.env_validation.scripted_rewards import measure, run_scripts, script_problems
 from verl_agentic.data.row_checks import answers_of, appears_in, is_json, making_problems
 from verl_agentic.data.rows import read_rows
 from verl_agentic.env import EnvRow
@@ -26,6 +27,8 @@ from verl_agentic.types import Message
 
 _MIN_EXAMPLES = 4
 _SHOWN_PROBLEMS = 5
+MAX_SCRIPTED_ROWS = 8
+"""Number of rows that the scripted policies run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +154,7 @@ class _Examination:
             "null scores 0": lambda: self._look_at_probe(NULL),
             "echo scores 0": lambda: self._look_at_probe(ECHO),
             "malformed scores 0": self._look_at_malformed,
+            "scripts are not paid": self._look_at_scripts,
             "replays agree": self._look_at_replays,
             "answer is hidden": self._look_for_answer,
             "tokens and masks": self._look_at_tokens,
@@ -219,6 +223,23 @@ class _Examination:
                 problems += await self._run_adversary(adversary, [index])
         detail = f"{len(names)} kinds of turns"
         return problems, f"{detail}; not writable in this protocol: {', '.join(skipped)}" if skipped else detail
+
+    async def _look_at_scripts(self) -> _Findings:
+        harness = self.harness
+        indices = range(0, len(harness.rows), 1 + (len(harness.rows) - 1) // MAX_SCRIPTED_ROWS)
+        results = await run_scripts(harness, self.schemas, indices)
+        solution = None
+        if harness.package.gold is not None:
+            solved = [self.firsts["the solution"][index] for index in indices]
+            rows = [harness.rows[index] for index in indices]
+            solution = await measure("the solution", solved, rows, indices, scorer=None)
+        card = harness.package.card
+        bound = card.max_scripted if card is not None else 0.0
+        best = max(results, key=lambda result: result.outcome)
+        detail = f"{len(results)} policies on {len(indices)} rows"
+        if best.outcome:
+            detail += f"; {best.name}: mean outcome {best.outcome:.3g} of at most {bound:g}"
+        return script_problems(results, max_outcome=bound, solution=solution), detail
 
     async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[str]:
         """Returns the rows in which an adversary broke the environment or scored above 0."""

@@ -1,27 +1,35 @@
-"""Runs the code of an environment of unknown origin in a sandbox: makes its example rows, and validates it."""
+"""Runs the code of an environment of unknown origin in a sandbox: makes its example rows, and validates it.
+
+The checks run in this process, and only the environment's code in the sandbox: code that could reach its validator
+could write its own verdict.
+"""
 
 from __future__ import annotations
 
-import json
+import asyncio
+import logging
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.data.env_validation.script_codec import make_script_codec
+from verl_agentic.data.env_validation.validate_env import rows_to_validate, validate
+from verl_agentic.data.making.boxed_env import EnvBox, boxed_package
+from verl_agentic.errors import AgenticError, ConfigError
+from verl_agentic.finding import log_only_from
+from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 from verl_agentic.sandbox.process_pool import shared_pool
 
 BACKENDS = ("namespaces", "landlock")
 EXAMPLES = "example.jsonl"
+_INSIDE = [f"/packages/{number}" for number in range(64)]
 _LOAD = (
     "import sys; from pathlib import Path; from verl_agentic.cli.env.new import write_examples; "
     "write_examples(Path(sys.argv[1]))"
-)
-_VALIDATE = (
-    "import sys; from verl_agentic.cli import main; "
-    "sys.exit(main(['env', 'validate', './' + sys.argv[1], '--count', sys.argv[2], '--json']))"
 )
 
 
@@ -53,15 +61,31 @@ class EnvGate:
 
     async def fault(self, name: str, files: Mapping[str, str], *, count: int) -> str | None:
         """Returns why `env validate` with `count` new rows refuses the package of these files, or None."""
-        result = await self._run([_VALIDATE, name, str(count)], files, wall_s=self.validate_s)
+        backend = make_backend(self.backend, read_only=self._shown())
+        box = EnvBox(backend, limits=self._limits(self.validate_s), packages=self._paths())
         try:
-            checks = json.loads(result.stdout.strip().rpartition("\n")[2])["checks"]
-            failed = [f"{check['name']}: {check['problems'][0]}" for check in checks if not check["ok"]]
-        except (ValueError, TypeError, LookupError):
-            checks, failed = [], []
-        if failed:
-            return "; ".join(failed)
-        return _no_result(result, self.validate_s) or (None if checks else "no verdict: the code ended the validation")
+            with tempfile.TemporaryDirectory() as folder:
+                await asyncio.to_thread(Path(folder, EXAMPLES).write_text, files.get(EXAMPLES, ""), "utf-8")
+                checking = self._validate(box, name, files, count=count, folder=Path(folder))
+                return await asyncio.wait_for(checking, self.validate_s)
+        except TimeoutError:
+            return f"no result in time: it ran for more than {self.validate_s:g} s"
+        except AgenticError as error:
+            return str(error)
+        finally:
+            await box.close()
+
+    async def _validate(
+        self, box: EnvBox, name: str, files: Mapping[str, str], *, count: int, folder: Path
+    ) -> str | None:
+        await box.start(name, files)
+        tokenizer, codec = make_script_codec("chat")
+        package = boxed_package(box, env_id=name, folder=folder)
+        with log_only_from(logging.CRITICAL, logger="verl_agentic"):
+            rows = rows_to_validate(package, count=count)
+            found = await validate(package, rows, codec=codec, tokenizer=tokenizer)
+        failed = [f"{check.check}: {check.evidence['problems'][0]}" for check in found.checks if check.status != "ok"]
+        return "; ".join(failed) or None
 
     async def _run(
         self,
@@ -71,25 +95,34 @@ class EnvGate:
         wall_s: float,
         outputs: Sequence[str] = (),
     ) -> CommandResult:
-        packages = _packages()
-        inside = {path: f"/packages/{number}" for number, path in enumerate(packages)}
-        given: list[Any] = [*inside.items()] if self.backend == "namespaces" else packages
-        pool = shared_pool(self.backend, at_least=None, read_only=given)
+        pool = shared_pool(self.backend, at_least=None, read_only=self._shown())
         command = Command(
             argv=["python", "-c", *arguments],
             files={f"{arguments[1]}/{path}": text.encode() for path, text in files.items()},
             outputs=outputs,
-            env={"PYTHONPATH": ":".join([*inside.values(), *packages]), "OMP_NUM_THREADS": "1"},
+            env={"PYTHONPATH": ":".join(self._paths()), "OMP_NUM_THREADS": "1"},
         )
-        limits = Limits(
+        return await pool.run(command, limits=self._limits(wall_s))
+
+    def _shown(self) -> list[Any]:
+        """Returns the option `read_only` of the backend."""
+        packages = _packages()
+        return list(zip(packages, _INSIDE, strict=False)) if self.backend == "namespaces" else packages
+
+    def _paths(self) -> list[str]:
+        """Returns the folders of packages as the sandbox may see them."""
+        packages = _packages()
+        return [*(_INSIDE[: len(packages)]), *packages]
+
+    def _limits(self, wall_s: float) -> Limits:
+        return Limits(
             wall_s=wall_s,
             cpu_s=int(wall_s) + 1,
             memory_mb=self.memory_mb,
             processes=256,
             open_files=1_024,
-            output_bytes=1 << 20,
+            output_bytes=1 << 24,
         )
-        return await pool.run(command, limits=limits)
 
 
 def _packages() -> list[str]:

@@ -12,14 +12,31 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 from verl_agentic.rewards.text.reasoning import without_thoughts
 
+MAX_REPLY_CHARS = 2_000
+"""Longer replies give the user no output."""
+_MIN_COPY_CHARS = 100
 
-def tau_bench_reward(*, db_equal: bool, outputs: Iterable[str], replies: Sequence[str]) -> float:
+
+def tau_bench_reward(
+    *, db_equal: bool, outputs: Iterable[str], replies: Sequence[str], tool_outputs: Iterable[str] = ()
+) -> float:
     """Returns 1 if the database equals the gold state and every output is in some reply, else 0.
 
-    Outputs and replies are compared in lower case and without commas.
+    Outputs and replies are compared in lower case and without commas. Replies above 2,000 characters give no output,
+    and neither do copies of a tool's output (of at least 100 letters and digits).
     """
-    said = [_plain(reply) for reply in replies]
-    return float(db_equal and all(any(_plain(output) in reply for reply in said) for output in outputs))
+    copied = [letters for text in tool_outputs if len(letters := _letters(text)) >= _MIN_COPY_CHARS]
+    said = [
+        comparable_text(reply)
+        for reply in replies
+        if len(reply) <= MAX_REPLY_CHARS and not any(letters in _letters(reply) for letters in copied)
+    ]
+    return float(db_equal and all(any(comparable_text(output) in reply for reply in said) for output in outputs))
+
+
+def comparable_text(text: str) -> str:
+    """Returns a text in lower case and without commas."""
+    return text.lower().replace(",", "")
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
@@ -44,7 +61,8 @@ def tau_bench(sample: Sample) -> Value:
     if is_silent(sample):
         return 0.0
     replies = [without_thoughts(turn.content) for turn in sample.turns if not turn.calls]
-    return tau_bench_reward(db_equal=info["db_equal"] > 0, outputs=outputs, replies=replies)
+    results = [call.result for call in sample.calls if call.result]
+    return tau_bench_reward(db_equal=info["db_equal"] > 0, outputs=outputs, replies=replies, tool_outputs=results)
 
 
 def _outputs(outputs: Any) -> list[str]:
@@ -53,5 +71,5 @@ def _outputs(outputs: Any) -> list[str]:
     return list(outputs)
 
 
-def _plain(text: str) -> str:
-    return text.lower().replace(",", "")
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))

@@ -10,19 +10,22 @@ from typing import Any
 from verl_agentic.data.rows import read_json_lines
 from verl_agentic.data.swe.exchange.row_formats import task_of_row
 from verl_agentic.errors import DataError
+from verl_agentic.rewards.repository.pytest_ids import foreign_tests, require_pytest
 from verl_agentic.rewards.repository.repo_task import RepoTask
 
 
-def import_tasks(path: Path, *, form: str | None = None) -> list[RepoTask]:
-    """Returns the tasks of a file.
+def import_tasks(path: Path, *, form: str | None = None, pytest_only: bool = False) -> tuple[list[RepoTask], int]:
+    """Returns the tasks of a file, and the number of those that are left out.
 
     Args:
         path: `.jsonl`, `.json` (a list, or an object by instance id) or `.parquet`.
         form: format of the rows; None detects it by the columns.
+        pytest_only: leaves out tasks whose tests pytest cannot run, instead of an error.
 
     Raises:
         ConfigError: `form` is unknown.
-        DataError: the file cannot be read, a row fits no format, or two rows have one id.
+        DataError: the file cannot be read, a row fits no format, two rows have one id, or pytest cannot run the tests
+            of a task.
     """
     tasks: dict[str, RepoTask] = {}
     for number, row in enumerate(_rows(path), start=1):
@@ -35,7 +38,9 @@ def import_tasks(path: Path, *, form: str | None = None) -> list[RepoTask]:
         tasks[task.instance_id] = task
     if not tasks:
         raise DataError(f"the file has no rows, got {path}; check the file")
-    return list(tasks.values())
+    chosen = [task for task in tasks.values() if not (pytest_only and foreign_tests(task))]
+    require_pytest(chosen)
+    return chosen, len(tasks) - len(chosen)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import Any
 from verl_agentic.data.swe.make_task import Origin
 from verl_agentic.data.swe.releases.file_kinds import source_root, test_targets, tests_of
 from verl_agentic.data.swe.releases.mine_release import VALID, mine_release
-from verl_agentic.data.swe.releases.pip import PipIndex, normal_name
+from verl_agentic.data.swe.releases.package_names import normal_name
+from verl_agentic.data.swe.releases.pip import PipIndex
 from verl_agentic.data.swe.releases.requirements import install_site, requirements_of, top_modules
 from verl_agentic.data.swe.releases.sdist import Release, read_release
 from verl_agentic.data.swe.suite import Suites
 from verl_agentic.data.swe.task_journal import TaskJournal
 from verl_agentic.errors import DataError
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,8 @@ class MineOptions:
     index: PipIndex = field(default_factory=PipIndex)
     site: Path | None = None
     """A folder of installed packages to use instead of installing requirements."""
+    backend: str = "auto"
+    """Sandbox backend that pip runs in."""
 
 
 class Releases:
@@ -57,25 +63,31 @@ class Releases:
     def site(self, release: Release) -> str:
         """Installs the requirements of a release's tests once; returns the site's key.
 
+        Requirements that name no package (a URL, a path, an option of pip) are dropped, logged and kept in the journal.
+
         Raises:
             DataError: a requirement has no wheel, or pytest needs the package itself.
+            SandboxError: the sandbox of pip failed.
         """
-        needed, optional = requirements_of(release.files, extra=self._options.requires)
+        requirements = requirements_of(release.files, extra=self._options.requires)
+        if requirements.dropped:
+            _logger.warning("%s: dropped, as they name no package: %s", release.archive, requirements.dropped)
         without = sorted(top_modules(release.files, root=source_root(release.files)))
-        key = f"site {self._options.site or ''} {' '.join(sorted([*needed, *optional]))} without {' '.join(without)}"
+        names = sorted([*requirements.needed, *requirements.optional])
+        key = f"site {self._options.site or ''} {' '.join(names)} without {' '.join(without)}"
         known = self._journal.result(key)
         if known is not None and (self._journal.store.folder / "sites" / known["site"]).is_dir():
             return known["site"]
-        site, missing = install_site(
+        site = install_site(
             self._journal.store,
             self._index,
-            needed=needed,
-            optional=optional,
+            requirements,
             without=without,
+            backend=self._options.backend,
             given=self._options.site,
         )
-        self._journal.add(key, "installed", site=site, missing=missing)
-        return site
+        self._journal.add(key, "installed", site=site.key, missing=site.missing, dropped=site.dropped)
+        return site.key
 
 
 async def mine_packages(

@@ -8,14 +8,17 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 
 from verl_agentic.data.swe.releases.file_kinds import kind_of
-from verl_agentic.data.swe.releases.pip import PipIndex, normal_name
-from verl_agentic.errors import DataError
+from verl_agentic.data.swe.releases.package_names import normal_name, parse_named
+from verl_agentic.data.swe.releases.pip import PipIndex
+from verl_agentic.data.swe.releases.wheels import install_wheels
+from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.repository.repo_task import TaskStore, read_tree, tree_key
 
 PYTEST = "pytest>=8,<8.4"
@@ -25,82 +28,120 @@ _PLUGINS_OF_CI = re.compile(
 )
 
 
-def requirements_of(files: Mapping[str, bytes], *, extra: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """Returns (needed, optional) requirements of a release: those of its modules, and those that it names for tests.
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
+    """What the tests of a release need."""
+
+    needed: list[str]
+    """Requirements of the modules."""
+    optional: list[str]
+    """Requirements that the release names for tests."""
+    dropped: list[str]
+    """Those that name no package: URLs, paths, options of pip. They are not installed."""
+
+
+def requirements_of(files: Mapping[str, bytes], *, extra: Sequence[str] = ()) -> Requirements:
+    """Returns the requirements of a release: those of its modules, and those that it names for tests.
 
     Args:
         files: of the release.
         extra: further needed requirements.
+
+    Raises:
+        ConfigError: one of `extra` names no package.
     """
-    needed, optional = [PYTEST, *extra], []
+    if bad := [text for text in extra if parse_named(text) is None]:
+        raise ConfigError(f"a requirement is a package with versions, got {bad}; leave out URLs, paths and options")
+    needed, optional, dropped = [PYTEST, *extra], [], []
     metadata = email.message_from_bytes(files.get("PKG-INFO", b""))
-    name = normal_name(metadata.get("Name", ""))
-    for text in metadata.get_all("Requires-Dist", []):
-        requirement = _parsed(text)
+    name = normal_name(str(metadata.get("Name", "")))
+    for text in map(str, metadata.get_all("Requires-Dist", [])):
+        requirement = parse_named(text)
         if requirement is None:
+            dropped.append(text)
             continue
         group = next((one for one in _TEST_GROUPS if _holds(requirement, extra=one)), None)
         if _holds(requirement, extra=""):
             needed.append(_without_marker(requirement))
         elif group is not None:
             optional.append(_without_marker(requirement))
-    optional += _dependency_groups(files)
+    for text in _dependency_groups(files):
+        requirement = parse_named(text)
+        if requirement is None:
+            dropped.append(text)
+        elif _holds(requirement, extra=""):
+            optional.append(_without_marker(requirement))
     skipped = {name, "pytest"}
-    return _unique(needed, skipped={name}), [
-        text for text in _unique(optional, skipped=skipped) if not _PLUGINS_OF_CI.match(_name(text))
-    ]
+    return Requirements(
+        needed=_unique(needed, skipped={name}),
+        optional=[text for text in _unique(optional, skipped=skipped) if not _PLUGINS_OF_CI.match(_name(text))],
+        dropped=dropped,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstalledSite:
+    """Installed requirements in a store."""
+
+    key: str
+    missing: list[str]
+    """Optional requirements that have no wheel."""
+    dropped: list[str]
+    """Requirements that name no package."""
 
 
 def install_site(
     store: TaskStore,
     index: PipIndex,
+    requirements: Requirements,
     *,
-    needed: Sequence[str],
-    optional: Sequence[str],
     without: Iterable[str],
+    backend: str,
     given: Path | None = None,
-) -> tuple[str, list[str]]:
-    """Installs requirements into the store; returns the site's key, and optional requirements that have no wheel.
+) -> InstalledSite:
+    """Installs requirements into the store.
 
     Args:
-        needed: requirements that must be there.
-        optional: requirements that are left out if pip cannot install them.
+        store: takes the site.
+        index: has the wheels.
+        requirements: the optional ones are left out if they cannot be installed.
         without: names of modules that are removed, because the tree under test has them.
+        backend: name of the sandbox backend that pip runs in.
         given: a folder of installed packages that is copied instead.
 
     Raises:
         DataError: a needed requirement has no wheel, or pytest itself needs the modules under test.
+        SandboxError: the sandbox failed.
     """
     store.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=store.folder, prefix=".site-"))
     try:
-        missing = _fill(folder, index, needed=needed, optional=optional, given=given)
+        missing, dropped = _fill(folder, index, requirements, backend=backend, given=given)
         _remove_modules(folder, set(without))
         folder.chmod(0o755)
         key = tree_key(read_tree(folder))[:16]
         store.add_site(folder, key=key)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return key, missing
+    return InstalledSite(key=key, missing=missing, dropped=[*requirements.dropped, *sorted(dropped)])
 
 
 def _fill(
-    folder: Path, index: PipIndex, *, needed: Sequence[str], optional: Sequence[str], given: Path | None
-) -> list[str]:
-    """Puts packages into an empty folder; returns the optional requirements that are missing."""
+    folder: Path, index: PipIndex, requirements: Requirements, *, backend: str, given: Path | None
+) -> tuple[list[str], set[str]]:
+    """Puts packages into an empty folder; returns missing optional requirements, and dropped ones of packages."""
     if given is not None:
         shutil.copytree(given, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-        return []
+        return [], set()
+    needed, optional = requirements.needed, requirements.optional
     try:
-        index.install_wheels([*needed, *optional], into=folder)
-        return []
+        return [], install_wheels(index, [*needed, *optional], into=folder, backend=backend)
     except DataError:
         if not optional:
             raise
     shutil.rmtree(folder)
     folder.mkdir()
-    index.install_wheels(needed, into=folder)
-    return list(optional)
+    return list(optional), install_wheels(index, needed, into=folder, backend=backend)
 
 
 def top_modules(files: Mapping[str, bytes], *, root: str) -> set[str]:
@@ -123,15 +164,11 @@ def _remove_modules(folder: Path, names: set[str]) -> None:
         (folder / f"{name}.py").unlink(missing_ok=True)
 
 
-def _parsed(text: str) -> Requirement | None:
-    try:
-        return Requirement(text)
-    except InvalidRequirement:
-        return None
-
-
 def _holds(requirement: Requirement, *, extra: str) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+    try:
+        return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+    except Exception:  # a stranger wrote the marker, and it may compare anything
+        return False
 
 
 def _without_marker(requirement: Requirement) -> str:
@@ -157,7 +194,7 @@ def _dependency_groups(files: Mapping[str, bytes]) -> list[str]:
     try:
         tomllib: Any = importlib.import_module("tomllib")
         groups = tomllib.loads(files.get("pyproject.toml", b"").decode()).get("dependency-groups", {})
-    except (ImportError, ValueError):
+    except (ImportError, ValueError, RecursionError):
         return []
-    names = [one for group in _TEST_GROUPS for one in groups.get(group, ()) if isinstance(one, str)]
-    return [_without_marker(found) for text in names if (found := _parsed(text)) and _holds(found, extra="")]
+    lists = [groups.get(name) for name in _TEST_GROUPS] if isinstance(groups, dict) else []
+    return [text for one in lists if isinstance(one, list) for text in one if isinstance(text, str)]

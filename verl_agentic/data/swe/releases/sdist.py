@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,9 @@ def read_release(path: Path, *, name: str, version: str) -> Release:
     data = path.read_bytes()
     try:
         members = _zip(data) if path.suffix == ".zip" else _tar(data)
-    except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as cause:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as cause:
+        if isinstance(cause, DataError):
+            raise
         raise DataError(f"the source distribution cannot be read, got {path}: {cause}; download it again") from cause
     files: dict[str, bytes] = {}
     for member, content in members.items():
