@@ -108,6 +108,7 @@ class SweEnv(ToolEnv):
         taken = await self._repo.taken()
         base = self._repo.begin
         changed = changes(base, taken.files)
+        await self._repo.close()  # grading takes its place: else sandboxes of policies could fill the pool
         if not (self.is_submitted or self._grade_unfinished):
             details = verdict_details(None, base=base, changed=changed)
             return Reward(0.0, info={"patch_applied": 0.0}, details=details)
