@@ -128,6 +128,11 @@ def running_code(wall_s: float) -> Iterator[float]:
         yield allowed_s
 
 
+def left_s() -> float | None:
+    """Returns the time that the deadlines around the caller leave, in seconds; None without any."""
+    return min((clock.left_s for clock in _clocks()), default=None)
+
+
 def spend_code(wall_s: float) -> None:
     """Counts time of untrusted code after it ran, where only then it is known which part of a wait it was."""
     for one in _clocks():
