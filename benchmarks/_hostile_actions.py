@@ -28,9 +28,9 @@ LIMITS = EpisodeLimits(
     max_context_tokens=40_000,
     max_turns=6,
     max_observation_tokens=500,
-    turn_timeout_s=15.0,
-    episode_timeout_s=60.0,
-    score_timeout_s=15.0,
+    turn_timeout_s=20.0,
+    episode_timeout_s=120.0,
+    score_timeout_s=30.0,
     max_retries=0,
 )
 _LONG = "n" * 255

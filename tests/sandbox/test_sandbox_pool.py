@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from verl_agentic.deadlines import within
+from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
@@ -156,6 +156,18 @@ async def test_failing_slowly_together_makes_all_wait_and_fails_nobody(backend: 
     calls = [within(pool.run(Command(code="slow"), limits=LIMITS), 2.5, what="scoring") for _ in range(6)]
     assert all(result.ok for result in await asyncio.gather(*calls))
     await pool.close()
+
+
+async def test_what_code_left_to_remove_is_time_of_the_code(backend: FakeBackend) -> None:
+    pool = await _pool(backend, size=1)
+
+    async def leave_much() -> None:
+        async with pool.lease() as sandbox:
+            sandbox.close = lambda: asyncio.sleep(60)  # type: ignore[method-assign]
+
+    with pytest.raises(OverrunError) as late:
+        await within(leave_much(), 0.2, what="scoring")
+    assert late.value.by_code
 
 
 async def test_cancelling_who_waits_loses_no_place(backend: FakeBackend) -> None:

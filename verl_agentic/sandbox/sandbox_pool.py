@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.deadlines import waiting
+from verl_agentic.deadlines import running_code, waiting
 from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Sandbox, Tree
 from verl_agentic.settings import Settings, setting
@@ -115,7 +115,8 @@ class SandboxPool:
                 yield sandbox
             finally:
                 self._running -= 1
-                await asyncio.shield(sandbox.close())
+                with running_code(0.0):  # code decides how much there is to remove
+                    await asyncio.shield(sandbox.close())
         finally:
             self._give_place()
 

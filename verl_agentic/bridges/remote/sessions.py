@@ -213,7 +213,9 @@ class EnvSessions:
 
     async def _score(self, session: _Session, data: Mapping[str, Any]) -> Reward:
         env = _living(session)
-        reward = await _timed(env.score(to_transcript(data["transcript"])), data, "scoring", ScoringError)
+        with boundary(ScoringError, "reading the transcript"):
+            transcript = to_transcript(data["transcript"])
+        reward = await _timed(env.score(transcript), data, "scoring", ScoringError)
         if not isinstance(reward, Reward):
             raise ScoringError(f"a scorer must return a Reward, got {reward!r}; fix it")
         return reward
