@@ -77,7 +77,7 @@ class Acting(FakeEnv):
 def play(act: Callable[[], Any], *, where: str, limits: Any = SHORT) -> tuple[Episode, Sequence[FakeEnv]]:
     made: list[FakeEnv] = []
 
-    def make_env(row: EnvRow) -> FakeEnv:
+    def make_env(row: EnvRow) -> Any:
         made.append(Acting(row, act, where=where))
         return made[-1]
 
