@@ -7,8 +7,12 @@ Of the episodes 10 % hang (in the policy, the start, a step, a tool, a thread, t
 their cancellation), 10 % raise, and 10 % lose their sandbox: a real one of namespaces, whose first process is killed.
 What fails once must be mended by a retry, and what always fails must be void; everything else must be answered.
 
+Then hostile policies (`_hostile_actions`) play in the environments with a sandbox or a judge: full disks, deep trees,
+links, floods, slow commands, long names, filtered words. What they cause must be trained.
+
 `wrong_stop_reasons`: episodes whose reason, kind of error, number of retries, mask or counts are not what they must be.
 `leftovers`: tasks, processes, control groups, folders, mounts and descriptors that outlive the episodes.
+`void_by_policy`, `raised`: hostile episodes that are void, and that raised.
 `slowest_over_deadline`: the time until the last episode has returned, over the deadline of an episode.
 """
 
@@ -32,6 +36,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from _fault_kinds import KINDS, Kind, Policy, Stage, world_maker
+from _hostile_actions import play_many
 from _leftovers import groups, leftovers
 from _report import Target, median, progress, report
 from transformers import AutoTokenizer
@@ -45,11 +50,13 @@ from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow
 from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
+from verl_agentic.sandbox.process_pool import open_pools
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.types import Message
 
 _SHARES = {"hangs": 0.1, "raises": 0.1, "loses_sandbox": 0.1, "floods": 0.05, "malformed": 0.05}
 _DEADLINE_S, _QUICK_DEADLINE_S = 30.0, 20.0
+_HOSTILE, _QUICK_HOSTILE = 240, 48
 _ROW = EnvRow(prompt=(Message("user", "What is 6*7?"),))
 
 
@@ -61,10 +68,11 @@ def main() -> int:
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)  # every fault is logged, as it should be
     deadline_s = _QUICK_DEADLINE_S if options.quick else _DEADLINE_S
-    return asyncio.run(_faults(160 if options.quick else options.episodes, deadline_s))
+    episodes, hostile = (160, _QUICK_HOSTILE) if options.quick else (options.episodes, _HOSTILE)
+    return asyncio.run(_faults(episodes, deadline_s, hostile))
 
 
-async def _faults(episodes: int, deadline_s: float) -> int:
+async def _faults(episodes: int, deadline_s: float, hostile_episodes: int) -> int:
     with tempfile.TemporaryDirectory(prefix="faults_") as folder:
         tokenizer, codec = _chat(Path(folder))
     kinds = _mixed(episodes)
@@ -74,11 +82,16 @@ async def _faults(episodes: int, deadline_s: float) -> int:
     descriptors = len(os.listdir("/proc/self/fd"))
     undisturbed = await _play(good, tokenizer, codec, deadline_s)
     disturbed = await _play(kinds, tokenizer, codec, deadline_s)
+    hostile = await play_many(hostile_episodes, codec=codec, tokenizer=tokenizer, seed=0)
+    for pool in open_pools():
+        await asyncio.to_thread(pool.close)
     gc.collect()
     left = await leftovers(groups_before, settle_s=2 * deadline_s)
     opened = len(os.listdir("/proc/self/fd")) - descriptors
     wrong = [complaint for complaint in disturbed.complaints + undisturbed.complaints if complaint is not None]
-    for problem in [*wrong[:20], *left[:20]]:
+    endings = Counter(ending.partition(":")[0] for _, ending in hostile)
+    not_trained = [f"{one.env_id} {one.turns}: {ending}"[:1_000] for one, ending in hostile if ending != "trained"]
+    for problem in [*wrong[:20], *left[:20], *not_trained[:20]]:
         progress(problem)
     slowest_s = max(disturbed.seconds)
     return report(
@@ -90,6 +103,9 @@ async def _faults(episodes: int, deadline_s: float) -> int:
         figures={
             "episodes": episodes,
             "wrong_stop_reasons": len(wrong),
+            "hostile_episodes": len(hostile),
+            "void_by_policy": endings["void"],
+            "raised": endings["raised"],
             "leftovers": len(left) + max(0, opened),
             "deadline_s": deadline_s,
             "slowest_s": median([slowest_s]),
@@ -100,6 +116,8 @@ async def _faults(episodes: int, deadline_s: float) -> int:
         },
         targets={
             "wrong_stop_reasons": Target(bound=0, at_least=False),
+            "void_by_policy": Target(bound=0, at_least=False),
+            "raised": Target(bound=0, at_least=False),
             "leftovers": Target(bound=0, at_least=False),
             "slowest_over_deadline": Target(bound=1.5, at_least=False),
         },

@@ -14,7 +14,15 @@ from collections.abc import Awaitable
 
 import pytest
 
-from verl_agentic.deadlines import OverrunError, in_thread, within
+from verl_agentic.deadlines import (
+    OverrunError,
+    in_thread,
+    running_code,
+    short_deadlines,
+    spend_code,
+    waiting,
+    within,
+)
 from verl_agentic.errors import EnvError, boundary
 
 WORK = contextvars.ContextVar("WORK", default="nobody's")
@@ -169,6 +177,88 @@ async def test_many_deadlines_leave_no_task_behind() -> None:
 
     await asyncio.gather(*(one(i) for i in range(200)))
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+# Who spends a deadline.
+
+
+async def test_time_in_a_queue_counts_against_no_deadline_around_it() -> None:
+    async def queued() -> str:
+        with waiting():
+            await asyncio.sleep(0.6)
+        return "served"
+
+    assert await within(within(queued(), 0.3, what="inner"), 0.3, what="outer") == "served"
+
+
+async def test_a_queue_in_another_thread_stops_the_deadline_too_and_what_comes_after_it_counts() -> None:
+    def queue() -> None:
+        with waiting():
+            time.sleep(0.5)
+
+    async def work() -> None:
+        await in_thread(queue)
+        await asyncio.sleep(60)
+
+    began = time.monotonic()
+    with pytest.raises(OverrunError) as late:
+        await within(work(), 0.3, what="work")
+    assert time.monotonic() - began >= 0.75 and not late.value.by_code
+
+
+async def test_the_time_of_a_queue_counts_while_code_of_the_same_work_runs() -> None:
+    async def queued() -> None:
+        with waiting():
+            await asyncio.sleep(60)
+
+    async def runs() -> None:
+        with running_code(60.0):
+            await asyncio.sleep(60)
+
+    async def both() -> None:
+        await asyncio.gather(queued(), runs())
+
+    with pytest.raises(OverrunError) as late:
+        await within(both(), 0.2, what="work")
+    assert late.value.by_code
+
+
+@pytest.mark.parametrize(("code_s", "by_code"), [(0.0, False), (0.009, False), (0.011, True), (99.0, True)])
+async def test_a_deadline_says_whether_code_has_spent_it(code_s: float, by_code: bool) -> None:
+    async def work() -> None:
+        spend_code(code_s)
+        await asyncio.sleep(60)
+
+    with pytest.raises(OverrunError) as late:
+        await within(work(), 0.1, what="work")
+    assert late.value.by_code == by_code
+
+
+async def test_code_gets_at_most_what_the_deadlines_around_it_leave() -> None:
+    async def work() -> list[float]:
+        allowed = []
+        for used_s in (10.0, 30.0, 60.0, 60.0):
+            with running_code(60.0) as wall_s:
+                allowed.append(wall_s)
+            spend_code(min(used_s, wall_s))
+        return allowed
+
+    assert await work() == [60.0] * 4, "no deadline"
+    allowed = await within(within(work(), 50.0, what="turn"), 900.0, what="episode")
+    assert allowed == pytest.approx([45.0, 35.0, 5.0, 0.05], abs=0.01), "a tenth, at most 5 s, is kept for other work"
+
+
+async def test_a_limit_of_code_that_is_longer_than_its_deadline_is_told_to_who_asks() -> None:
+    async def work() -> None:
+        for wall_s in (10.0, 180.0):
+            with running_code(wall_s):
+                pass
+
+    short: set[str] = set()
+    short_deadlines.set(short)
+    await within(within(work(), 60.0, what="scoring"), 600.0, what="the episode")
+    (told,) = short
+    assert told.startswith("scoring has 60 s, and code in it may run 180 s; raise the deadline to 185 s")
 
 
 # Threads.

@@ -1,4 +1,9 @@
-"""Deadlines that hold whatever the work does: it is cancelled, given a moment to clean up, and left behind."""
+"""Deadlines that hold whatever the work does: it is cancelled, given a moment to clean up, and left behind.
+
+A deadline counts who spends its time. Time in a queue is not counted (`waiting`). Time of untrusted code is counted
+apart (`running_code`): such code never gets more than the deadlines around it leave, and a deadline that it has spent
+says so (`OverrunError.by_code`), so that code cannot pass off its slowness as a failure of the machine.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,8 @@ import contextvars
 import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from verl_agentic.errors import EnvError
@@ -19,8 +25,146 @@ T = TypeVar("T")
 _GRACE_S = (0.1, 5.0)  # at least, even when the loop is busy, and at most
 
 
+_RESERVE_S, _RESERVE_SHARE = 5.0, 0.1
+"""Part of a deadline that is kept from untrusted code, for the work around it: this time, at most this share."""
+_CODE_SHARE = 0.1
+"""Share of a deadline from which on untrusted code has spent it."""
+MIN_CODE_S = 0.05
+"""Shortest wall time of untrusted code: it is ended at once, as a result."""
+_MIN_CHECK_S = 0.01
+
+
 class OverrunError(Exception):
     """The work was still running at its deadline; never leaves the loop."""
+
+    def __init__(self, message: str, *, by_code: bool = False) -> None:
+        super().__init__(message)
+        self.by_code = by_code
+        """Whether untrusted code has spent the time."""
+
+
+class _Clock:
+    """The time of one deadline. Sandboxes change it from the thread of their pool."""
+
+    def __init__(self, timeout_s: float, what: str) -> None:
+        self._timeout_s, self._what, self.outer = timeout_s, what, _CLOCK.get()
+        self._lock = threading.Lock()
+        self._num_waiting = self._num_running = 0
+        self._counted_s = self._code_s = 0.0
+        self._read_at = time.monotonic()
+        self.has_waited = False
+
+    def change(self, *, waiting: int = 0, running: int = 0) -> None:
+        """Changes how many parts of the work wait in a queue, and how many run untrusted code."""
+        with self._lock:
+            self._read()
+            self._num_waiting += waiting
+            self._num_running += running
+            self.has_waited = self.has_waited or waiting > 0
+
+    @property
+    def left_s(self) -> float:
+        """Time that is left, in seconds."""
+        with self._lock:
+            self._read()
+            return self._timeout_s - self._counted_s
+
+    @property
+    def is_spent_by_code(self) -> bool:
+        """True if untrusted code used a tenth of the time or more."""
+        with self._lock:
+            self._read()
+            return 0 < self._timeout_s * _CODE_SHARE <= self._code_s
+
+    def code_left_s(self, wanted_s: float) -> float:
+        """Returns the time that untrusted code may still use, at most `wanted_s`. Warns if it never could have that."""
+        with self._lock:
+            self._read()
+            most_s = self._timeout_s - min(_RESERVE_S, self._timeout_s * _RESERVE_SHARE)
+            left_s = most_s - self._code_s
+        if wanted_s > most_s and (found := short_deadlines.get()) is not None:
+            needed_s = wanted_s + _RESERVE_S
+            found.add(
+                f"{self._what} has {self._timeout_s:g} s, and code in it may run {wanted_s:g} s; raise the "
+                f"deadline to {needed_s:g} s, or lower the limit of the code"
+            )
+        return min(left_s, wanted_s)
+
+    def spend_code(self, wall_s: float) -> None:
+        """Counts time of untrusted code that was not counted while it ran."""
+        with self._lock:
+            self._counted_s += wall_s
+            self._code_s += wall_s
+
+    def _read(self) -> None:
+        now = time.monotonic()
+        if self._num_running:
+            self._code_s += now - self._read_at
+        if self._num_running or not self._num_waiting:
+            self._counted_s += now - self._read_at
+        self._read_at = now
+
+
+_CLOCK: contextvars.ContextVar[_Clock | None] = contextvars.ContextVar("deadline", default=None)
+short_deadlines: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("short_deadlines", default=None)
+"""Where a caller wants to know them: deadlines that are shorter than the limit of code that ran in them."""
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Stops the deadlines around a block that waits in a queue. What waits there needs a limit of its own."""
+    with _changed(waiting=1):
+        yield
+
+
+@contextlib.contextmanager
+def running_code(wall_s: float) -> Iterator[float]:
+    """Counts a block as the time of untrusted code.
+
+    Yields the wall time that the code may have: `wall_s`, or less where a deadline around it leaves less.
+    """
+    allowed_s = max(code_left_s(wall_s), MIN_CODE_S)
+    with _changed(running=1):
+        yield allowed_s
+
+
+def left_s() -> float | None:
+    """Returns the time that the deadlines around the caller leave, in seconds; None without any."""
+    return min((clock.left_s for clock in _clocks()), default=None)
+
+
+def spend_code(wall_s: float) -> None:
+    """Counts time of untrusted code after it ran, where only then it is known which part of a wait it was."""
+    for one in _clocks():
+        one.spend_code(wall_s)
+
+
+def code_left_s(wanted_s: float) -> float:
+    """Returns the time that untrusted code may have here: at most `wanted_s`, and less than 0 where it had too much."""
+    for one in _clocks():
+        wanted_s = min(wanted_s, one.code_left_s(wanted_s))
+    return wanted_s
+
+
+def _clocks() -> list[_Clock]:
+    """Returns the clocks of the deadlines around the caller, the nearest one first."""
+    clocks, clock = [], _CLOCK.get()
+    while clock is not None:
+        clocks.append(clock)
+        clock = clock.outer
+    return clocks
+
+
+@contextlib.contextmanager
+def _changed(**counts: int) -> Iterator[None]:
+    clocks = _clocks()
+    for one in clocks:
+        one.change(**counts)
+    try:
+        yield
+    finally:
+        for one in clocks:
+            one.change(**{name: -count for name, count in counts.items()})
 
 
 async def within(awaitable: Awaitable[T], timeout_s: float, *, what: str) -> T:
@@ -30,7 +174,7 @@ async def within(awaitable: Awaitable[T], timeout_s: float, *, what: str) -> T:
 
     Args:
         awaitable: the work.
-        timeout_s: how long it may take, in seconds.
+        timeout_s: how long it may take, in seconds; time in a queue (`waiting`) does not count.
         what: names the work in the log.
 
     Raises:
@@ -38,15 +182,21 @@ async def within(awaitable: Awaitable[T], timeout_s: float, *, what: str) -> T:
         EnvError: it cancelled itself.
     """
     grace_s = min(max(timeout_s / 10, _GRACE_S[0]), _GRACE_S[1])
-    task = asyncio.get_running_loop().create_task(_contained(awaitable, what))
+    clock = _Clock(timeout_s, what)
+    outer = _CLOCK.set(clock)
     try:
-        await _wait(task, timeout_s)
+        task = asyncio.get_running_loop().create_task(_contained(awaitable, what))
+    finally:
+        _CLOCK.reset(outer)
+    try:
+        await _wait(task, timeout_s, clock)
     except asyncio.CancelledError:
         await _end(task, what=what, grace_s=grace_s)
         raise
     if not task.done():
+        by_code = clock.is_spent_by_code
         await _end(task, what=what, grace_s=grace_s)
-        raise OverrunError(f"{what} was still running after {timeout_s:g} s")
+        raise OverrunError(f"{what} was still running after {timeout_s:g} s", by_code=by_code)
     if task.cancelled():
         raise EnvError(f"{what} failed, got a cancellation of its own")
     return task.result()
@@ -94,16 +244,24 @@ async def _contained(awaitable: Awaitable[T], what: str) -> T:
         raise RuntimeError(f"{what} wanted to end the process, got SystemExit: {cause}") from cause
 
 
-async def _wait(task: asyncio.Future[Any], timeout_s: float) -> None:
+async def _wait(task: asyncio.Future[Any], timeout_s: float, clock: _Clock | None = None) -> None:
     """Waits until the task has ended, or for so long; `asyncio.wait`, which is for many, costs twice as much."""
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
+    timer: asyncio.TimerHandle
 
     def wake(_: Any) -> None:
         if not waiter.done():
             waiter.set_result(None)
 
-    timer = loop.call_at(loop.time() + max(0.0, timeout_s), wake, None)
+    def check() -> None:
+        nonlocal timer
+        if clock is not None and clock.has_waited and (left_s := clock.left_s) > 0:
+            timer = loop.call_later(max(left_s, _MIN_CHECK_S), check)
+        else:
+            wake(None)
+
+    timer = loop.call_at(loop.time() + max(0.0, timeout_s), check)
     task.add_done_callback(wake)
     try:
         await waiter

@@ -163,6 +163,22 @@ def is_infrastructure(error: BaseException) -> bool:
     return False
 
 
+def is_by_policy(error: AgenticError) -> bool:
+    """Returns whether an error after the policy's first turn is an outcome of the episode, and no failure around it.
+
+    This is the one rule: what an empty policy would also meet is infrastructure, all else is the policy's doing. By it
+    are a `DataError` (what it wrote or filled cannot be used), a deadline that its code has spent, and, in a step or in
+    scoring, what only the shape of data causes: text that no encoding has, recursion, a name that no file system takes.
+    Other exceptions of an environment or a scorer are faults of theirs.
+    """
+    cause = error.__cause__
+    if isinstance(error, DataError) or getattr(cause, "by_code", False):
+        return True
+    is_name = isinstance(cause, OSError) and cause.errno in _ERRNOS_OF_ARGUMENTS
+    is_shape = is_name or isinstance(cause, (RecursionError, UnicodeError, OverflowError))
+    return is_shape and type(error) in (EnvError, ScoringError)  # else whoever raised it knows what has failed
+
+
 def _depends_on_arguments(error: OSError, *, is_bare: bool) -> bool:
     if isinstance(error, TimeoutError):
         return is_bare and error.errno is None

@@ -27,6 +27,7 @@ class StopReason(str, Enum):
     CONTEXT_FULL = "context_full"  # prompt and response fill the model's context
     NO_ACTION = "no_action"  # the environment needed an action and the policy gave none
     AGENT_FAILED = "agent_failed"  # the program that uses the policy (bridges.harness) crashed or hung after a turn
+    POLICY_FAULT = "policy_fault"  # what the policy wrote, ran or filled broke its episode, or used up a deadline
     TIMEOUT = "timeout"  # still running at a wall-clock deadline: void
     INFRA_ERROR = "infra_error"  # environment or server failed: the trajectory is void
     CANCELLED = "cancelled"  # the server aborted the turn and did not resume it: void
@@ -35,7 +36,8 @@ class StopReason(str, Enum):
 VOID_REASONS = frozenset({StopReason.TIMEOUT, StopReason.INFRA_ERROR, StopReason.CANCELLED})
 """Ends that say nothing about the policy: mask 0, out of the loss and of the group statistics.
 
-A wall-clock deadline measures machines, not policies (whose budgets are turns and tokens), so `timeout` is one of them.
+A wall-clock deadline measures machines, not policies (whose budgets are turns and tokens), so `timeout` is one of them,
+unless code of the policy spent the time (`policy_fault`).
 """
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from verl_agentic import ConfigError, EnvError, Message
+from verl_agentic import ConfigError, DataError, EnvError, Message
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.models.client import Price
 from verl_agentic.settings import Settings, read_settings, setting
@@ -94,8 +94,10 @@ class ServedModel(Settings):
         return self.endpoint.timeout_s
 
     async def ask(self, query: str) -> PoolReply:
-        """Returns the reply of the endpoint. Raises EnvError if there is none."""
+        """Returns the reply of the endpoint. Raises DataError if it refuses the query, EnvError if there is none."""
         reply = await self.endpoint.ask([Message("system", _ASKED), Message("user", query)])
+        if reply.is_refused:
+            raise DataError(f"the model {self.endpoint.model!r} must take the question, got {reply.failure}")
         if reply.text is None:
             raise EnvError(f"the model {self.endpoint.model!r} gives no reply, got {reply.failure}; see its server")
         return PoolReply(text=reply.text, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from verl_agentic import Message
-from verl_agentic.errors import EnvError
+from verl_agentic.errors import DataError, EnvError
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.tools.tool import Tool
 
@@ -123,13 +123,23 @@ class ModelUser:
 
     async def open(self) -> str:
         """Returns the first message. Raises EnvError if the endpoint gives none."""
-        return await self.reply(GREETING) or ""
+        try:
+            return await self.reply(GREETING) or ""
+        except DataError as cause:
+            raise EnvError(f"the scenario cannot be played, {cause}") from cause
 
     async def reply(self, text: str) -> str | None:
-        """Returns the answer to a message, or None at a stop marker. Raises EnvError if the endpoint gives none."""
+        """Returns the answer to a message, or None at a stop marker.
+
+        Raises:
+            DataError: the endpoint refuses the message, for example by a filter.
+            EnvError: it gives no answer.
+        """
         self._messages.append({"role": "user", "content": text or "(no message)"})
         for _ in range(_MAX_CALLS):
             reply = await self._model.ask(self._messages, tools=[tool.schema for tool in self._tools.values()])
+            if reply.is_refused:
+                raise DataError(f"the simulated user must take the message, got {reply.failure}")
             said = reply.text or ""
             if not reply.calls:
                 break

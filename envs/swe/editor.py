@@ -9,7 +9,7 @@ from typing import Any
 from verl_agentic import ConfigError, ToolResult
 
 from .repo_box import RepoBox
-from .repo_tools import schema_of, shortened
+from .repo_tools import schema_of, shortened, tool_timeout_s
 from .scaffold import Scaffold, ToolForm
 
 _AROUND = 4  # lines shown before and after a change
@@ -25,7 +25,7 @@ class EditorTool:
 
     def __init__(self, form: ToolForm, *, scaffold: Scaffold, repo: RepoBox) -> None:
         self._form, self._scaffold, self._repo = form, scaffold, repo
-        self.name = form.name
+        self.name, self.timeout_s = form.name, tool_timeout_s(scaffold)
         self._commands = [*_COMMANDS, "undo_edit"] if form.undo else _COMMANDS
         self._history: dict[str, list[bytes | None]] = {}
 

@@ -10,6 +10,7 @@ from typing import Any
 from verl_agentic import (
     Action,
     ConfigError,
+    DataError,
     DelegateTool,
     EnvRow,
     Message,
@@ -104,12 +105,17 @@ class SweEnv(ToolEnv):
     async def score(self, transcript: Transcript) -> Reward:
         """Returns outcome 1 if all tests to fix and all tests not to break pass in a fresh sandbox, else 0.
 
-        A change that was not submitted counts 0, unless `grade_unfinished`. `info` has the counts of tests
+        A change that was not submitted counts 0, unless `grade_unfinished`, and so does a tree that cannot be read,
+        because code has filled the sandbox. `info` has the counts of tests
         (`GradeReport.info`) and of attempts to cheat (`attempts`). `details` has the patch, its files and the tests.
         """
-        taken = await self._repo.taken()
+        try:
+            taken = await self._repo.taken()
+        except DataError as cause:  # code has filled the sandbox
+            return Reward(0.0, info={"patch_applied": 0.0, "tree_unreadable": 1.0}, details={"reason": str(cause)})
         base = self._repo.begin
         changed = changes(base, taken.files)
+        await self._repo.close()  # grading takes its place: else sandboxes of policies could fill the pool
         if not (self.is_submitted or self._grade_unfinished):
             details = verdict_details(None, base=base, changed=changed)
             return Reward(0.0, info={"patch_applied": 0.0}, details=details)

@@ -130,7 +130,8 @@ class RepoBox:
         folder = posixpath.dirname(self.root) if self.root else "."
         site = [] if self._site is None else [f"{folder}/{_SITE}"]
         paths = [f"{self.root}/src", self.root, *site] if self.root else site
-        return {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1", **(IMAGE_ENV if self._image else {})}
+        own = {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1", "GIT_CONFIG_NOSYSTEM": "1"}
+        return {**own, **(IMAGE_ENV if self._image else {})}
 
     def _live(self) -> Sandbox:
         if self._sandbox is None:

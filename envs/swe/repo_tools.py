@@ -21,7 +21,7 @@ class CommandTool:
     def __init__(self, form: ToolForm, *, scaffold: Scaffold, repo: RepoBox) -> None:
         self._form, self._scaffold, self._repo = form, scaffold, repo
         self.name = form.name
-        self.timeout_s = 2 * scaffold.command_timeout_s + 60  # the sandbox ends the command itself
+        self.timeout_s = tool_timeout_s(scaffold)
         self.is_submitted = False
         self.commands: list[str] = []
         """Command lines of the episode."""
@@ -64,7 +64,7 @@ class SearchTool:
 
     def __init__(self, form: ToolForm, *, scaffold: Scaffold, repo: RepoBox) -> None:
         self._form, self._scaffold, self._repo = form, scaffold, repo
-        self.name = form.name
+        self.name, self.timeout_s = form.name, tool_timeout_s(scaffold)
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -95,7 +95,7 @@ class SubmitTool:
 
     def __init__(self, form: ToolForm, *, scaffold: Scaffold, repo: RepoBox) -> None:
         self._form, self._scaffold, self._repo = form, scaffold, repo
-        self.name = form.name
+        self.name, self.timeout_s = form.name, tool_timeout_s(scaffold)
         self.is_submitted = False
         self._is_reviewed = not scaffold.review
 
@@ -112,6 +112,11 @@ class SubmitTool:
         self._is_reviewed = True
         diff = await self._repo.command("git add -A -N . && git diff", wall_s=self._scaffold.command_timeout_s)
         return ToolResult(self._scaffold.review.format(diff=shortened(diff.stdout, self._scaffold.max_output_chars)))
+
+
+def tool_timeout_s(scaffold: Scaffold) -> float:
+    """Returns the deadline of a call; the sandbox ends the commands themselves."""
+    return 2 * scaffold.command_timeout_s + 60
 
 
 def schema_of(form: ToolForm, arguments: Mapping[str, Any], *, required: list[str]) -> Mapping[str, Any]:

@@ -24,10 +24,12 @@ from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.cli import main
 from verl_agentic.data.datasets.collect import scripted
+from verl_agentic.deadlines import spend_code
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, EnvUnavailableError, SandboxError
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.sandbox.interface import SpentSandboxError, check_path
 from verl_agentic.tools.delegate import DelegateTool
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
@@ -226,6 +228,23 @@ async def test_a_failure_of_the_environment_is_the_same_error_with_a_server(erro
         assert server.health("sessions") == 0
     assert untimed(there) == untimed(await play(failing(error), "call:a"))
     assert there.stop_reason is StopReason.INFRA_ERROR
+
+
+async def _spend() -> None:
+    spend_code(1e3)
+    await asyncio.sleep(60)
+
+
+def _fill() -> None:
+    raise SpentSandboxError("died of memory")
+
+
+@pytest.mark.parametrize("act", [_spend, _fill, lambda: check_path("../x")])
+async def test_what_the_policy_causes_on_a_server_is_its_failure_and_not_void(act: Callable[[], Any]) -> None:
+    async with serving(lambda row, **_: FakeEnv(row, step_hook=lambda _: act())) as server:
+        limits = replace(LIMITS, turn_timeout_s=1.0)
+        episode = await play(lambda row: make_env(row, url=server.url), "call:a", limits=limits)
+    assert episode.stop_reason is StopReason.POLICY_FAULT and not episode.is_void, episode.error
 
 
 async def test_an_error_of_the_row_or_of_the_configuration_ends_the_run_and_no_row_is_void() -> None:

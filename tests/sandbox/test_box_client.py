@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from verl_agentic.errors import ConfigError, SandboxError
+from verl_agentic.errors import ConfigError, DataError, SandboxError
 from verl_agentic.sandbox import box_client
 from verl_agentic.sandbox.box_client import BoxClient, BoxProcess
 from verl_agentic.sandbox.cgroups import ControlGroup
 from verl_agentic.sandbox.inside import frames
-from verl_agentic.sandbox.interface import Command, Limits
+from verl_agentic.sandbox.interface import Command, Limits, SpentSandboxError
 
 
 class FakeLife:
@@ -65,6 +65,20 @@ async def test_a_box_that_died_of_its_program_s_memory_gives_results_from_then_o
     assert not client.is_usable
     with pytest.raises(SandboxError, match="has ended"):
         await client.snapshot()
+    await client.close()
+
+
+async def test_a_box_that_dies_of_memory_between_calls_is_the_code_s_doing_whatever_is_asked_next() -> None:
+    group = FakeGroup()
+    client, box, _ = await _client(group)
+    group.kills = 1
+    box.close()
+    with pytest.raises(SpentSandboxError) as spent:
+        await client.snapshot()
+    assert isinstance(spent.value, DataError)
+    assert (await client.run(Command(code="x"), limits=Limits())).oom
+    with pytest.raises(DataError):
+        await client.open_session("bash", limits=Limits())
     await client.close()
 
 

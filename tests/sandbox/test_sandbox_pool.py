@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
@@ -30,7 +31,10 @@ class FakeSandbox:
         self._backend.running += 1
         self._backend.most_running = max(self._backend.most_running, self._backend.running)
         try:
-            await self._backend.gate.wait()
+            if self._backend.hold_s:
+                await asyncio.sleep(self._backend.hold_s)
+            else:
+                await self._backend.gate.wait()
         finally:
             self._backend.running -= 1
         if command.code == "fail":
@@ -66,7 +70,7 @@ class FakeBackend:
     name = "fake"
 
     def __init__(self) -> None:
-        self.gate = asyncio.Event()
+        self.gate, self.hold_s = asyncio.Event(), 0.0
         self.made: list[FakeSandbox] = []
         self.order: list[str] = []
         self.running = self.most_running = 0
@@ -144,6 +148,26 @@ async def test_too_many_callers_are_refused_at_once_and_late_ones_after_their_ti
     assert (await tasks[0]).ok
     assert (await pool.run(Command(code="x"), limits=LIMITS)).ok
     await pool.close()
+
+
+async def test_failing_slowly_together_makes_all_wait_and_fails_nobody(backend: FakeBackend) -> None:
+    pool = await _pool(backend, size=1, wait_timeout_s=2.5)
+    backend.hold_s = 0.6  # the last one waits 3 s, longer than its deadline and than `wait_timeout_s`
+    calls = [within(pool.run(Command(code="slow"), limits=LIMITS), 2.5, what="scoring") for _ in range(6)]
+    assert all(result.ok for result in await asyncio.gather(*calls))
+    await pool.close()
+
+
+async def test_what_code_left_to_remove_is_time_of_the_code(backend: FakeBackend) -> None:
+    pool = await _pool(backend, size=1)
+
+    async def leave_much() -> None:
+        async with pool.lease() as sandbox:
+            sandbox.close = lambda: asyncio.sleep(60)  # type: ignore[method-assign]
+
+    with pytest.raises(OverrunError) as late:
+        await within(leave_much(), 0.2, what="scoring")
+    assert late.value.by_code
 
 
 async def test_cancelling_who_waits_loses_no_place(backend: FakeBackend) -> None:

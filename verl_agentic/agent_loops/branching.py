@@ -25,7 +25,7 @@ from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.agent_loops.trace import timeline
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import Env, EnvFactory, EnvRow
-from verl_agentic.errors import EnvError, boundary
+from verl_agentic.errors import DataError, EnvError, boundary
 from verl_agentic.sampling.branching_rule import Branching, entropy_rise, num_branches
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import Action, Observation
@@ -237,7 +237,7 @@ class BranchingAttempt(Attempt):
                 again = await within(
                     _repeat(env, action), self.setup.limits.turn_timeout_s, what="a repeated step of the environment"
                 )
-            except OverrunError as cause:
+            except (OverrunError, DataError) as cause:
                 raise BranchRefused(str(cause)) from cause
             if not _is_same(again, before):
                 raise BranchRefused(f"the environment answers turn {action.turn} otherwise than it did")

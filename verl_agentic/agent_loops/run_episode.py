@@ -21,7 +21,16 @@ from verl_agentic.agent_loops.records.episode import Episode, ErrorKind
 from verl_agentic.agent_loops.trace import timeline as activity
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import Env, EnvFactory, EnvRow, Transcript
-from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, SandboxError, ScoringError, boundary
+from verl_agentic.errors import (
+    AgenticError,
+    DataError,
+    EnvError,
+    PolicyError,
+    SandboxError,
+    ScoringError,
+    boundary,
+    is_by_policy,
+)
 from verl_agentic.types import VOID_REASONS, Reward, StopReason
 
 logger = logging.getLogger(__name__)
@@ -39,8 +48,9 @@ async def run_episode(
     """Runs one episode and returns its record.
 
     Infrastructure failures (environment, server) are retried in a fresh environment, `limits.max_retries` times. Then
-    the episode is void, as it is if the scorer fails or the deadline passes. These failures do not raise. Every
-    environment is closed exactly once, also on cancellation.
+    the episode is void, as it is if the scorer fails or the deadline passes. What the policy caused after its first
+    turn (`errors.is_by_policy`) is neither retried nor void: the episode has outcome 0 and is trained. None of these
+    raises. Every environment is closed exactly once, also on cancellation.
 
     Args:
         make_env: makes the environment; must not block (slow work belongs in `start`).
@@ -49,7 +59,7 @@ async def run_episode(
         make_attempt: makes an attempt; takes the arguments of `Attempt`.
 
     Raises:
-        ConfigError, DataError: the row, the template or the configuration is wrong.
+        ConfigError, DataError: the row, the template or the configuration is wrong, before the first turn.
     """
     with activity.recording(uid=request_id):
         return await _run_attempts(
@@ -116,7 +126,7 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
             if hasattr(env, "use_side_conversations"):
                 cast("Any", env).use_side_conversations(functools.partial(open_side, attempt))
         stop = await within(attempt.run(env), deadline - time.monotonic(), what=what)
-        if stop in VOID_REASONS:
+        if stop in VOID_REASONS or attempt.error is not None:
             return _Result(stop=stop, error=attempt.error)
         reward = await _score(env, attempt.transcript(stop), limits)
         if not reward.is_scored and not attempt.setup.has_rubric:
@@ -128,9 +138,14 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
         if attempt.setup.guidance and reward.is_scored and reward.outcome < 1 and hasattr(env, "guidance"):
             guidance = await _guide(cast("Any", env), attempt.transcript(stop), limits)
         return _Result(stop=stop, reward=reward, guidance=guidance)
-    except OverrunError:
-        return _Result(stop=StopReason.TIMEOUT, error="the episode was still running at its deadline")
-    except (EnvError, PolicyError, ScoringError) as cause:
+    except OverrunError as cause:
+        stop = StopReason.POLICY_FAULT if attempt.actions and cause.by_code else StopReason.TIMEOUT
+        return _Result(stop=stop, error="the episode was still running at its deadline")
+    except (EnvError, PolicyError, ScoringError, DataError) as cause:
+        if attempt.actions and isinstance(cause, (DataError, ScoringError)) and is_by_policy(cause):
+            return _Result(stop=StopReason.POLICY_FAULT, error=f"{type(cause).__name__}: {cause}")
+        if not isinstance(cause, (EnvError, PolicyError, ScoringError)):
+            raise
         return _Result(
             stop=StopReason.INFRA_ERROR, error=f"{type(cause).__name__}: {cause}", error_kind=_kind_of(cause)
         )
@@ -143,8 +158,9 @@ def _record(attempt: Attempt, result: _Result, *, retries: int, before: str | No
     is_void, error, timeline = result.stop in VOID_REASONS, result.error, activity.current()
     if is_void and before not in (None, error):
         error = f"{error}; in the attempt before: {before}"
-    if is_void:
-        logger.warning("episode %s is void (%s): %s", attempt.request_id, result.stop.value, error)
+    if error is not None:
+        what = "void" if is_void else "a failure of its policy"
+        logger.warning("episode %s is %s (%s): %s", attempt.request_id, what, result.stop.value, error)
     return Episode(
         trajectories=attempt.finish(is_void=is_void, filler_id=int(attempt.setup.tokenizer.eos_token_id)),
         stop_reason=result.stop,
@@ -180,8 +196,8 @@ async def _score(env: Env, transcript: Transcript, limits: EpisodeLimits) -> Rew
         with boundary(ScoringError, "scoring"), activity.span("score"):
             return check_reward(await within(env.score(transcript), limits.score_timeout_s, what="scoring"))
     except ScoringError as cause:
-        if isinstance(cause.__cause__, OverrunError):
-            raise ScoringError(f"no score within {limits.score_timeout_s:g} s; fix the scorer") from cause
+        if isinstance(overrun := cause.__cause__, OverrunError):
+            raise ScoringError(f"no score within {limits.score_timeout_s:g} s; fix the scorer") from overrun
         raise
 
 

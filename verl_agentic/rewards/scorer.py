@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.errors import AgenticError, ScoringError, boundary
+from verl_agentic.errors import AgenticError, ScoringError, boundary, is_by_policy
 from verl_agentic.rewards.component import ABSTAIN, Graded
 from verl_agentic.rewards.rubric import Rubric, Term
 from verl_agentic.rewards.sample import Sample
@@ -144,6 +144,9 @@ class Scorer:
                     raise ValueError(f"{len(verdicts)} verdicts for {count} samples")
                 return [term.component.checked(one) for one in verdicts]
         except AgenticError as cause:
+            if term.component.type.scope == "sample" and isinstance(cause, ScoringError) and is_by_policy(cause):
+                logger.warning("component %r counts %s as a failure of the policy", term.name, cause)
+                return [Graded(value=term.component.low)]
             return [str(cause)] * count
 
     async def _run(self, term: Term, subject: Any) -> Any:

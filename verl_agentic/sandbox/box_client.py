@@ -7,16 +7,20 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
-from verl_agentic.errors import ConfigError, DataError, SandboxError
+from verl_agentic.deadlines import running_code
+from verl_agentic.errors import DataError, SandboxError
 from verl_agentic.sandbox.cgroups import ControlGroup
 from verl_agentic.sandbox.inside import frames
 from verl_agentic.sandbox.interface import (
+    BadRequestError,
     Command,
     CommandResult,
     Limits,
     SessionKind,
+    SpentSandboxError,
     TakenTree,
     Tree,
     check_take,
@@ -29,6 +33,7 @@ _HOUSEKEEPING_S = 60.0
 DEFAULT_PATH = "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"PATH": DEFAULT_PATH, "HOME": "/work", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
 _KILLED = -int(signal.SIGKILL)
+_DIED_OF_MEMORY = "the sandbox has ended by the memory that its code used, got a call to it; make a new one"
 
 
 class Life(Protocol):
@@ -110,6 +115,10 @@ class BoxClient:
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
         """Runs a command; see `Sandbox.run`."""
+        with running_code(limits.wall_s) as wall_s:
+            return await self._run(command, limits=replace(limits, wall_s=wall_s), fresh=fresh)
+
+    async def _run(self, command: Command, *, limits: Limits, fresh: bool) -> CommandResult:
         # Data that the box itself does not read goes into the blob, which stays out of its memory.
         body = frames.marshalled(
             {
@@ -129,7 +138,7 @@ class BoxClient:
         }
         blob = b"".join((body, command.stdin, *command.files.values()))
         if len(blob) > frames.MAX_BLOB:
-            raise ConfigError(f"code, stdin and files may have {frames.MAX_BLOB} bytes together, got {len(blob)}")
+            raise BadRequestError(f"code, stdin and files may have {frames.MAX_BLOB} bytes together, got {len(blob)}")
         answer, data = await self._ask(request, blob, timeout_s=limits.wall_s + _GRACE_S, may_oom=True)
         return _result(answer, data)
 
@@ -137,7 +146,7 @@ class BoxClient:
         request = {"op": "open", "kind": kind, "limits": _limits(limits)}
         answer, _ = await self._ask(request, may_oom=True)
         if "session" not in answer:
-            raise SandboxError("the sandbox died of too much memory before, got a call to it; make a new one")
+            raise SpentSandboxError(_DIED_OF_MEMORY)
         return BoxSession(self, answer["session"], limits)
 
     async def snapshot(self) -> int:
@@ -175,7 +184,7 @@ class BoxClient:
     async def _put(self, request: dict[str, Any], entries: list[list[Any]], contents: bytes) -> dict[str, Any]:
         body = frames.marshalled({"files": entries})
         if len(body) + len(contents) > frames.MAX_BLOB:
-            raise ConfigError(
+            raise BadRequestError(
                 f"a tree may have {frames.MAX_BLOB} bytes with its paths, got {len(body) + len(contents)}; put it in "
                 "several calls"
             )
@@ -208,13 +217,16 @@ class BoxClient:
 
     async def call(self, session: int, text: str, *, wall_s: float, limits: Limits) -> tuple[dict[str, Any], bytes]:
         """Runs a piece in a session."""
-        request = {"op": "call", "session": session, "wall_s": wall_s, "output_bytes": limits.output_bytes}
-        return await self._ask(request, text.encode("utf-8", "replace"), timeout_s=wall_s + _GRACE_S, may_oom=True)
+        with running_code(wall_s) as allowed_s:
+            request = {"op": "call", "session": session, "wall_s": allowed_s, "output_bytes": limits.output_bytes}
+            blob = text.encode("utf-8", "replace")
+            return await self._ask(request, blob, timeout_s=allowed_s + _GRACE_S, may_oom=True)
 
     async def close_session(self, session: int) -> None:
         """Ends a session."""
         if not self._is_broken:
-            await self._ask({"op": "close", "session": session})
+            with contextlib.suppress(SpentSandboxError):  # it has ended with its sandbox
+                await self._ask({"op": "close", "session": session})
 
     async def _ask(
         self, request: dict[str, Any], blob: bytes = b"", *, timeout_s: float = _HOUSEKEEPING_S, may_oom: bool = False
@@ -227,8 +239,8 @@ class BoxClient:
             may_oom: whether code runs meanwhile, which may exhaust the memory.
         """
         async with self._lock:
-            if self._died_of_memory and may_oom:
-                return killed_for_memory(), b""  # caused by the code, not by the sandbox
+            if self._died_of_memory:
+                return after_death(may_oom), b""
             if self._is_broken:
                 raise SandboxError("the sandbox has ended, got a call to it; make a new one")
             if self._group is not None and "limits" in request:
@@ -246,9 +258,9 @@ class BoxClient:
                     problem = f"the sandbox gave no answer within {timeout_s:g} s; it has been ended"
                     raise SandboxError(problem) from cause
                 self._life.kill()
-                self._died_of_memory = may_oom and self._has_oom_killed()
+                self._died_of_memory = self._has_oom_killed()
                 if self._died_of_memory:
-                    return killed_for_memory(), b""
+                    return after_death(may_oom), b""
                 raise SandboxError(f"the sandbox died, got {type(cause).__name__}; make a new one") from cause
             except asyncio.CancelledError:
                 self._life.kill()
@@ -260,9 +272,9 @@ class BoxClient:
                 raise SandboxError(f"the sandbox could not do it, got {answer['error']}; make a new one")
             self._is_broken = False
         if "bad_path" in answer:
-            raise ConfigError(answer["bad_path"])
+            raise BadRequestError(answer["bad_path"])
         if "refused" in answer:
-            raise SandboxError(f"{answer['refused']}; the sandbox is as it was")
+            raise SpentSandboxError(f"{answer['refused']}; the sandbox is as it was")
         if may_oom and self._has_oom_killed():
             answer["oom"] = True
         return answer, data
@@ -317,6 +329,17 @@ def _limits(limits: Limits) -> dict[str, Any]:
         "output_bytes": limits.output_bytes,
         "network": limits.network,
     }
+
+
+def after_death(may_oom: bool) -> dict[str, Any]:
+    """Returns the answer of a box that its code made die of memory: a result of the code, not a failure of the sandbox.
+
+    Raises:
+        SpentSandboxError: the request was not about code.
+    """
+    if not may_oom:
+        raise SpentSandboxError(_DIED_OF_MEMORY)
+    return killed_for_memory()
 
 
 def killed_for_memory() -> dict[str, Any]:

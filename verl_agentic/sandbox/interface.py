@@ -14,10 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, DataError, SandboxError
 from verl_agentic.settings import Settings, setting
 
 SessionKind = Literal["python", "bash"]
+
+
+class BadRequestError(ConfigError, DataError):
+    """A sandbox cannot take a path or a size. A policy may have written it, so it is data, too."""
+
+
+class SpentSandboxError(SandboxError, DataError):
+    """Code has used up the sandbox, which cannot do what it is asked for; so it is the code's result, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +207,21 @@ class Sandbox(Protocol):
         ...
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
-        """Starts an interpreter or a shell; every call passes `wall_s` again."""
+        """Starts an interpreter or a shell; every call passes `wall_s` again.
+
+        Raises:
+            SpentSandboxError: code has used up the sandbox's memory.
+            SandboxError: the sandbox, not the code, failed.
+        """
         ...
 
     async def snapshot(self) -> int:
-        """Saves the working folder and returns the snapshot's number; ends all sessions."""
+        """Saves the working folder and returns the snapshot's number; ends all sessions.
+
+        Raises:
+            SpentSandboxError: what code left there cannot be kept.
+            SandboxError: the sandbox, not the code, failed.
+        """
         ...
 
     async def put_tree(
@@ -290,9 +308,9 @@ class Backend(Protocol):
 
 
 def check_path(path: str) -> None:
-    """Raises ConfigError unless a path names something below the working folder."""
+    """Raises BadRequestError unless a path names something below the working folder."""
     if path.startswith("/") or ".." in path.split("/") or not path.strip("/."):
-        raise ConfigError(f"a path must lie below the working folder, got {path!r}; give a relative one")
+        raise BadRequestError(f"a path must lie below the working folder, got {path!r}; give a relative one")
 
 
 def tree_entries(
@@ -311,7 +329,7 @@ def tree_entries(
         check_path(path)
     size = sum(map(len, files.values()))
     if size > max_bytes:
-        raise ConfigError(f"a tree may have {max_bytes} bytes, got {size}; put it in several calls")
+        raise BadRequestError(f"a tree may have {max_bytes} bytes, got {size}; put it in several calls")
     entries = [[f"{at}/{path}", len(data), modes.get(path, 0o644) & 0o777] for path, data in files.items()]
     return entries, b"".join(files.values())
 

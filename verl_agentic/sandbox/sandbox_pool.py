@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verl_agentic.deadlines import running_code, waiting
 from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Sandbox, Tree
 from verl_agentic.settings import Settings, setting
@@ -30,7 +31,8 @@ class PoolConfig(Settings):
     max_uses: int = setting(1_000, min=1)
     """Single executions after which a sandbox is replaced."""
     wait_timeout_s: float = setting(300.0, above=0)
-    """Maximum wait for a sandbox, in seconds."""
+    """Maximum time, in seconds, in which no sandbox comes free for anyone who waits. The wait counts against no other
+    deadline: many slow executions make all wait longer, and fail nobody."""
 
     def check_together(self) -> None:
         if self.warm > self.size:
@@ -61,6 +63,7 @@ class SandboxPool:
         self._wait_s: deque[float] = deque(maxlen=_LATENCIES)
         self._run_s: deque[float] = deque(maxlen=_LATENCIES)
         self._is_closed = False
+        self._moved_at = 0.0  # when a place came free
 
     async def start(self) -> None:
         """Starts the backend and the warm sandboxes. Raises SandboxError if the backend cannot work here."""
@@ -71,7 +74,7 @@ class SandboxPool:
         """Runs a command with fresh folders; waits for its turn.
 
         Raises:
-            SandboxBusyError: too many wait already, or the wait took too long.
+            SandboxBusyError: too many wait already, or no sandbox came free for too long.
             SandboxError: the sandbox, not the code, failed.
         """
         await self._take_place()
@@ -101,7 +104,7 @@ class SandboxPool:
 
         Raises:
             ConfigError: the backend cannot have the trees or the image.
-            SandboxBusyError: too many wait already, or the wait took too long.
+            SandboxBusyError: too many wait already, or no sandbox came free for too long.
             SandboxError: no sandbox could be made.
         """
         await self._take_place()
@@ -112,7 +115,8 @@ class SandboxPool:
                 yield sandbox
             finally:
                 self._running -= 1
-                await asyncio.shield(sandbox.close())
+                with running_code(0.0):  # code decides how much there is to remove
+                    await asyncio.shield(sandbox.close())
         finally:
             self._give_place()
 
@@ -178,12 +182,13 @@ class SandboxPool:
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
-            done, _ = await asyncio.wait([waiter], timeout=self._config.wait_timeout_s)
+            with waiting():
+                await self._wait_while_others_come(waiter)
         except asyncio.CancelledError:
             if not waiter.cancel() and waiter.exception() is None:
                 self._give_place()  # it arrived when the caller was cancelled
             raise
-        if not done:
+        if not waiter.done():
             waiter.cancel()
             self._counts["refused"] += 1
             raise SandboxBusyError(
@@ -191,7 +196,17 @@ class SandboxPool:
             )
         waiter.result()
 
+    async def _wait_while_others_come(self, waiter: asyncio.Future[None]) -> None:
+        """Waits for a place, however long the line is, as long as it moves."""
+        began = time.monotonic()
+        while not waiter.done():
+            left_s = max(self._moved_at, began) + self._config.wait_timeout_s - time.monotonic()
+            if left_s <= 0:
+                return
+            await asyncio.wait([waiter], timeout=left_s)
+
     def _give_place(self) -> None:
+        self._moved_at = time.monotonic()
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():

@@ -15,6 +15,7 @@ from verl_agentic.diagnostics.preflight.checks.context_length import context_len
 from verl_agentic.diagnostics.preflight.checks.dead_knobs import KNOBS, dead_knobs
 from verl_agentic.diagnostics.preflight.checks.discount import discount
 from verl_agentic.diagnostics.preflight.checks.dynamic_sampling import dynamic_sampling
+from verl_agentic.diagnostics.preflight.checks.episode_settings import episode_settings
 from verl_agentic.diagnostics.preflight.checks.estimator import estimator
 from verl_agentic.diagnostics.preflight.checks.holdout import holdout
 from verl_agentic.diagnostics.preflight.checks.loggers import loggers
@@ -249,6 +250,15 @@ def test_rows_that_could_not_be_compared_are_not_called_different() -> None:
     rows = Rows(count=9, agent_names={})
     files = {"data.train_files": "train", "data.val_files": "val"}
     assert statuses(holdout(planned(files, rows=rows, val_rows=rows, shared_rows=None))) == ["unknown"]
+
+
+def test_deadlines_that_are_shorter_than_the_code_in_them_fail_and_say_what_to_set() -> None:
+    values = {f"{ROLLOUT}.agent.default_agent_loop": "env_agent", f"{ROLLOUT}.custom.agentic.env": "swe"}
+    values |= {f"{ROLLOUT}.response_length": 100, f"{ROLLOUT}.prompt_length": 100}
+    short = ["scoring has 60 s, and code in it may run 180 s", "tool 'bash' has 30 s, and code in it may run 60 s"]
+    found = episode_settings(planned(values, problems={"deadlines": short}))
+    assert statuses(found) == ["fail", "warn"] and "score_timeout_s" in str(found[0])
+    assert statuses(episode_settings(planned(values))) == ["ok"]
 
 
 def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:

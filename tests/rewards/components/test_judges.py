@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,36 @@ async def test_an_outcome_that_is_talked_out_of_its_form_is_0_and_not_void(name:
         score = await scorer.score(sample("a poem"))
         assert (score.void, score.total, score.acc) == (None, 0.0, 0.0)
         assert score.numbers[f"{name}/judge_invalid"] == score.numbers[f"{name}/judge_failures"] == 1.0
+        lenient = await scored_by(server, name, kind="outcome", on_invalid="abstain").score(sample("a poem"))
+        assert lenient.void is not None
+
+
+def refusing(status: int, answer: dict[str, Any]) -> Any:
+    return lambda body: JSONResponse(answer, status_code=status)
+
+
+MODERATION = {"code": 403, "message": "no", "metadata": {"reasons": ["hate"], "flagged_input": "a poem"}}
+REFUSED = [
+    refusing(400, {"error": {"code": "content_filter", "message": "no"}}),
+    refusing(400, {"error": {"code": None, "innererror": {"code": "ResponsibleAIPolicyViolation"}}}),
+    refusing(400, {"error": {"code": "context_length_exceeded", "type": "invalid_request_error"}}),
+    refusing(400, {"error": {"message": "This model's maximum context length is 4096 tokens.", "code": 400}}),
+    refusing(400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 9"}}),
+    refusing(413, {"type": "error", "error": {"type": "request_too_large"}}),
+    refusing(403, {"error": MODERATION}),
+    refusing(200, {"error": MODERATION}),
+    refusing(200, {"choices": [{"finish_reason": "content_filter", "message": {"role": "assistant"}}]}),
+    *(lambda body, code=code: Response("no", code) if "a poem" in str(body) else "yes" for code in (400, 403, 422)),
+]
+
+
+@pytest.mark.parametrize("said", REFUSED)
+@pytest.mark.parametrize("name", ["judge", "self_judge"])
+async def test_an_outcome_whose_content_a_provider_refuses_is_0_and_ends_no_run(name: str, said: Any) -> None:
+    with judging(said) as server:
+        scorer = scored_by(server, name, kind="outcome")
+        score = await Scorer(replace(scorer.rubric, on_error="stop"), workers=1).score(sample("a poem"))
+        assert (score.void, score.total) == (None, 0.0) and score.numbers[f"{name}/judge_invalid"] == 1.0
         lenient = await scored_by(server, name, kind="outcome", on_invalid="abstain").score(sample("a poem"))
         assert lenient.void is not None
 

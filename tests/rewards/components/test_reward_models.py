@@ -268,6 +268,14 @@ def test_a_wrong_key_or_model_is_an_error_of_the_config(server: Server, name: st
         ask(server, name, [refuse(401)] * count.get("count", 1), **count)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_content_that_the_server_refuses_counts_as_invalid(server: Server, name: str) -> None:
+    count = {"count": 2} if name == "rm_ensemble" else {"on_invalid": "zero"}
+    too_long = refuse(400, "This model's maximum context length is 10 tokens.")
+    graded = ask(server, name, [too_long] * (2 if name == "rm_ensemble" else 1), **count)
+    assert graded.value == 0.0
+
+
 def test_the_key_comes_from_the_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RM_KEY", "sesame")
     ask(server, "prm", [pooled(0.1, 0.2)], api_key_env="RM_KEY")

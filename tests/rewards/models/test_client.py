@@ -134,6 +134,19 @@ async def test_what_no_retry_can_help_is_told(server: Server, tmp_path: Path, co
             await client.ask(_BODY)
 
 
+@pytest.mark.parametrize("code", [400, 403, 422])
+async def test_a_probe_without_the_content_tells_its_refusal_from_a_wrong_key(
+    server: Server, tmp_path: Path, code: int
+) -> None:
+    async with asking(server, [refuse(code), _HI, refuse(code), refuse(401)], tmp_path) as client:
+        replies = [await client.ask({**_BODY, "model": f"m{code}"}) for _ in range(2)]
+        assert [reply.text for reply in replies] == [None, None] and all(reply.is_refused for reply in replies)
+        with pytest.raises(ConfigError, match="answers 401"):
+            await client.ask(_BODY)
+    asked = [body["messages"][0]["content"] for body in server.bodies]
+    assert len(asked) == 4 and asked[0] == "x" * 4_000 and "x" not in asked[1], "one probe, without the content"
+
+
 async def test_the_limit_learns_what_a_request_really_took(server: Server, tmp_path: Path) -> None:
     async with connections() as shared:
         limiter = Limiter(EndpointLimits(tokens_per_minute=60_000, folder=str(tmp_path)), name="e")

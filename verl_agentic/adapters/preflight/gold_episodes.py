@@ -16,6 +16,7 @@ from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.env_validation.gold_answers import gold_of
 from verl_agentic.data.parquet import env_row
+from verl_agentic.deadlines import short_deadlines
 from verl_agentic.diagnostics.preflight.planned_run import GoldTrial
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage, load_env_package
@@ -38,6 +39,8 @@ class Trials:
     gold: Sequence[GoldTrial] = ()
     metrics: frozenset[str] | None = None
     """Numbers that come with a reward; None where that is not known."""
+    short_deadlines: frozenset[str] = frozenset()
+    """Deadlines that are shorter than the limit of code that runs in them."""
 
 
 async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]]) -> Trials:
@@ -47,6 +50,8 @@ async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]])
     scorer = _scorer(reward)
     has_function = (reward.get("custom_reward_function") or {}).get("path") is not None
     gold, metrics = [], None
+    short: set[str] = set()
+    outer = short_deadlines.set(short)
     try:
         for index, row in enumerate(rows[:_NUM_ROWS]):
             played = env_row(row)
@@ -60,9 +65,10 @@ async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]])
             if package.gold is not None and not has_function:
                 gold.append(trial)
     finally:
+        short_deadlines.reset(outer)
         if scorer is not None:
             scorer.close()
-    return Trials(gold=gold, metrics=None if has_function else metrics)
+    return Trials(gold=gold, metrics=None if has_function else metrics, short_deadlines=frozenset(short))
 
 
 async def try_verls(worker: Worker, row: Mapping[str, Any]) -> Trials:

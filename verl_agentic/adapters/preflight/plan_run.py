@@ -133,6 +133,7 @@ def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) ->
     prompt, call = found
     run = replace(run, prompt=prompt, call=call)
     trials = notes.attempt("reward", lambda: asyncio.run(_tried(run, worker, rows)))
+    notes.add("deadlines", sorted(trials.short_deadlines) if trials is not None else ())
     return run if trials is None else replace(run, gold=tuple(trials.gold), metrics=trials.metrics)
 
 

@@ -15,7 +15,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -23,6 +23,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_agentic.adapters.cpu.cpu_features import THREADS
+from verl_agentic.deadlines import MIN_CODE_S, code_left_s, running_code, spend_code, waiting
 from verl_agentic.errors import AgenticError, ConfigError, SandboxError
 from verl_agentic.sandbox.backends import make_backend, required
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
@@ -67,14 +68,19 @@ class NodePool:
 
     async def run(self, command: Command, *, limits: Limits) -> CommandResult:
         """Runs a command with fresh folders; see `SandboxPool.run`."""
-        return await self._call("run", command, limits)
+        limits = replace(limits, wall_s=max(code_left_s(limits.wall_s), MIN_CODE_S))
+        with waiting():  # only the actor sees when the run begins
+            result = await self._call("run", command, limits)
+        spend_code(result.wall_s)
+        return result
 
     @contextlib.asynccontextmanager
     async def lease(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> AsyncIterator[NodeSandbox]:
         """Gives a fresh sandbox for the block; see `SandboxPool.lease`."""
         lease = uuid.uuid4().hex
         try:
-            await self._call("open", lease, os.getpid(), tuple(trees), image)
+            with waiting():
+                await self._call("open", lease, os.getpid(), tuple(trees), image)
             yield NodeSandbox(self, lease)
         finally:
             # Also when the call was cancelled: the lease may have begun in that very moment.
@@ -117,7 +123,9 @@ class NodeSandbox:
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
         """Runs a command; see `Sandbox.run`."""
-        return await self._pool._call("run_in", self._lease, command, limits, fresh)
+        with running_code(limits.wall_s) as wall_s:
+            limits = replace(limits, wall_s=wall_s)
+            return await self._pool._call("run_in", self._lease, command, limits, fresh)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> NodeSession:
         """Starts an interpreter or a shell; see `Sandbox.open_session`."""
@@ -154,7 +162,8 @@ class NodeSession:
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
         """Runs a piece of source or a command line; see `SandboxSession.run`."""
-        return await self._pool._call("run_in_session", self._lease, self._number, text, wall_s)
+        with running_code(wall_s) as allowed_s:
+            return await self._pool._call("run_in_session", self._lease, self._number, text, allowed_s)
 
     async def close(self) -> None:
         """Ends the session."""

@@ -25,7 +25,7 @@ from verl_agentic.agent_loops.threads import offload_if_long
 from verl_agentic.agent_loops.trace import timeline, tool_spans
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import Env, EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, boundary
+from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, boundary, is_by_policy
 from verl_agentic.tools.delegate import SUB_AGENT, NoAnswerError
 from verl_agentic.tools.tool import Tool
 from verl_agentic.trajectory import Trajectory
@@ -61,7 +61,7 @@ class Attempt:
     min_weights_version: int | None = None
     max_weights_version: int | None = None
     error: str | None = None
-    """Error message, if the turns ended for a reason that makes the episode void."""
+    """Error message, if a failure ended the turns."""
     agent: str = ""
     """Role of the sub-agent; empty for the agent of the episode."""
     label: str = ""
@@ -334,7 +334,12 @@ class Attempt:
         started = time.monotonic()
         with tool_spans.watched_step(action, known=self._tool_names, label=self.label) as watch:
             step = _guarded(env.step(action), EnvError, "the environment's step")
-            observation = await self._timed(step, "the environment's step")
+            try:
+                observation = await self._timed(step, "the environment's step")
+            except EnvError as cause:
+                if is_by_policy(cause):
+                    raise Stopped(StopReason.POLICY_FAULT, f"{type(cause).__name__}: {cause}") from cause
+                raise
         self.env_s += time.monotonic() - started
         with boundary(EnvError, "reading the environment's answer"):
             boundary_checks.check_observation(observation)
@@ -348,7 +353,7 @@ class Attempt:
         try:
             return await within(awaitable, self.setup.limits.turn_timeout_s, what=what)
         except OverrunError as cause:
-            raise Stopped(StopReason.TIMEOUT, str(cause)) from cause
+            raise Stopped(StopReason.POLICY_FAULT if cause.by_code else StopReason.TIMEOUT, str(cause)) from cause
 
     @property
     def _callable_tools(self) -> Sequence[Schema]:

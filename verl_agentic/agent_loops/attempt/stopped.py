@@ -8,6 +8,7 @@ WITHOUT_ANSWER = {
     StopReason.MAX_TURNS: "it used all of its turns",
     StopReason.MAX_TOKENS: "it used all of its tokens",
     StopReason.CONTEXT_FULL: "its context is full",
+    StopReason.POLICY_FAULT: "its code used up its time",
 }
 """Messages for sub-agents that ended without an answer."""
 
@@ -19,4 +20,4 @@ class Stopped(Exception):
         super().__init__(error or reason.value)
         self.reason = reason
         self.error = error
-        """Error message, if the reason makes the episode void."""
+        """Error message, if it is a failure."""

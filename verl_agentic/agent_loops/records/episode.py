@@ -59,7 +59,7 @@ class Episode:
     info: Mapping[str, float]
     """Counts of the environment's observations, summed over the episode."""
     error: str | None
-    """Error message, if the episode is void."""
+    """Error message, if the episode is void or ended by the policy's fault."""
     error_kind: ErrorKind | None
     """Kind of the failure; None without a failure or at a timeout."""
     retries: int

@@ -13,6 +13,7 @@ from typing import Any
 
 from verl_agentic.bridges.remote.link import EnvLink, result_of
 from verl_agentic.bridges.remote.wire import error_of, to_messages, to_observation, to_reward
+from verl_agentic.deadlines import left_s
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.errors import AgenticError, EnvBusyError, EnvError, EnvUnavailableError, boundary
 from verl_agentic.per_loop import PerLoop
@@ -114,14 +115,14 @@ class RemoteEnv:
 
     async def step(self, action: Action) -> Observation:
         """Carries out a turn in the environment."""
-        result = await self._call("step", {"action": action})
+        result = await self._call("step", {"action": action, "left_s": left_s()})
         with _reading():
             self._see(result)
             return to_observation(result["observation"])
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the reward of the environment."""
-        result = await self._call("score", {"transcript": transcript})
+        result = await self._call("score", {"transcript": transcript, "left_s": left_s()})
         with _reading():
             return to_reward(result)
 

@@ -19,7 +19,7 @@ from verl_agentic.bridges.remote.wire import (
     to_row,
     to_transcript,
 )
-from verl_agentic.deadlines import in_thread, within
+from verl_agentic.deadlines import OverrunError, in_thread, within
 from verl_agentic.env import Env, ToolEnv
 from verl_agentic.env_package import EnvPackage
 from verl_agentic.errors import (
@@ -39,6 +39,7 @@ from verl_agentic.types import Observation, Reward
 
 logger = logging.getLogger(__name__)
 _CANCEL_GRACE_S = 5.0
+_SHARE_OF_CLIENT = 0.9  # of its deadline: what is late here is told before it gives up
 _MAX_REAP_INTERVAL_S = 1.0
 
 
@@ -205,16 +206,16 @@ class EnvSessions:
         env = _living(session)
         with boundary(EnvError, "reading the action"):
             action = to_action(data["action"])
-        with boundary(EnvError, "the environment's step"):
-            observation = await env.step(action)
+        observation = await _timed(env.step(action), data, "the environment's step", EnvError)
         if not isinstance(observation, Observation):
             raise EnvError(f"a step must return an Observation, got {observation!r}; fix the environment")
         return {"observation": observation, **_outlook(session, env)}
 
     async def _score(self, session: _Session, data: Mapping[str, Any]) -> Reward:
         env = _living(session)
-        with boundary(ScoringError, "scoring"):
-            reward = await env.score(to_transcript(data["transcript"]))
+        with boundary(ScoringError, "reading the transcript"):
+            transcript = to_transcript(data["transcript"])
+        reward = await _timed(env.score(transcript), data, "scoring", ScoringError)
         if not isinstance(reward, Reward):
             raise ScoringError(f"a scorer must return a Reward, got {reward!r}; fix it")
         return reward
@@ -305,6 +306,30 @@ _PACKAGE_OPS: Mapping[str, Callable[[EnvSessions, Mapping[str, Any]], Awaitable[
     "gold": EnvSessions._gold,
     "describe": EnvSessions._describe,
 }
+
+
+async def _timed(work: Awaitable[Any], data: Mapping[str, Any], what: str, error: type[AgenticError]) -> Any:
+    """Returns the result of work within the client's deadline, so that code in a sandbox here shares it.
+
+    Raises:
+        DataError: code has spent the time.
+        error: the work has failed.
+    """
+
+    async def guarded() -> Any:
+        with boundary(error, what):
+            return await work
+
+    client_s = data.get("left_s")
+    if not isinstance(client_s, int | float):
+        return await guarded()
+    try:
+        return await within(guarded(), _SHARE_OF_CLIENT * client_s, what=what)
+    except OverrunError as cause:
+        if cause.by_code:
+            raise DataError(str(cause)) from cause
+        await asyncio.sleep(client_s)  # the client's own deadline comes first, and names what was late
+        raise EnvError(str(cause)) from cause
 
 
 def _living(session: _Session) -> Env:

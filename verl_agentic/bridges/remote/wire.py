@@ -79,8 +79,11 @@ def _to_calls(data: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def failure_of(error: AgenticError) -> dict[str, Any]:
-    """Returns the answer for an error."""
-    return {"error": type(error).__name__, "detail": str(error)}
+    """Returns the answer for an error. One that this policy may have caused stays one at the other end."""
+    kind = type(error)
+    if not hasattr(errors, kind.__name__) and isinstance(error, DataError):
+        kind = DataError
+    return {"error": kind.__name__, "detail": str(error)}
 
 
 def error_of(answer: Mapping[str, Any]) -> AgenticError:

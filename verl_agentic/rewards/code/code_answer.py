@@ -24,8 +24,8 @@ class CodeOptions:
     test_s: float = 5.0
     """Maximum wall time of one test, in seconds; slower tests fail."""
     total_s: float = 20.0
-    """Maximum wall time of all tests together, in seconds; tests that do not run in time fail. The rubric's `timeout_s`
-    must be longer by the wait for a sandbox and its start (5 s), or a slow program becomes an error."""
+    """Maximum wall time of all tests together, in seconds; tests that do not run in time fail. A deadline of the
+    component (`timeout_s`) that is less than 10 s longer cuts it. The wait for a sandbox counts against neither."""
     max_tests: int | None = None
     """Maximum number of tests, those with the longest inputs; None: all."""
     memory_mb: int = 1024

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, Literal
 
+from verl_agentic.deadlines import MIN_CODE_S, code_left_s
 from verl_agentic.errors import ConfigError, DataError, ScoringError
 from verl_agentic.rewards.code.compare_outputs import CHECKERS, TOLERANCE, load_checker, same_output, same_value
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Runner
@@ -162,7 +163,8 @@ async def run_tests(
         solution: source of the program.
         runner: a sandbox or a pool.
         test_s: maximum wall time of one test, in seconds; slower tests fail.
-        total_s: maximum wall time of all tests together; by default `test_s` for each.
+        total_s: maximum wall time of all tests together; by default `test_s` for each. Less where a deadline around the
+            call leaves less; tests that do not run in time have failed.
         memory_mb: maximum address space of one test, in MiB; contest templates reserve stacks of 512.
         stop_at_failure: skips the tests after the first one that did not finish.
 
@@ -178,6 +180,7 @@ async def run_tests(
     outputs: list[str] = []
     for first, last in _batches(tests):
         part = tests.part(first, last)
+        left_s = max(code_left_s(left_s + _START_S) - _START_S, MIN_CODE_S)
         command, limits = _command(solution, part, rules, test_s, left_s, memory_mb, stop_at_failure)
         result = await runner.run(command, limits=limits)
         report = await asyncio.to_thread(_judge, result, part, rules)

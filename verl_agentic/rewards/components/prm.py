@@ -6,6 +6,7 @@ from typing import Any
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, OnInvalid, component
+from verl_agentic.rewards.models.refusals import ContentRefusedError
 from verl_agentic.rewards.models.reward_model import RewardModel, checked_probabilities, step_scores, steps_as_one
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
@@ -28,7 +29,8 @@ async def prm(
 
     Args:
         step_tag: token after each turn at which the model scores. `<extra_0>` is Qwen2.5-Math-PRM's.
-        on_invalid: result for a wrong number of scores: `zero` (default of an outcome) or `abstain`.
+        on_invalid: result for a wrong number of scores, or a content that the server refuses: `zero` (default of an
+            outcome) or `abstain`.
         options: see `RewardModel`; `endpoint` (`.../pooling`) and `model` are required.
 
     Raises:
@@ -41,7 +43,10 @@ async def prm(
     if is_silent(sample):
         return Graded(value=0.0, info={"prm_min": 0.0, "prm_failures": 0.0})
     model = RewardModel.of(options)
-    scores = await step_scores(model, steps_as_one(sample, model, tag=step_tag))
+    try:
+        scores = await step_scores(model, steps_as_one(sample, model, tag=step_tag))
+    except ContentRefusedError:
+        scores = []
     if scores is None or len(scores) != len(sample.turns):
         is_paid_nothing = scores is not None and on_invalid == "zero"
         return Graded(value=0.0 if is_paid_nothing else None, info={"prm_failures": 1.0})

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.judge.panel import gathered
+from verl_agentic.rewards.models.refusals import ContentRefusedError
 from verl_agentic.rewards.models.reward_model import RewardModel, conversation, score
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
@@ -48,7 +49,7 @@ async def rm_ensemble(
     """Returns mean - std (or the minimum) of the scores of several reward models; abstains if one fails.
 
     Disagreement lowers the reward. With scores from 0 to 1, the minimum of mean - std is -0.207. An episode without an
-    answer and without a call gets `low` without a request.
+    answer and without a call gets `low` without a request, and one whose content a server refuses gets it, too.
 
     Args:
         members: options of each, see `RewardModel`; `endpoint` (`.../pooling` or `.../classify`) and `model` are
@@ -61,7 +62,10 @@ async def rm_ensemble(
     models = [RewardModel.of(member) for member in members]
     if is_silent(sample):
         return Graded(value=low)
-    found = await gathered([score(model, conversation(sample, model)) for model in models])
+    try:
+        found = await gathered([score(model, conversation(sample, model)) for model in models])
+    except ContentRefusedError:
+        return Graded(value=low, info={"rm_failures": 1.0})
     scores = [min(max(one, low), high) for one in found if one is not None]
     if len(scores) < len(models):
         return Graded(info={"rm_failures": float(len(models) - len(scores))})

@@ -217,7 +217,8 @@ async def _ask(
 
 
 def _failed(found: Invalid, reply: Reply, member: Member) -> Opinion[Any]:
-    what = "no answer" if reply.text is None else "no valid verdict"
+    is_invalid = reply.text is not None or reply.is_refused
+    what = "no valid verdict" if is_invalid else "no answer"
     if (told := (member.url, member.model, what)) not in _TOLD:
         _TOLD.add(told)
         logger.warning(
@@ -228,6 +229,4 @@ def _failed(found: Invalid, reply: Reply, member: Member) -> Opinion[Any]:
             found.reason,
         )
     cost = member.price.of(reply.input_tokens, reply.output_tokens)
-    return Opinion(
-        failure=f"{what}: {found.reason}", is_invalid=reply.text is not None, cost=cost, latency_s=reply.latency_s
-    )
+    return Opinion(failure=f"{what}: {found.reason}", is_invalid=is_invalid, cost=cost, latency_s=reply.latency_s)

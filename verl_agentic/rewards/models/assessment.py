@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from verl_agentic.rewards.models.quote import blocks_of, fresh_token, quoted
+from verl_agentic.rewards.models.refusals import ContentRefusedError
 from verl_agentic.rewards.models.reward_model import RewardModel, ask, conversation, guidelines, score
 from verl_agentic.rewards.sample import Sample
 
@@ -26,10 +27,18 @@ class Assessment:
     value: float | None = None
     """None if it gave no value."""
     is_invalid: bool = False
-    """Whether it gave an invalid answer, rather than none."""
+    """Whether it gave an invalid answer or refused the content, rather than gave none."""
 
 
 async def assess(sample: Sample, model: RewardModel, *, form: Form) -> Assessment:
+    """Scores an episode by a model, see `_assess`; a refused content is an invalid answer."""
+    try:
+        return await _assess(sample, model, form=form)
+    except ContentRefusedError:
+        return Assessment(is_invalid=True)
+
+
+async def _assess(sample: Sample, model: RewardModel, *, form: Form) -> Assessment:
     """Scores an episode by a model.
 
     Args:

@@ -42,7 +42,7 @@ class ChatModel(Settings):
     async def ask(
         self, messages: Sequence[Message | Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] = ()
     ) -> Reply:
-        """Returns the reply, without text on temporary failures. Raises ConfigError if key, URL or model is wrong.
+        """Returns the reply, see `ChatClient.ask`. Raises ConfigError if key, URL or model is wrong.
 
         Args:
             messages: the conversation; mappings are sent as they are.

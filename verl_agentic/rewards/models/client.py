@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, MissingDependencyError
 from verl_agentic.rewards.models.limiter import Limiter
+from verl_agentic.rewards.models.refusals import PROBE, UNCLEAR, is_content_refusal, probe_succeeds
 
 if TYPE_CHECKING:
     import httpx
 
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_HOPELESS = {401: "set the right key", 403: "set the right key", 404: "see the URL, which ends with /v1, and the model"}
+_HOPELESS = {
+    401: "set the right key",
+    403: "set the right key; the endpoint refuses a request without any text of the policy, too",
+    404: "see the URL, which ends with /v1, and the model",
+}
 _LONGEST_WAIT_S = 30.0
 _CHARS_PER_TOKEN = 4
 
@@ -46,6 +51,8 @@ class Reply:
     """None if the endpoint gave no answer."""
     failure: str | None = None
     """Reason of a missing answer."""
+    is_refused: bool = False
+    """Whether the endpoint refuses what it was asked (`refusals`), rather than failing."""
     calls: Sequence[Mapping[str, Any]] = ()
     """Tool calls as the endpoint wrote them: `{"id", "type", "function": {"name", "arguments"}}`."""
     input_tokens: int = 0
@@ -80,7 +87,11 @@ class ChatClient:
         self._patience = patience
 
     async def ask(self, body: Mapping[str, Any]) -> Reply:
-        """Returns the reply, without text on temporary failures. Raises ConfigError if key, URL or model is wrong."""
+        """Returns the reply, without text on temporary failures and if the endpoint refuses the content.
+
+        Raises:
+            ConfigError: key, URL or model is wrong.
+        """
         started = time.monotonic()
         attempts = [0]
         try:
@@ -105,6 +116,9 @@ class ChatClient:
                 except (httpx.HTTPError, UnicodeError) as cause:
                     return Reply(text=None, failure=f"{type(cause).__name__}: {cause}")
             if response is not None and response.status_code not in _TRY_AGAIN:
+                if await self._is_refused(response, body):
+                    said = f"the endpoint refuses the content, {response.status_code}: {response.text[:300]}"
+                    return Reply(text=None, failure=said, is_refused=True)
                 reply = self._read(response, body)
                 self._limiter.correct(reply.input_tokens + reply.output_tokens - estimate)
                 return reply
@@ -113,6 +127,24 @@ class ChatClient:
             if attempts[0] > self._patience.retries:
                 return Reply(text=None, failure=failure)
             await asyncio.sleep(self._wait_s(attempts[0] - 1, response))
+
+    async def _is_refused(self, response: httpx.Response, body: Mapping[str, Any]) -> bool:
+        """Returns whether the content of the request is refused; asks without any text of the policy if unclear."""
+
+        async def send() -> int:
+            import httpx
+
+            async with self._limiter.request(_estimate(probe)):
+                try:
+                    return (await self._http.post(self._url, json=probe, headers=self._headers)).status_code
+                except httpx.HTTPError:
+                    return 0
+
+        status, probe = response.status_code, {**body, "messages": list(PROBE)}
+        if is_content_refusal(status, _parsed(response)):
+            return True
+        key = (self._url, body.get("model"), self._headers.get("Authorization"))
+        return status in UNCLEAR and await probe_succeeds(key, send)
 
     def _read(self, response: httpx.Response, body: Mapping[str, Any]) -> Reply:
         if hint := _HOPELESS.get(response.status_code):
@@ -145,6 +177,13 @@ class ChatClient:
             self._limiter.pause(asked_s)
             wait_s = max(wait_s, asked_s)
         return min(wait_s, _LONGEST_WAIT_S)
+
+
+def _parsed(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return response.text
 
 
 def _estimate(body: Mapping[str, Any]) -> int:

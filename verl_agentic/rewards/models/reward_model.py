@@ -19,12 +19,19 @@ from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.models.client import connections
 from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
 from verl_agentic.rewards.models.quote import View, shown
+from verl_agentic.rewards.models.refusals import (
+    PROBE,
+    UNCLEAR,
+    ContentRefusedError,
+    is_content_refusal,
+    probe_succeeds,
+)
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.text.reasoning import without_thoughts
 from verl_agentic.settings import Settings, read_settings, setting
 
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_HOPELESS = (400, 401, 403, 404, 405, 422)
+_HOPELESS = (401, 404, 405, *UNCLEAR)
 _PRINCIPLES = "Score the assistant by these principles; an answer that breaks one of them deserves a lower score:"
 
 
@@ -87,7 +94,12 @@ class RewardModel(Settings):
 
 
 async def ask(model: RewardModel, body: Mapping[str, Any]) -> Any:
-    """Returns the answer as JSON; None after all retries. Raises ConfigError if request, key, URL or model is wrong."""
+    """Returns the answer as JSON; None after all retries.
+
+    Raises:
+        ConfigError: the form of the request, the key, the URL or the model is wrong.
+        ContentRefusedError: the server refuses the content, such as one that is too long.
+    """
     headers = model.headers
     try:
         return await within(_attempts(model, body, headers), model.timeout_s, what="asking a reward model")
@@ -115,6 +127,8 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
                     )
             except httpx.TransportError:
                 continue
+            if await _is_refused(shared.http, model, response, body=body, headers=headers):
+                raise ContentRefusedError(f"{model.endpoint} refuses the content, got {response.text[:300]!r}")
             if response.status_code in _HOPELESS:
                 raise ConfigError(
                     f"{model.endpoint} answers {response.status_code}, got {response.text[:300]!r}; see the URL, the "
@@ -125,6 +139,22 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
             if response.status_code not in _TRY_AGAIN:
                 return None
     return None
+
+
+async def _is_refused(http: Any, model: RewardModel, response: Any, *, body: Any, headers: Mapping[str, str]) -> bool:
+    import httpx
+
+    async def send() -> int:
+        probe = {"model": model.model, **body, "messages": list(PROBE)}
+        try:
+            return (await http.post(model.endpoint, json=probe, headers=headers)).status_code
+        except httpx.HTTPError:
+            return 0
+
+    if is_content_refusal(response.status_code, _json(response) or response.text):
+        return True
+    key = (model.endpoint, model.model, headers.get("Authorization"))
+    return response.status_code in UNCLEAR and await probe_succeeds(key, send)
 
 
 def _json(response: Any) -> Any:

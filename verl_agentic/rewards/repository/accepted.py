@@ -12,7 +12,7 @@ from verl_agentic.rewards.code.patch_paths import is_harness, is_test
 MAX_FILE_BYTES = 1_000_000
 MAX_TOTAL_BYTES = 16_000_000
 MAX_FILES = 1000
-_MAX_PATH = 300
+_MAX_PATH_BYTES, _MAX_NAME_BYTES = 300, 255  # the second is Linux's
 # Legitimate code has such words too, so they are reported and never refused.
 _FLAGS = (
     "_pytest", "import pytest", "pluggy", "PYTEST_CURRENT_TEST", "sys.modules", "sys.meta_path", "sys.settrace",
@@ -135,8 +135,11 @@ def _folders(path: str) -> list[str]:
 
 def _wrong_path(path: str, known: Mapping[str, str]) -> str:
     parts = path.split("/")
-    if not path or len(path) > _MAX_PATH or any(part in ("", ".", "..") for part in parts):
+    if not path or any(part in ("", ".", "..") for part in parts):
         return "leaves the tree, or is no plain path"
+    sizes = [len(part.encode("utf-8", "surrogatepass")) for part in (path, *parts)]
+    if sizes[0] > _MAX_PATH_BYTES or max(sizes[1:]) > _MAX_NAME_BYTES:
+        return "is longer than a file system takes"
     if re.search(r"[\x00-\x1f\x7f\\]", path) or not path.isprintable():
         return "has control characters"
     if ".git" in (part.casefold() for part in parts):

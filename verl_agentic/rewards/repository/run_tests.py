@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from verl_agentic.deadlines import MIN_CODE_S, code_left_s
 from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.code.patch_paths import is_harness, is_test
 from verl_agentic.rewards.repository.repo_task import read_tree
@@ -104,7 +105,8 @@ async def run_repository_tests(
         targets: files or tests below the tree.
         image: image of a container with the repository in `IMAGE_FOLDER`; the tree is what that folder has, and is not
             written again. Needs the backend `docker`.
-        limits: of the whole run; `output_bytes` is ignored.
+        limits: of the whole run; `output_bytes` is ignored. The wall time is less where a deadline around the call
+            leaves less, so that runs one after the other never pass it: a run that is cut has not ended.
         test_s: maximum wall time of one test, in seconds. A slower test has failed; the others still run.
         plugins: modules of pytest plugins to load.
 
@@ -113,6 +115,7 @@ async def run_repository_tests(
         SandboxError: the sandbox failed.
         ScoringError: the sandbox lacks Python or pytest.
     """
+    limits = replace(limits, wall_s=max(code_left_s(limits.wall_s), MIN_CODE_S))
     base = dict(tree) if isinstance(tree, Mapping) else _read_once(tree)
     is_sent = isinstance(tree, Mapping) and not image
     written: dict[str, bytes | None] = {**(base if is_sent else {}), **(changed or {})}

@@ -11,8 +11,10 @@ import contextlib
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from verl_agentic.deadlines import running_code
 from verl_agentic.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.docker.attached_stream import STDERR, STDOUT, open_raw, open_stdio, read_piece
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
@@ -60,6 +62,10 @@ class ColdContainer:
             raise ConfigError("an image without Python only takes argv and stdin, got code, files or outputs; add it")
         sizes = (limits.cpu_s, limits.file_mb * 2048, limits.open_files)
         argv = ["sh", "-c", _RUN, "sh", *map(str, sizes), *command.argv]
+        with running_code(limits.wall_s) as wall_s:
+            return await self._execute(argv, command, replace(limits, wall_s=wall_s))
+
+    async def _execute(self, argv: list[str], command: Command, limits: Limits) -> CommandResult:
         started = time.monotonic()
         try:
             await self._change_limits(limits)

@@ -141,9 +141,9 @@ class ContainerClient(BoxClient):
         try:
             answer, data = await super()._ask(request, blob, timeout_s=timeout_s, may_oom=may_oom)
         except SandboxError:
-            self._died_of_memory = may_oom and self.is_broken and await self._container.died_of_memory()
+            self._died_of_memory = self.is_broken and await self._container.died_of_memory()
             if self._died_of_memory:
-                return box_client.killed_for_memory(), b""
+                return box_client.after_death(may_oom), b""
             raise
         self.left += answer.get("left", ())
         if self._is_exposed and request.get("fresh"):

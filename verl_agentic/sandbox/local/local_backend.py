@@ -14,9 +14,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from verl_agentic.deadlines import running_code
 from verl_agentic.errors import ConfigError, DataError, SandboxError, boundary
 from verl_agentic.sandbox.inside import files, frames, take_tree
 from verl_agentic.sandbox.interface import (
@@ -115,7 +117,10 @@ class LocalSandbox:
         self._is_closed = False
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
-        execution = Execution(command, limits)
+        with running_code(limits.wall_s) as wall_s:
+            return await self._execute(Execution(command, replace(limits, wall_s=wall_s)), fresh=fresh)
+
+    async def _execute(self, execution: Execution, *, fresh: bool) -> CommandResult:
         self._running.add(execution)
         try:
             return await self._in_thread(self._run_fresh if fresh else self._run_in_work, execution)

@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from verl_agentic.errors import ConfigError, SandboxError
+from verl_agentic.errors import SandboxError
 from verl_agentic.sandbox.inside import files
 from verl_agentic.sandbox.inside.kept_output import Output
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits
+from verl_agentic.sandbox.interface import BadRequestError, Command, CommandResult, Limits
 
 # The child sets its limits itself, because a preexec_fn is unsafe with threads. The alarm ends a program whose trainer
 # was killed.
@@ -81,7 +81,7 @@ class Execution:
         """Runs the program in a folder to its end, or to its wall limit.
 
         Raises:
-            ConfigError: a path of the command goes through a link.
+            BadRequestError: a path of the command goes through a link.
             SandboxError: it could not be started.
         """
         self._write_files(folder)
@@ -121,7 +121,7 @@ class Execution:
         try:
             files.write(str(folder), entries, memoryview(b"".join(given.values())), user=None)
         except files.BadPathError as cause:
-            raise ConfigError(str(cause)) from cause
+            raise BadRequestError(str(cause)) from cause
 
     def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
         alarm_s = math.ceil(self._limits.wall_s) + _ALARM_S

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from verl_agentic.deadlines import running_code
 from verl_agentic.sandbox.inside import session
 from verl_agentic.sandbox.interface import CommandResult, Limits, SessionKind
 from verl_agentic.sandbox.local.local_process import kill_group, spawn
@@ -65,7 +66,9 @@ class LocalSession:
                 stderr = "the session has ended\n"
                 return CommandResult(stdout="", stderr=stderr, exit_code=-9, timed_out=False, wall_s=0.0)
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, text, wall_s)
+                with running_code(wall_s) as allowed_s:
+                    loop = asyncio.get_running_loop()
+                    return await loop.run_in_executor(self._threads, self._call, text, allowed_s)
             except asyncio.CancelledError:
                 kill_group(self._session.pid)
                 raise

@@ -10,10 +10,11 @@ import base64
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from verl_agentic.deadlines import running_code
 from verl_agentic.errors import (
     ConfigError,
     MissingDependencyError,
@@ -22,7 +23,16 @@ from verl_agentic.errors import (
     SandboxUnavailableError,
 )
 from verl_agentic.sandbox.attempts import pause_s
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
+from verl_agentic.sandbox.interface import (
+    BadRequestError,
+    Command,
+    CommandResult,
+    Limits,
+    SandboxSession,
+    SessionKind,
+    TakenTree,
+    Tree,
+)
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
 from verl_agentic.sandbox.source_trees import refuse_image, refuse_trees
@@ -117,6 +127,10 @@ class RemoteBackend:
             SandboxBusyError: the service stayed overloaded.
             SandboxError: it failed or was unreachable.
         """
+        with running_code(limits.wall_s) as wall_s:
+            return await self._run(command, replace(limits, wall_s=wall_s))
+
+    async def _run(self, command: Command, limits: Limits) -> CommandResult:
         body = request_body(command, limits, is_ours=self._is_ours)
         deadline_s = limits.wall_s + self._config.deadline_s
         try:
@@ -284,6 +298,8 @@ def _failure(response: httpx.Response) -> SandboxError:
         return SandboxBusyError(f"{response.url} is overloaded, got {said}; send fewer at a time, or add servers")
     if response.status_code >= 500:
         return SandboxUnavailableError(f"{response.url} failed, got {said}; see its log")
+    if response.status_code in (400, 413, 422):
+        raise BadRequestError(f"{response.url} refused the request, got {said}")
     raise ConfigError(f"{response.url} refused the request, got {said}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.agent_loops.loop_settings import LoopSettings, read_loop_settings
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.errors import ConfigError
-from verl_agentic.finding import Finding, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 SECTION = "actor_rollout_ref.rollout.custom.agentic"
 
@@ -35,7 +35,11 @@ def episode_settings(run: PlannedRun) -> list[Finding]:
     except ConfigError:
         return []  # reported by `sections`
     limits = settings.limits
-    found = []
+    advice = f"set {SECTION}.limits.score_timeout_s, turn_timeout_s or episode_timeout_s"
+    found = [
+        fail(message, advice) if not message.startswith("tool ") else warn(message, "set timeout_s of the tool")
+        for message in run.problems.get("deadlines", ())
+    ]
     if limits.episode_timeout_s < limits.turn_timeout_s:
         found.append(
             warn(
