@@ -262,7 +262,7 @@ class BoxClient:
         if "bad_path" in answer:
             raise ConfigError(answer["bad_path"])
         if "refused" in answer:
-            raise SandboxError(f"{answer['refused']}; the sandbox is as it was")
+            raise DataError(f"{answer['refused']}; the sandbox is as it was")
         if may_oom and self._has_oom_killed():
             answer["oom"] = True
         return answer, data

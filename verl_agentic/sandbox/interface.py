@@ -203,7 +203,11 @@ class Sandbox(Protocol):
         ...
 
     async def snapshot(self) -> int:
-        """Saves the working folder and returns the snapshot's number; ends all sessions."""
+        """Saves the working folder and returns the snapshot's number; ends all sessions.
+
+        Raises:
+            DataError: the code has left too much there, or folders that are too deep.
+        """
         ...
 
     async def put_tree(

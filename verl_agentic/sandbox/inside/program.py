@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import child, files, memory, syscalls
+from . import child, disk_use, files, memory, syscalls
 from .frames import FrameError
 from .kept_output import Output
 
@@ -28,7 +28,7 @@ class ProgramWatch:
     """Reasons to end a program: deadline, trainer's end, and memory and disk if nothing else limits them."""
 
     def __init__(
-        self, *, deadline: float, trainer: int | None, memory_bytes: int | None, disk: files.Disk | None = None
+        self, *, deadline: float, trainer: int | None, memory_bytes: int | None, disk: disk_use.Disk | None = None
     ) -> None:
         """Takes the deadline (monotonic clock), the trainer's descriptor if any, and limits on memory and files."""
         self.is_oom = self.is_full = False
@@ -56,8 +56,7 @@ class ProgramWatch:
         if self._memory_bytes is not None or self._disk is not None:
             if now >= self._next_look:
                 self._next_look = now + _WATCH_S
-                self.is_oom = self._memory_bytes is not None and memory.used_bytes() > self._memory_bytes
-                self.is_full = self._disk is not None and files.is_full(self._disk)
+                self.is_oom, self.is_full = is_over(self._memory_bytes, self._disk)
                 if self.is_oom or self.is_full:
                     return None
             left = min(left, self._next_look - now)
@@ -196,6 +195,12 @@ class Program:
             os.close(pipe)
 
 
+def is_over(memory_bytes: int | None, disk: disk_use.Disk | None) -> tuple[bool, bool]:
+    """Returns whether the memory and the files of a box exceed their limits, if there are any."""
+    is_oom = memory_bytes is not None and memory.used_bytes() > memory_bytes
+    return is_oom, disk is not None and disk_use.is_full(disk)
+
+
 def exited(pid: int) -> tuple[int, resource.struct_rusage] | None:
     """Returns status and usage of a child that has ended, else None."""
     found, status, usage = os.wait4(pid, os.WNOHANG)
@@ -250,10 +255,11 @@ def _become(
             os.environ.update(station.env)
             os.environ.update(body["env"])
             try:
+                os.chdir(station.root)
                 if body["files"]:
-                    files.write(station.work, body["files"], contents, user=station.user)
+                    files.write(station.root, body["files"], contents, user=station.user)
             except (OSError, ValueError, files.BadPathError) as error:
-                # Caused by the code or command: a full disk, a link, an invalid file name.
+                # Caused by the code or command: a full disk, a link, an invalid file name, a changed mode.
                 os.write(stdio[2], f"the files could not be written: {error}\n".encode(errors="replace"))
                 os.write(ready, b"\0")
                 os._exit(1)
