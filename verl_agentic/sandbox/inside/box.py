@@ -27,6 +27,7 @@ _USER = 1000
 _OUTPUTS_BYTES = 64 * 2**20
 _MAX_ROUNDS = 100
 _IDLE_LOOK_S = 0.5
+_MAX_NUMBER = 32
 _WRITTEN, _MAX_PROBLEM = b"\0", 1000
 if TYPE_CHECKING:  # a container's Python may be one that cannot subscript it
     Mounts = Sequence[Callable[[], None]]
@@ -69,6 +70,10 @@ class Box:
         self._num_sessions = 0
         self._num_snapshots = 0
         self._snapshots = -1
+        self._last_pid = -1
+        if proc is not None:
+            with contextlib.suppress(OSError):  # a kernel without checkpoints
+                self._last_pid = os.open("sys/kernel/ns_last_pid", os.O_RDWR | os.O_CLOEXEC, dir_fd=proc)
         self._trees = BoxTrees(disk_mb=setup["disk_mb"], shared=shared)
         child.prepare(setup["env"])
 
@@ -121,13 +126,31 @@ class Box:
             self._reset({"snapshot": None}, memoryview(b""))
             return answer
         namespaces = syscalls.NEWNS | syscalls.NEWIPC
-        if not request["outputs"]:
-            return self._execute(request, blob, namespaces=namespaces, mounts=self._own_mounts, work=files.WORK)
-        work = rootfs.stage(disk_mb=self._setup["disk_mb"])
+        has_outputs, proc = bool(request["outputs"]), ()
+        if self._sessions:  # programs of the same user, and sockets with names
+            uses_network = self._setup["network"] and request["limits"]["network"]
+            namespaces |= syscalls.NEWPID | (0 if uses_network else syscalls.NEWNET)
+            proc = (rootfs.proc_mount(),)
+        work = rootfs.stage(disk_mb=self._setup["disk_mb"]) if has_outputs else files.WORK
+        mounts = (*(self._staged_mounts if has_outputs else self._own_mounts), *proc)
         try:
-            return self._execute(request, blob, namespaces=namespaces, mounts=self._staged_mounts, work=work)
+            with self._last_pid_kept():
+                return self._execute(request, blob, namespaces=namespaces, mounts=mounts, work=work)
         finally:
-            rootfs.unstage(work)
+            if isinstance(work, int):
+                rootfs.unstage(work)
+
+    @contextlib.contextmanager
+    def _last_pid_kept(self) -> Iterator[None]:
+        """Continues to count processes as if none had been started meanwhile, because a number could be a message."""
+        if self._last_pid < 0:
+            yield
+            return
+        number = os.pread(self._last_pid, _MAX_NUMBER, 0)
+        try:
+            yield
+        finally:
+            os.pwrite(self._last_pid, number, 0)
 
     def _execute(
         self,

@@ -112,15 +112,19 @@ class Program:
             os.set_blocking(self._stdin_pipe, False)
             self._feed()
         theirs = stdin_read, stdout_write, stderr_write
+        is_first = bool(namespaces & syscalls.NEWPID)
+        self._status, status_write = os.pipe() if is_first else (-1, -1)
         try:
-            self.pid = os.fork()
+            self.pid = syscalls.fork_into(syscalls.NEWPID) if is_first else os.fork()
             if self.pid == 0:
+                if is_first:
+                    _become_first(status_write)
                 _become(blob[:body], blob[body + stdin :], limits, theirs, namespaces, mounts, station)
         except OSError:
             self._close_pipes()
             raise
         finally:
-            for descriptor in theirs:
+            for descriptor in (*theirs, *([status_write] if is_first else [])):
                 os.close(descriptor)
 
     def finish(self) -> dict[str, Any]:
@@ -134,6 +138,8 @@ class Program:
             status, usage = ended
         for pipe, output in self._reading.items():
             output.drain(pipe)
+        if self._status >= 0 and (text := os.read(self._status, _MAX_REASON)):
+            status = int(text)
         self._close_pipes()
         if self._watch.is_full:
             self._outputs[1].note(DISK_FULL)
@@ -191,7 +197,7 @@ class Program:
 
     def _close_pipes(self) -> None:
         self._close_stdin()
-        for pipe in self._reading:
+        for pipe in (*self._reading, *([self._status] if self._status >= 0 else [])):
             os.close(pipe)
 
 
@@ -234,6 +240,25 @@ def _setup_error(ready: int) -> str:
         return "the process ended before it was ready"
 
 
+def _become_first(report: int) -> None:
+    """Forks the program and waits for it, as process 1 of a namespace; returns in the program.
+
+    The kernel ends everything else in the namespace with it. It can die of no signal that it sends itself, so it
+    reports the program's status.
+    """
+    pid = os.fork()
+    if pid == 0:
+        os.close(report)
+        return
+    try:
+        ended = 0
+        while ended != pid:
+            ended, status = os.waitpid(-1, 0)
+        os.write(report, b"%d" % status)
+    finally:
+        os._exit(0)
+
+
 def _become(
     body_text: memoryview,
     contents: memoryview,
@@ -248,7 +273,7 @@ def _become(
     try:
         try:
             if namespaces:
-                syscalls.unshare(namespaces)
+                syscalls.unshare(namespaces & ~syscalls.NEWPID)  # in which it is already
             for mount in mounts:
                 mount()
             body = marshal.loads(body_text)
