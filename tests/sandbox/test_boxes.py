@@ -424,3 +424,96 @@ except Exception as error:
     reaper.reap()
     assert not [name for name in os.listdir("/tmp") if owner in name]
     assert not [folder for folder in cgroups.all_folders() if folder.name.startswith(owner)]
+
+
+_REACH = """
+import array, ctypes, glob, os, signal, socket, sys
+word = "hidden test: expects 4711"
+libc = ctypes.CDLL(None)
+def attempt(step):
+    try:
+        step()
+    except (OSError, ValueError):
+        pass
+def write(path):
+    with open(path, "w") as file:
+        file.write(word)
+def send():
+    client = socket.socket(socket.AF_UNIX)
+    client.connect("\\0neighbour")
+    client.sendall(word.encode())
+pids = []
+attempt(lambda: pids.extend(int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()))
+for pid in {*pids, *range(1, 12), *$PIDS} - {os.getpid()}:
+    for path in (f"/proc/{pid}/root/work/leak", f"/proc/{pid}/cwd/leak", f"/proc/{pid}/fd/1", f"/proc/{pid}/fd/4"):
+        attempt(lambda: write(path))
+    attempt(lambda: os.kill(pid, signal.SIGUSR1))
+    attempt(lambda: libc.ptrace(16, pid, 0, 0))
+    attempt(lambda: os.setpriority(os.PRIO_PROCESS, pid, 7))
+attempt(send)
+for _ in range(77):
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+print(pids)
+"""
+_WAIT = """
+import os, signal, socket, threading, time
+heard = []
+signal.signal(signal.SIGUSR1, lambda *_: heard.append("signal"))
+try:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind("\\0neighbour")
+    server.listen()
+    threading.Thread(target=lambda: heard.append(server.accept()[0].recv(99)), daemon=True).start()
+except OSError:
+    pass
+def number():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.wait()
+    return pid
+before = number()
+print(os.getpid())
+"""
+
+
+async def test_a_session_and_a_grader_beside_it_leave_each_other_nothing(backend: NamespaceBackend) -> None:
+    sandbox = await backend.create()
+    limits = Limits(wall_s=20.0, processes=100)
+    alone = await sandbox.run(Command(code="import os\nprint(os.getpid())"), limits=limits, fresh=True)
+    session = await sandbox.open_session("python", limits=limits)
+    pid = (await session.run(_WAIT, wall_s=10.0)).stdout.strip()
+    for outputs in ((), ("out",)):
+        command = Command(code=_REACH.replace("$PIDS", f"[{pid}]"), outputs=outputs)
+        result = await sandbox.run(command, limits=limits, fresh=True)
+        assert result.ok and result.stdout in ("[1]\n", "[]\n"), result  # sees nobody but its process 1
+    told = await session.run("time.sleep(0.3)\nprint(heard, os.listdir('.'), os.nice(0))", wall_s=10.0)
+    assert told.stdout == "[] [] 0\n" and told.stderr == ""
+    if backend.name == "namespaces":
+        assert (await session.run("print(number() - before)", wall_s=10.0)).stdout == "1\n"
+        beside = await sandbox.run(Command(code="import os\nprint(os.getpid())"), limits=limits, fresh=True)
+        assert beside.stdout == alone.stdout
+    await sandbox.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_code"),
+    [
+        ("os._exit(7)", 7),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9),
+        ("os.abort()", -6),
+        ("os.fork() or time.sleep(60)", 0),
+        ("raise SystemExit(3)", 3),
+    ],
+)
+async def test_a_program_beside_a_session_ends_as_it_would_alone(sandbox: Sandbox, end: str, exit_code: int) -> None:
+    session = await sandbox.open_session("python", limits=LIMITS)
+    command = Command(code=f"import os, signal, time\nopen('out', 'w').write('x')\n{end}", outputs=["out"])
+    result = await sandbox.run(command, limits=LIMITS, fresh=True)
+    assert (result.exit_code, result.files, result.timed_out) == (exit_code, {"out": b"x"}, False)
+    loop = Command(code="import os\nos.fork()\nwhile True:\n    pass")
+    result = await sandbox.run(loop, limits=replace(LIMITS, wall_s=0.5), fresh=True)
+    assert result.timed_out and result.exit_code == -9
+    assert (await session.run("print(1)", wall_s=10.0)).stdout == "1\n"

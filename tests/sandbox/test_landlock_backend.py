@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,9 +14,9 @@ import pytest
 from boxes import LIMITS, python, started
 from escape_leaks import descendants
 
-from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
+from verl_agentic.errors import ConfigError, DataError, SandboxUnavailableError
 from verl_agentic.sandbox.inside import landlock, landlock_box
-from verl_agentic.sandbox.interface import Command, Sandbox
+from verl_agentic.sandbox.interface import Command, Limits, Sandbox
 from verl_agentic.sandbox.landlock_backend import LandlockBackend, LandlockConfig
 
 
@@ -104,6 +106,119 @@ async def test_too_many_files_are_a_result_that_says_so(sandbox: Sandbox) -> Non
     assert await python(sandbox, "import os\nprint(os.listdir('.'))") == "[]\n"
 
 
+_FILL = """
+import ctypes, os, threading, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+block = bytes(1 << 20)
+def opened(name):
+    return os.open(name, os.O_RDWR | os.O_CREAT)
+def put(file):
+    for _ in range(20):
+        os.write(file, block)
+def put_all_deleted():
+    for _ in range(20):
+        put(opened("x"))
+        os.unlink("x")
+{how}
+time.sleep(30)
+"""
+_HIDING = {
+    "deleted": "put_all_deleted()",
+    "never named": "for _ in range(20):\n    put(os.open('.', os.O_RDWR | os.O_TMPFILE))",
+    "mapped": """
+for _ in range(20):
+    file = opened("x")
+    put(file)
+    libc.mmap(None, 4096, 1, 1, file, 0)
+    os.close(file)
+    os.unlink("x")
+""",
+    "descriptors of one thread": """
+def work():
+    libc.close_range(900, 901, 2)  # from now on it has its own
+    put_all_deleted()
+    time.sleep(30)
+threading.Thread(target=work, daemon=True).start()
+""",
+    "not readable": "if os.fork() == 0:\n    libc.prctl(4, 0)\n    put_all_deleted()",
+    "closed folder": "os.mkdir('d', 0o300)\nfor i in range(20):\n    put(opened(f'd/{i}'))",
+    "beyond the end": """
+for i in range(20):
+    file = opened(f"{i}")
+    libc.fallocate(file, 1, ctypes.c_long(0), ctypes.c_long(20 << 20))
+    put(file)
+""",
+    "hard links": "os.mkdir('d', 0o300)\nos.close(opened('x'))\nfor i in range(30_000):\n    os.link('x', f'd/{i}')",
+    "deep": """
+for _ in range(300):
+    os.mkdir("d" * 50)
+    os.chdir("d" * 50)
+for i in range(20):
+    put(opened(f"{i}"))
+""",
+    "temporary folder": "os.chdir(os.environ['TMPDIR'])\nput_all_deleted()",
+    "names in a closed folder": "os.mkdir('d', 0o300)\nfor i in range(30_000):\n    os.close(opened(f'd/{i}'))",
+    "folders": "for i in range(20_000):\n    os.mkdir(f'{i}')",
+}
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("how", _HIDING)
+async def test_no_file_is_hidden_from_the_limit(sandbox: Sandbox, how: str) -> None:
+    code = _FILL.replace("{how}", _HIDING[how])
+    for fresh in (True, False):
+        result = await sandbox.run(Command(code=code), limits=Limits(wall_s=20.0, file_mb=1000), fresh=fresh)
+        assert not result.timed_out and "more than the disk space" in result.stderr, result
+    await sandbox.reset()
+    assert await python(sandbox, "import os\nprint(os.listdir('.'))") == "[]\n"
+
+
+async def test_files_of_a_session_are_limited_between_its_calls(backend: LandlockBackend, sandbox: Sandbox) -> None:
+    session = await sandbox.open_session("python", limits=LIMITS)
+    fill = "import threading, time\ndef fill():\n    with open('x', 'wb') as file:\n        while True:\n"
+    fill += (
+        "            time.sleep(0.02)\n            file.write(bytes(1 << 20))\n            if file.tell() > 50 << 20:\n"
+    )
+    fill += "                file = open(str(time.time()), 'wb')\n"
+    assert (await session.run(fill + "threading.Thread(target=fill, daemon=True).start()", wall_s=10.0)).ok
+    deadline = time.monotonic() + 30
+    assert backend._zygote
+    while len(descendants(backend._zygote._process.pid)) > 1 and time.monotonic() < deadline:  # more than the box
+        await asyncio.sleep(0.1)
+    assert len(descendants(backend._zygote._process.pid)) == 1
+    assert not (await session.run("print(1)", wall_s=10.0)).ok
+    await sandbox.reset()
+    assert await python(sandbox, "print(1)") == "1\n"
+
+
+@pytest.mark.slow
+async def test_removing_what_code_has_left_delays_no_answer(sandbox: Sandbox) -> None:
+    many = (
+        "import os\nos.mkdir('d', 0o300)\nopen('x', 'w').close()\nfor i in range(15_000):\n    os.link('x', f'd/{i}')"
+    )
+    await python(sandbox, many, fresh=True)
+    await sandbox.run(Command(code=many), limits=LIMITS)
+    assert await python(sandbox, "import os\nprint(os.listdir('.'))", fresh=True) == "[]\n"
+    await sandbox.reset()
+    assert await python(sandbox, "import os\nprint(os.listdir('.'))") == "[]\n"
+
+
+@pytest.mark.slow
+async def test_a_tree_that_cannot_be_kept_is_an_error_of_the_data(sandbox: Sandbox) -> None:
+    for change in ("deep", "names"):
+        code = {
+            "deep": "import os\nfor i in range(1500):\n    os.mkdir('d')\n    os.chdir('d')",
+            "names": "import os\nos.makedirs('d')\nopen('x', 'w').close()\n"
+            "for i in range(70_000):\n    os.link('x', f'd/{i % 7}{i}') if i % 60_000 else os.link('x', f'y{i}')",
+        }[change]
+        await sandbox.run(Command(code=code), limits=LIMITS)
+        with contextlib.suppress(DataError):
+            await sandbox.snapshot()
+        assert await python(sandbox, "print(1)") == "1\n"
+        await sandbox.reset()
+
+
 async def test_reset_brings_back_a_snapshot(sandbox: Sandbox) -> None:
     setup = (
         "import os\nos.makedirs('a/b')\nopen('a/b/c', 'wb').write(os.urandom(100_000))\nos.symlink('a/b/c', 'link')\n"
@@ -136,7 +251,7 @@ print(sorted(found))
     await python(
         sandbox, "import os\nfor i in range(50):\n    open(f'{i}', 'w').close()\n    os.truncate(f'{i}', 60 << 20)"
     )
-    with pytest.raises(SandboxError, match="could not be kept"):
+    with pytest.raises(DataError, match="could not be kept"):
         await sandbox.snapshot()
     assert await python(sandbox, "print(1)") == "1\n"
 

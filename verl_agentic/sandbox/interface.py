@@ -219,7 +219,7 @@ class Sandbox(Protocol):
         """Saves the working folder and returns the snapshot's number; ends all sessions.
 
         Raises:
-            SpentSandboxError: what code left there cannot be kept.
+            SpentSandboxError: code has left too much there, or folders that are too deep.
             SandboxError: the sandbox, not the code, failed.
         """
         ...

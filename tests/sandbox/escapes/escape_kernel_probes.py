@@ -6,14 +6,32 @@ import signal
 
 from escape_probe import ends_with, probe
 
-from verl_agentic.sandbox.inside import seccomp, syscalls
+from verl_agentic.sandbox.inside import syscalls
+
+_NUMBERS = {
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "fanotify_init": (300, 262),
+    "inotify_add_watch": (254, 27),
+    "inotify_init1": (294, 26),
+    "io_setup": (206, 0),
+    "io_uring_setup": (425, 425),
+    "kcmp": (312, 272),
+    "keyctl": (250, 219),
+    "name_to_handle_at": (303, 264),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "personality": (135, 92),
+    "pidfd_getfd": (438, 438),
+    "process_vm_readv": (310, 270),
+    "syslog": (103, 116),
+    "fsopen": (430, 430),
+    "userfaultfd": (323, 282),
+}
 
 
 def _number(name: str) -> int:
-    column = ("x86_64", "aarch64").index(syscalls.machine())
-    number = {**seccomp._DENIED, **seccomp._HIDDEN_MEMORY}[name][column]
-    assert number is not None
-    return number
+    return _NUMBERS[name][("x86_64", "aarch64").index(syscalls.machine())]
 
 
 _SYSCALLS: dict[str, str] = {
@@ -43,6 +61,9 @@ _SYSCALLS: dict[str, str] = {
     "fanotify": f"return syscall({_number('fanotify_init')}, 0, 0) + 1",
     "kernel_log": f"return syscall({_number('syslog')}, 10, None, 0)",
     "personality": f"return syscall({_number('personality')}, 0x0040000) + 1",
+    "asynchronous_io": f"""
+        context = ctypes.c_ulong()
+        return 1 + syscall({_number("io_setup")}, 64, ctypes.byref(context))""",
     "kcmp": f"return syscall({_number('kcmp')}, os.getpid(), $VICTIM, 1, 0, 0) + 1",
 }
 

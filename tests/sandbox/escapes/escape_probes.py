@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 
+from escape_channel_probes import CHANNELS
 from escape_kernel_probes import KERNEL
 from escape_probe import BRIEF, Probe, bounded, ends_with, held, probe, runs_on, timed_out
 
@@ -525,4 +526,4 @@ SECRETS = [
     ),
 ]
 
-PROBES = [*NETWORK, *FILES, *PROCESSES, *MEMORY, *OUTPUT, *SECRETS, *KERNEL]
+PROBES = [*NETWORK, *FILES, *PROCESSES, *MEMORY, *OUTPUT, *SECRETS, *KERNEL, *CHANNELS]

@@ -17,7 +17,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import child, files, frames, processes, rootfs, syscalls, take_tree
+from . import child, disk_use, files, frames, processes, rootfs, syscalls, take_tree
 from .box_trees import BoxTrees
 from .kept_output import Output
 from .program import Program
@@ -26,6 +26,8 @@ from .session import ProcessSession, fork
 _USER = 1000
 _OUTPUTS_BYTES = 64 * 2**20
 _MAX_ROUNDS = 100
+_IDLE_LOOK_S = 0.5
+_MAX_NUMBER = 32
 _WRITTEN, _MAX_PROBLEM = b"\0", 1000
 if TYPE_CHECKING:  # a container's Python may be one that cannot subscript it
     Mounts = Sequence[Callable[[], None]]
@@ -68,6 +70,10 @@ class Box:
         self._num_sessions = 0
         self._num_snapshots = 0
         self._snapshots = -1
+        self._last_pid = -1
+        if proc is not None:
+            with contextlib.suppress(OSError):  # a kernel without checkpoints
+                self._last_pid = os.open("sys/kernel/ns_last_pid", os.O_RDWR | os.O_CLOEXEC, dir_fd=proc)
         self._trees = BoxTrees(disk_mb=setup["disk_mb"], shared=shared)
         child.prepare(setup["env"])
 
@@ -75,7 +81,16 @@ class Box:
         """Answers requests until the trainer's end is closed."""
         with contextlib.suppress(frames.FrameError):
             while True:
+                self._idle()
                 self._answer_one()
+
+    def _idle(self) -> None:
+        """Ends sessions whose programs exceed their limits until the next request comes."""
+        while any(session.is_limited for session in self._sessions.values()):
+            if self._connection.is_ready(within_s=_IDLE_LOOK_S):
+                return
+            for number in [number for number, session in self._sessions.items() if session.exceeds()]:
+                self._close({"session": number}, memoryview(b""))
 
     def _answer_one(self) -> None:
         request, blob = self._connection.receive()
@@ -91,7 +106,7 @@ class Box:
     def _run(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Runs a program to its end; the answer's blob is stdout, stderr and the requested files."""
         if not request["fresh"]:
-            return self._execute(request, blob, namespaces=0, mounts=(), work=self._station.work)
+            return self._execute(request, blob, namespaces=0, mounts=(), work=self._station.root)
         with self._sessions_paused():  # processes of the same user could reach into other programs
             return self._run_fresh(request, blob)
 
@@ -111,13 +126,31 @@ class Box:
             self._reset({"snapshot": None}, memoryview(b""))
             return answer
         namespaces = syscalls.NEWNS | syscalls.NEWIPC
-        if not request["outputs"]:
-            return self._execute(request, blob, namespaces=namespaces, mounts=self._own_mounts, work=files.WORK)
-        work = rootfs.stage(disk_mb=self._setup["disk_mb"])
+        has_outputs, proc = bool(request["outputs"]), ()
+        if self._sessions:  # programs of the same user, and sockets with names
+            uses_network = self._setup["network"] and request["limits"]["network"]
+            namespaces |= syscalls.NEWPID | (0 if uses_network else syscalls.NEWNET)
+            proc = (rootfs.proc_mount(),)
+        work = rootfs.stage(disk_mb=self._setup["disk_mb"]) if has_outputs else files.WORK
+        mounts = (*(self._staged_mounts if has_outputs else self._own_mounts), *proc)
         try:
-            return self._execute(request, blob, namespaces=namespaces, mounts=self._staged_mounts, work=work)
+            with self._last_pid_kept():
+                return self._execute(request, blob, namespaces=namespaces, mounts=mounts, work=work)
         finally:
-            rootfs.unstage(work)
+            if isinstance(work, int):
+                rootfs.unstage(work)
+
+    @contextlib.contextmanager
+    def _last_pid_kept(self) -> Iterator[None]:
+        """Continues to count processes as if none had been started meanwhile, because a number could be a message."""
+        if self._last_pid < 0:
+            yield
+            return
+        number = os.pread(self._last_pid, _MAX_NUMBER, 0)
+        try:
+            yield
+        finally:
+            os.pwrite(self._last_pid, number, 0)
 
     def _execute(
         self,
@@ -192,9 +225,9 @@ class Box:
 
     def _put(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Writes files in a forked process, so that their names never enter the heap that programs inherit."""
-        return {"problem": self._write(self._station.work, request, blob)}, ()
+        return {"problem": self._write(self._station.root, request, blob)}, ()
 
-    def _write(self, root: str, request: dict[str, Any], blob: memoryview) -> str:
+    def _write(self, root: int | str, request: dict[str, Any], blob: memoryview) -> str:
         """Returns why files could not be written; empty if they were."""
         with self._sessions_paused():  # processes of the same user could stop the one that writes
             reading, writing = os.pipe()
@@ -214,13 +247,18 @@ class Box:
 
     def _tree(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Adds a tree that the box begins with. `keeps` says whether a reset restores it."""
-        place = files.make_folders(self._station.work, request["at"], user=self._station.user)
-        os.close(place)
+        place = files.make_folders(self._station.root, request["at"], user=self._station.user)
+        try:
+            return self._place_tree(place, request, blob)
+        finally:
+            os.close(place)
+
+    def _place_tree(self, place: int, request: dict[str, Any], blob: memoryview) -> Answer:
         if "shared" in request:
             self._trees.mount(self._trees.share(request["at"], request["shared"]))
             return {"problem": "", "keeps": True}, ()
         if not self._setup["may_mount"]:
-            return {"problem": self._write(f"{self._station.work}/{request['at']}", request, blob)}, ()
+            return {"problem": self._write(place, request, blob)}, ()
         tree = self._trees.add(request["at"], is_read_only=request["read_only"], user=self._station.user)
         problem = self._write(tree.lower, request, blob)
         if not problem:
@@ -230,7 +268,7 @@ class Box:
     def _take(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Reads a tree; the answer's blob is the contents of its files."""
         limits = {name: request[name] for name in ("max_bytes", "max_files")}
-        taken = take_tree.take(self._station.work, request["at"], **limits)
+        taken = take_tree.take(self._station.root, request["at"], **limits)
         return {"taken": taken.files, "skipped": taken.skipped}, (taken.contents,)
 
     def _snapshot(self, request: dict[str, Any], blob: memoryview) -> Answer:
@@ -300,13 +338,13 @@ class Box:
         return not had_sessions
 
 
-def _write_tree(root: str, blob: memoryview, body_size: int, *, station: child.Station, report: int) -> None:
+def _write_tree(root: int | str, blob: memoryview, body_size: int, *, station: child.Station, report: int) -> None:
     """Writes the files of a tree and reports the outcome; never returns."""
     said = _WRITTEN
     try:
         entries = marshal.loads(blob[:body_size])["files"]
         files.write(root, entries, blob[body_size:], user=station.user)
-        if station.disk is not None and files.is_full(station.disk):
+        if station.disk is not None and disk_use.is_full(station.disk):
             said = b"more than the disk space of the sandbox"
     except BaseException as error:
         # Caused by the code or the caller: a full disk, a link or a folder in the way, an invalid name.

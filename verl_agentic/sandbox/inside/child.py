@@ -13,7 +13,7 @@ import traceback
 from _signal import SIG_DFL, SIGCHLD, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ, signal  # pyright: ignore[reportMissingImports]
 from typing import Any, NamedTuple
 
-from . import files, seccomp, syscalls
+from . import disk_use, files, seccomp, syscalls
 
 FILTERS = {
     (network, has_group): syscalls.Filter(seccomp.program(syscalls.machine(), network=network, hidden_memory=has_group))
@@ -45,15 +45,23 @@ class Station(NamedTuple):
     ready: tuple[int, int]
     """A pipe on which a new program reports that it starts its code, or a failure before."""
     work: str = files.WORK
-    """The working folder."""
+    """The path of the working folder."""
+    folders: tuple[int, ...] = ()
+    """Descriptors of the working folder, the one for temporary files, and the one that holds both, so that nothing
+    that code puts in their place is followed. Empty if the working folder is a mount."""
     env: tuple[tuple[str, str], ...] = ()
     """Environment variables that depend on the place."""
-    disk: files.Disk | None = None
+    disk: disk_use.Disk | None = None
     """Limit on files that only checks of the folder can enforce."""
     ruleset: int | None = None
     """A descriptor of Landlock rules; None with namespaces."""
     filter: syscalls.Filter | None = None
     """The filter of system calls; None for one of `FILTERS`."""
+
+    @property
+    def root(self) -> int | str:
+        """The working folder, as a descriptor if there is one."""
+        return self.folders[0] if self.folders else self.work
 
 
 def load(names: list[str]) -> None:
@@ -95,7 +103,7 @@ def prepare(env: dict[str, str]) -> None:
 def become_untrusted(
     limits: dict[str, Any], *, stdio: tuple[int, int, int], keep: tuple[int, ...], station: Station
 ) -> None:
-    """Prepares this forked process for untrusted code; raises on failure.
+    """Prepares this forked process, which is in its working folder, for untrusted code; raises on failure.
 
     Args:
         stdio: descriptors that become 0, 1 and 2.
@@ -106,7 +114,6 @@ def become_untrusted(
         os.dup2(source, target)
     for number in (SIGPIPE, SIGXFSZ, SIGINT, SIGCHLD, SIGTERM):
         signal(number, SIG_DFL)
-    os.chdir(station.work)
     _limit(limits)
     if station.user is not None:
         os.setresgid(station.user, station.user, station.user)
@@ -204,8 +211,9 @@ def _limit(limits: dict[str, Any]) -> None:
 
 
 def _forbid_what_none_needs() -> None:
-    """Sets limits that are 0 for all programs."""
-    for number in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
+    """Sets limits that are the same for all programs."""
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # 0 would start the machine's program for core dumps
+    for number in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
         try:
             resource.setrlimit(number, (0, 0))
         except ValueError:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import math
 import os
 import stat
+import time
 from collections.abc import Iterator
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from .memory import Memory
 
 WORK = "/work"
-
-
+MAX_DEPTH = 128  # each level needs a descriptor
 _ENTRY_BYTES = 4096  # counted per file or folder, in addition to its content
-_DISK_BLOCK = 512
+_AT_ONCE = 1000
+_READ = 0o500  # rights of the owner of a folder
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _NO_NAMES = ("", ".", "..")
-
-
-class Disk(NamedTuple):
-    """A folder and its maximum size."""
-
-    folder: str
-    max_bytes: int
 
 
 class BadPathError(Exception):
@@ -109,82 +105,159 @@ def copy_tree(source: str, target: str) -> None:
         _copy_status(folder, goal_folder)
 
 
-def is_full(disk: Disk) -> bool:
-    """Returns whether a folder exceeds its maximum size; code may be changing it."""
-    left, folders = disk.max_bytes, [disk.folder]
-    while folders and left >= 0:
-        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+def empty(folder: int | str, *, until: float = math.inf) -> bool:
+    """Removes everything in a folder, of any depth and modes, following no link; False if time (monotonic) is up."""
+    with _opened_root(folder) as top:
+        while entries := list(itertools.islice(os.scandir(top), _AT_ONCE)):
             for entry in entries:
-                left -= _ENTRY_BYTES
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
+                    _flatten(entry.name, top)
                 else:
-                    with contextlib.suppress(OSError):
-                        left -= entry.stat(follow_symlinks=False).st_blocks * _DISK_BLOCK
-                if left < 0:
-                    break
-    return left < 0
+                    os.unlink(entry.name, dir_fd=top)
+                if time.monotonic() > until:
+                    return False
+    return True
 
 
-def empty(folder: str) -> None:
-    """Removes everything in a folder, of any depth and modes; no other process may be changing it."""
-    while entries := list(os.scandir(folder)):
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                _flatten(entry.path, folder)
-            else:
-                os.unlink(entry.path)
+def open_folder(name: str, above: int) -> int:
+    """Returns a descriptor of a folder of this user, whatever its mode is; follows no link."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=above)
+    except PermissionError:
+        with _made_accessible(name, above, _READ, os.O_DIRECTORY) as path:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def pack(folder: str, archive: IO[bytes], *, max_bytes: float = math.inf) -> None:
+@contextlib.contextmanager
+def readable(folder: int) -> Iterator[None]:
+    """Makes an open folder readable for its owner meanwhile."""
+    mode = stat.S_IMODE(os.fstat(folder).st_mode)
+    if mode & _READ == _READ:
+        yield
+        return
+    os.fchmod(folder, mode | _READ)
+    try:
+        yield
+    finally:
+        if stat.S_IMODE(os.fstat(folder).st_mode) == mode | _READ:  # else code has changed it
+            os.fchmod(folder, mode)
+
+
+def pack(folder: int | str, archive: IO[bytes], *, max_bytes: float = math.inf) -> None:
     """Packs folders, regular files and links as a tar, also unreadable ones. Raises OSError if there is no space."""
     import tarfile  # imported late to start containers faster
 
-    modes: dict[str, int] = {}
-    size = 0
-
-    def readable(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        nonlocal size
-        if entry.isreg() or entry.isdir():
-            size += entry.size
-            if size > max_bytes:
-                raise OSError(errno.EFBIG, f"the files have more than {max_bytes} bytes")
-            needed = entry.mode | (0o700 if entry.isdir() else 0o400)
-            if needed != entry.mode:
-                path = os.path.join(folder, entry.name)
-                modes[path] = entry.mode
-                os.chmod(path, needed)
-            return entry
-        return entry if entry.issym() or entry.islnk() else None
-
-    try:
-        with tarfile.open(fileobj=archive, mode="w") as packed:
-            for name in os.listdir(folder):
-                packed.add(os.path.join(folder, name), name, filter=readable)
-    finally:
-        for path, mode in reversed(modes.items()):
-            os.chmod(path, mode)
+    with _opened_root(folder) as top, tarfile.open(fileobj=archive, mode="w") as packed:
+        _Packing(packed, max_bytes).add_folder(top, "", 0)
 
 
-def unpack(archive: IO[bytes], folder: str) -> None:
-    """Unpacks a tar of `pack` into a folder, with all attributes."""
+def unpack(archive: IO[bytes], folder: int | str) -> None:
+    """Unpacks a tar of `pack` into an empty folder, with all attributes."""
     import tarfile
 
     options: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
     with tarfile.open(fileobj=archive) as packed:
-        packed.extractall(folder, **options)
+        packed.extractall(f"/proc/self/fd/{folder}" if isinstance(folder, int) else folder, **options)
 
 
-def _flatten(path: str, folder: str) -> None:
-    """Moves the content of `path` to `folder` and removes `path`, without recursion or long paths."""
-    os.chmod(path, 0o700)
-    for entry in os.scandir(path):
-        if entry.is_dir(follow_symlinks=False):
-            os.chmod(entry.path, 0o700)  # a folder can only be moved by who may write to it
-            os.rename(entry.path, f"{folder}/{os.urandom(16).hex()}")
-        else:
-            os.unlink(entry.path)
-    os.rmdir(path)
+class _Packing:
+    """The files of a tree on their way into an archive."""
+
+    def __init__(self, packed: Any, max_bytes: float) -> None:
+        self._packed, self._left = packed, max_bytes
+        self._links: dict[tuple[int, int], str] = {}
+
+    def add_folder(self, folder: int, path: str, depth: int) -> None:
+        """Adds everything in an open folder. Raises OSError if it is too much or too deep."""
+        if depth > MAX_DEPTH:
+            raise OSError(errno.ENAMETOOLONG, f"the folders are more than {MAX_DEPTH} deep")
+        with readable(folder):
+            for name in os.listdir(folder):
+                self._add_entry(name, folder, path + name, depth)
+
+    def _add_entry(self, name: str, folder: int, path: str, depth: int) -> None:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        entry = self._packed.tarinfo(path)
+        entry.mode, entry.uid, entry.gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+        entry.mtime = status.st_mtime
+        if stat.S_ISDIR(status.st_mode):
+            self._add(entry, b"5", status.st_size)
+            descriptor = open_folder(name, folder)
+            try:
+                self.add_folder(descriptor, f"{path}/", depth + 1)
+            finally:
+                os.close(descriptor)
+        elif stat.S_ISLNK(status.st_mode):
+            entry.linkname = os.readlink(name, dir_fd=folder)
+            self._add(entry, b"2", 0)
+        elif stat.S_ISREG(status.st_mode):
+            first = self._links.setdefault((status.st_dev, status.st_ino), path)
+            if first != path:
+                entry.linkname = first
+                self._add(entry, b"1", 0)
+                return
+            entry.size = status.st_size
+            with open(_open_file(name, folder), "rb") as content:
+                self._add(entry, b"0", status.st_size, content)
+
+    def _add(self, entry: Any, kind: bytes, size: int, content: IO[bytes] | None = None) -> None:
+        self._left -= size + _ENTRY_BYTES
+        if self._left < 0:
+            raise OSError(errno.EFBIG, "the files have too many bytes or names")
+        entry.type = kind
+        self._packed.addfile(entry, content)
+
+
+def _open_file(name: str, folder: int) -> int:
+    flags = os.O_RDONLY | os.O_NONBLOCK
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    except PermissionError:
+        with _made_accessible(name, folder, 0o400, 0) as path:
+            return os.open(path, flags)
+
+
+@contextlib.contextmanager
+def _made_accessible(name: str, folder: int, mode: int, kind: int) -> Iterator[str]:
+    """Adds rights of the owner meanwhile; yields a path that leads to the file even if another takes its place."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | kind, dir_fd=folder)
+    try:
+        path = f"/proc/self/fd/{descriptor}"
+        before = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        os.chmod(path, before | mode)
+        try:
+            yield path
+        finally:
+            os.chmod(path, before)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _opened_root(folder: int | str) -> Iterator[int]:
+    descriptor = os.dup(folder) if isinstance(folder, int) else os.open(folder, _FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _flatten(name: str, top: int) -> None:
+    """Moves the folders in a folder to `top` and removes it, without recursion or long paths."""
+    folder = open_folder(name, top)
+    try:
+        os.fchmod(folder, 0o700)
+        for entry in list(os.scandir(folder)):
+            if entry.is_dir(follow_symlinks=False):
+                inner = open_folder(entry.name, folder)
+                os.fchmod(inner, 0o700)  # a folder can only be moved by who may write to it
+                os.close(inner)
+                os.rename(entry.name, os.urandom(16).hex(), src_dir_fd=folder, dst_dir_fd=top)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=top)
 
 
 def _open_regular(root: int | str, path: str) -> tuple[int | None, int]:
@@ -259,8 +332,7 @@ def folder_of(root: int | str, path: str, *, user: int | None, create: bool = Tr
     *parts, name = path.split("/")
     if ".." in parts or name in _NO_NAMES:
         raise BadPathError(f"a path must lie below the working folder, got {path!r}")
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    folder = os.dup(root) if isinstance(root, int) else os.open(root, flags)
+    folder = os.dup(root) if isinstance(root, int) else os.open(root, _FOLDER)
     try:
         for part in parts:
             if part in ("", "."):
@@ -268,7 +340,7 @@ def folder_of(root: int | str, path: str, *, user: int | None, create: bool = Tr
             if create and _make_folder(part, folder) and user is not None:
                 os.chown(part, user, user, dir_fd=folder, follow_symlinks=False)
             try:
-                deeper = os.open(part, flags, dir_fd=folder)
+                deeper = os.open(part, _FOLDER, dir_fd=folder)
             except OSError as error:
                 raise BadPathError(f"{part!r} of {path!r} is no folder: {error.strerror}") from error
             os.close(folder)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import box, child, files, frames
 
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _SNAPSHOT_DISKS = 4  # a snapshot may be larger than the disk: holes count
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class FolderBox(box.Box):
             self._unused = _state(self._fresh)
         station = self._fresh
         try:
-            return self._execute(request, blob, namespaces=0, mounts=(), work=station.work, station=station)
+            return self._execute(request, blob, namespaces=0, mounts=(), work=station.root, station=station)
         finally:
             # Most programs write no file, and making folders costs more than checking them.
             if _state(station) != self._unused or self._unused is None:
@@ -50,10 +51,11 @@ class FolderBox(box.Box):
     def _snapshot(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
         """Packs the working folder into an unnamed file, which code of the same user cannot change."""
         self._end_all()
+        os.fchmod(self._station.folders[0], 0o700)
         kept = self._unnamed_file()
         try:
             with open(kept, "wb", closefd=False) as file:
-                files.pack(self._station.work, file, max_bytes=_SNAPSHOT_DISKS * self._setup["disk_mb"] * 2**20)
+                files.pack(self._station.root, file, max_bytes=_SNAPSHOT_DISKS * self._setup["disk_mb"] * 2**20)
         except OSError as error:
             os.close(kept)
             return {"refused": f"the working folder could not be kept, got {error}"}, ()
@@ -71,7 +73,7 @@ class FolderBox(box.Box):
         if number is not None:
             os.lseek(self._kept[number - 1], 0, os.SEEK_SET)
             with open(self._kept[number - 1], "rb", closefd=False) as file:
-                files.unpack(file, self._station.work)
+                files.unpack(file, self._station.root)
         return {}, ()
 
     def _make_place(self, name: str) -> child.Station:
@@ -96,18 +98,12 @@ def _state(station: child.Station) -> State | None:
 
     Any change by code updates the ctime, which programs cannot set.
     """
-    assert station.disk is not None
-    path = station.disk.folder
     try:
-        return [_state_of(folder) for folder in (path, f"{path}/work", f"{path}/tmp")]
+        return [_state_of(folder) for folder in station.folders]
     except OSError:
         return None
 
 
-def _state_of(folder: str) -> tuple[Any, ...]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NOATIME)
-    try:
-        names, now = sorted(os.listdir(descriptor)), os.fstat(descriptor)
-        return names, now.st_ino, now.st_mode, now.st_atime_ns, now.st_mtime_ns, now.st_ctime_ns
-    finally:
-        os.close(descriptor)
+def _state_of(folder: int) -> tuple[Any, ...]:
+    names, now = sorted(os.listdir(folder)), os.fstat(folder)
+    return names, now.st_ino, now.st_mode, now.st_atime_ns, now.st_mtime_ns, now.st_ctime_ns

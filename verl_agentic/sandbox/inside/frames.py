@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import marshal
 import os
+import select
 import struct
 from typing import Any
 
@@ -72,6 +73,10 @@ class Connection:
         self._writing = writing
         self._memory = self._inbox = Memory(_INBOX)
 
+    def is_ready(self, *, within_s: float) -> bool:
+        """Returns whether a request or the end comes within a time."""
+        return is_readable(self.reading, within_s)
+
     def send(self, message: dict[str, Any], *blobs: bytes | memoryview) -> None:
         """Sends an answer with the joined blobs."""
         parts = [memoryview(part) for part in (answer(message, sum(map(len, blobs))), *blobs) if part]
@@ -106,3 +111,10 @@ class Connection:
         """Drops the request."""
         self._memory.forget()
         self._memory = self._inbox
+
+
+def is_readable(descriptor: int, within_s: float) -> bool:
+    """Waits until there is something to read."""
+    poll = select.poll()  # not select(), which is limited to descriptors below 1024
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(1000 * within_s))

@@ -23,7 +23,7 @@ import tempfile
 import traceback
 from typing import Any
 
-from . import box, child, container, files, folder_box, frames, seccomp, syscalls
+from . import box, child, container, disk_use, files, folder_box, frames, seccomp, syscalls
 from .memory import Memory
 
 _PROGRAMS, _BOX = 60_321, 60_322  # users that images do not have
@@ -60,6 +60,10 @@ class NumberedRequests(frames.Connection):
                 self._inner.forget()
                 if number == self._number:
                     self._peer.sendall(self._answer.view)
+
+    def is_ready(self, *, within_s: float) -> bool:
+        """Returns whether a client connects within a time."""
+        return frames.is_readable(self._listening.fileno(), within_s)
 
     def send(self, message: dict[str, Any], *blobs: bytes | memoryview) -> None:
         """Sends and keeps an answer. A client that has gone asks again."""
@@ -103,19 +107,21 @@ class GuestBox(folder_box.FolderBox):
 
     def _make_place(self, name: str) -> child.Station:
         path = f"{self._folder}/{name}"
+        opened = tuple(os.open(f"{path}/{inner}", folder_box.FOLDER | os.O_NOATIME) for inner in ("work", "tmp"))
         return self._station._replace(
             user=_PROGRAMS,
             work=f"{path}/work",
+            folders=opened,
             env=(("HOME", f"{path}/work"), ("TMPDIR", f"{path}/tmp")),
-            disk=files.Disk(path, self._setup["disk_mb"] * 2**20),
+            disk=disk_use.Disk(opened, self._setup["disk_mb"] * 2**20),
             filter=self._filter,
         )
 
     def _remove_place(self, station: child.Station) -> None:
-        assert station.disk is not None
-        for name in ("work", "tmp"):
-            os.chmod(f"{station.disk.folder}/{name}", 0o700)
-            files.empty(f"{station.disk.folder}/{name}")
+        for folder in station.folders:
+            os.fchmod(folder, 0o700)
+            files.empty(folder)
+            os.close(folder)
 
     def _unnamed_file(self) -> int:
         kept = os.open("kept", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._kept_at)

@@ -17,12 +17,12 @@ import sys
 import time
 from typing import Any
 
-from . import box, child, files, folder_box, frames, landlock, rootfs, seccomp, syscalls, zygote
+from . import box, child, disk_use, files, folder_box, frames, landlock, rootfs, seccomp, syscalls, zygote
 
 _USERS, _NUM_USERS, _USERS_OF_A_ZYGOTE = 3 << 29, 1 << 26, 1000  # above those that `namespaces` takes
 _UID_MAP = "/proc/self/uid_map"
+_REMOVAL_S = 0.2
 _COUNT_S = 1.0  # how long a count of the user's processes is cached
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Files that libraries read at start, in addition to those of `rootfs`.
 _ETC = ("/etc/ssl/openssl.cnf", f"/etc/python{sys.version_info[0]}.{sys.version_info[1]}")
 
@@ -43,6 +43,11 @@ class LandlockBox(folder_box.FolderBox):
             )
         )
         self._count, self._counted_at = 0, -_COUNT_S
+        # Descriptors, because code of the same user may change the modes of what leads to them.
+        self._at = os.open(folder, folder_box.FOLDER)
+        os.mkdir("old", 0o700, dir_fd=self._at)
+        self._old = os.open("old", folder_box.FOLDER, dir_fd=self._at)
+        self._num_old, self._has_old = 0, False
         self._station = self._make_place("home")
 
     def serve(self) -> None:
@@ -60,46 +65,58 @@ class LandlockBox(folder_box.FolderBox):
         try:
             self._sessions.clear()
             self._kill_strays()
-            os.chmod(self._folder, 0o700)
-            files.empty(self._folder)
+            os.fchmod(self._at, 0o700)
+            files.empty(self._at)
             os.rmdir(self._folder)
         finally:
             os._exit(0)
 
+    def _idle(self) -> None:
+        """Removes what is left of old places while no request waits."""
+        while self._has_old:  # each request pays for a part, or a busy box would never do it
+            self._has_old = not files.empty(self._old, until=time.monotonic() + _REMOVAL_S)
+            if self._connection.is_ready(within_s=0):
+                return
+        super()._idle()
+
     def _make_place(self, name: str) -> child.Station:
-        """Returns a new place for programs, accessible by their rules only."""
-        os.chmod(self._folder, 0o700)  # code of the same user may have changed it
-        path = f"{self._folder}/{name}"
-        work, temporary = f"{path}/work", f"{path}/tmp"
-        for folder in (path, work, temporary):
-            os.mkdir(folder, 0o700)
+        """Returns a new place for programs. They may change what is in its two folders, but not replace these."""
+        os.fchmod(self._at, 0o700)
+        place = _make_folder(name, self._at)
+        opened = tuple(_make_folder(inner, place) for inner in ("work", "tmp"))
         rules = landlock.make_rules()
         for descriptor, rights in self._setup["given"]:
             landlock.allow(rules, descriptor, rights)
-        own = os.open(path, os.O_PATH)
-        landlock.allow(rules, own, landlock.ALL)
-        os.close(own)
+        landlock.allow(rules, place, landlock.READ)
+        for folder in opened:
+            landlock.allow(rules, folder, landlock.ALL)
+        work, temporary = (f"{self._folder}/{name}/{inner}" for inner in ("work", "tmp"))
         return self._station._replace(
             user=None,  # the box has become it
             work=work,
+            folders=(*opened, place),
             env=(("HOME", work), ("TMPDIR", temporary)),
-            disk=files.Disk(path, self._setup["disk_mb"] * 2**20),
+            disk=disk_use.Disk(opened, self._setup["disk_mb"] * 2**20),
             ruleset=rules,
             filter=self._filter,
         )
 
     def _remove_place(self, station: child.Station) -> None:
-        assert station.ruleset is not None and station.disk is not None
+        """Puts a place among the old ones, because removing what code has left there may take long."""
+        assert station.ruleset is not None
         os.close(station.ruleset)
-        os.chmod(self._folder, 0o700)
-        os.chmod(station.disk.folder, 0o700)
-        files.empty(station.disk.folder)
-        os.rmdir(station.disk.folder)
+        for folder in (self._at, station.folders[-1]):
+            os.fchmod(folder, 0o700)
+        self._num_old, self._has_old = self._num_old + 1, True
+        name = os.path.basename(os.path.dirname(station.work))
+        os.rename(name, f"{self._num_old}", src_dir_fd=self._at, dst_dir_fd=self._old)
+        for folder in station.folders:
+            os.close(folder)
 
     def _unnamed_file(self) -> int:
-        path = f"{self._folder}/snapshot"
-        kept = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        os.unlink(path)
+        os.fchmod(self._at, 0o700)
+        kept = os.open("snapshot", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._at)
+        os.unlink("snapshot", dir_fd=self._at)
         return kept
 
     def _adapted(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -124,6 +141,12 @@ class LandlockBox(folder_box.FolderBox):
             resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
             self._count, self._counted_at = low, time.monotonic()
         return self._count
+
+
+def _make_folder(name: str, above: int) -> int:
+    """Makes a folder and returns a descriptor that leaves its access time as it is."""
+    os.mkdir(name, 0o700, dir_fd=above)
+    return os.open(name, folder_box.FOLDER | os.O_NOATIME, dir_fd=above)
 
 
 def _can_fork(limit: int, hard: int) -> bool:
@@ -167,8 +190,9 @@ def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
     readable = [*rootfs.SYSTEM, *rootfs.ETC_OF_HOST, *_ETC, sys.base_prefix, *config["read_only"]]
     config["given"] = [
         *((os.open(path, os.O_PATH), _rights(path)) for path in readable if os.path.exists(path)),
-        *((os.open(path, os.O_PATH), landlock.READ_WRITE_FILE) for path in _DEVICES if os.path.exists(path)),
+        *((os.open(path, os.O_PATH), landlock.READ_WRITE_FILE) for path in rootfs.DEVICES if os.path.exists(path)),
     ]
+    rootfs.pin_devices()
     config["zygote"] = os.getpid()
     config["scope"] = landlock.make_scope([] if config["host_packages"] else rootfs.host_packages())
     _try_user(config)

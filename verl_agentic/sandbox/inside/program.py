@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import child, files, memory, syscalls
+from . import child, disk_use, files, memory, syscalls
 from .frames import FrameError
 from .kept_output import Output
 
@@ -28,7 +28,7 @@ class ProgramWatch:
     """Reasons to end a program: deadline, trainer's end, and memory and disk if nothing else limits them."""
 
     def __init__(
-        self, *, deadline: float, trainer: int | None, memory_bytes: int | None, disk: files.Disk | None = None
+        self, *, deadline: float, trainer: int | None, memory_bytes: int | None, disk: disk_use.Disk | None = None
     ) -> None:
         """Takes the deadline (monotonic clock), the trainer's descriptor if any, and limits on memory and files."""
         self.is_oom = self.is_full = False
@@ -56,8 +56,7 @@ class ProgramWatch:
         if self._memory_bytes is not None or self._disk is not None:
             if now >= self._next_look:
                 self._next_look = now + _WATCH_S
-                self.is_oom = self._memory_bytes is not None and memory.used_bytes() > self._memory_bytes
-                self.is_full = self._disk is not None and files.is_full(self._disk)
+                self.is_oom, self.is_full = is_over(self._memory_bytes, self._disk)
                 if self.is_oom or self.is_full:
                     return None
             left = min(left, self._next_look - now)
@@ -113,15 +112,19 @@ class Program:
             os.set_blocking(self._stdin_pipe, False)
             self._feed()
         theirs = stdin_read, stdout_write, stderr_write
+        is_first = bool(namespaces & syscalls.NEWPID)
+        self._status, status_write = os.pipe() if is_first else (-1, -1)
         try:
-            self.pid = os.fork()
+            self.pid = syscalls.fork_into(syscalls.NEWPID) if is_first else os.fork()
             if self.pid == 0:
+                if is_first:
+                    _become_first(status_write)
                 _become(blob[:body], blob[body + stdin :], limits, theirs, namespaces, mounts, station)
         except OSError:
             self._close_pipes()
             raise
         finally:
-            for descriptor in theirs:
+            for descriptor in (*theirs, *([status_write] if is_first else [])):
                 os.close(descriptor)
 
     def finish(self) -> dict[str, Any]:
@@ -135,6 +138,8 @@ class Program:
             status, usage = ended
         for pipe, output in self._reading.items():
             output.drain(pipe)
+        if self._status >= 0 and (text := os.read(self._status, _MAX_REASON)):
+            status = int(text)
         self._close_pipes()
         if self._watch.is_full:
             self._outputs[1].note(DISK_FULL)
@@ -192,8 +197,14 @@ class Program:
 
     def _close_pipes(self) -> None:
         self._close_stdin()
-        for pipe in self._reading:
+        for pipe in (*self._reading, *([self._status] if self._status >= 0 else [])):
             os.close(pipe)
+
+
+def is_over(memory_bytes: int | None, disk: disk_use.Disk | None) -> tuple[bool, bool]:
+    """Returns whether the memory and the files of a box exceed their limits, if there are any."""
+    is_oom = memory_bytes is not None and memory.used_bytes() > memory_bytes
+    return is_oom, disk is not None and disk_use.is_full(disk)
 
 
 def exited(pid: int) -> tuple[int, resource.struct_rusage] | None:
@@ -229,6 +240,25 @@ def _setup_error(ready: int) -> str:
         return "the process ended before it was ready"
 
 
+def _become_first(report: int) -> None:
+    """Forks the program and waits for it, as process 1 of a namespace; returns in the program.
+
+    The kernel ends everything else in the namespace with it. It can die of no signal that it sends itself, so it
+    reports the program's status.
+    """
+    pid = os.fork()
+    if pid == 0:
+        os.close(report)
+        return
+    try:
+        ended = 0
+        while ended != pid:
+            ended, status = os.waitpid(-1, 0)
+        os.write(report, b"%d" % status)
+    finally:
+        os._exit(0)
+
+
 def _become(
     body_text: memoryview,
     contents: memoryview,
@@ -243,17 +273,18 @@ def _become(
     try:
         try:
             if namespaces:
-                syscalls.unshare(namespaces)
+                syscalls.unshare(namespaces & ~syscalls.NEWPID)  # in which it is already
             for mount in mounts:
                 mount()
             body = marshal.loads(body_text)
             os.environ.update(station.env)
             os.environ.update(body["env"])
             try:
+                os.chdir(station.root)
                 if body["files"]:
-                    files.write(station.work, body["files"], contents, user=station.user)
+                    files.write(station.root, body["files"], contents, user=station.user)
             except (OSError, ValueError, files.BadPathError) as error:
-                # Caused by the code or command: a full disk, a link, an invalid file name.
+                # Caused by the code or command: a full disk, a link, an invalid file name, a changed mode.
                 os.write(stdio[2], f"the files could not be written: {error}\n".encode(errors="replace"))
                 os.write(ready, b"\0")
                 os._exit(1)

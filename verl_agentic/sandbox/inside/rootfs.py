@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import sys
 from collections.abc import Callable
 
@@ -11,7 +13,7 @@ from .syscalls import MS_BIND, MS_MOVE, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVA
 
 # Programs and libraries. Other folders of the host (home, etc, var, run, opt, srv, mnt, root) are missing.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _ETC = {
     "passwd": "root:x:0:0:root:/work:/bin/sh\nsandbox:x:1000:1000:sandbox:/work:/bin/sh\n",
     "group": "root:x:0:\nsandbox:x:1000:\n",
@@ -21,6 +23,7 @@ _ETC = {
 ETC_OF_HOST = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 _MS_NOATIME, _MS_RELATIME = 1024, 1 << 21
 _OPEN = 0o1777
+_F_OFD_SETLKW = 38
 _LOCKED = {os.ST_NODEV: MS_NODEV, os.ST_NOEXEC: MS_NOEXEC, os.ST_NOATIME: _MS_NOATIME, os.ST_RELATIME: _MS_RELATIME}
 OWN_MOUNTS = ("/tmp", "/work", "/dev/shm")
 STAGE = "/stage"
@@ -86,17 +89,31 @@ def build(base: str, *, interpreter: list[tuple[int, str]], hidden: list[str], g
     syscalls.pivot_root(base)
 
 
+def pin_devices() -> None:
+    """Locks the devices for reading, forever. They are files that all sandboxes share and may write, so locks on them
+    would tell others something. Now each lock for writing fails, and each one for reading succeeds.
+    """
+    for device in DEVICES:
+        descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)  # never closed
+        fcntl.fcntl(descriptor, _F_OFD_SETLKW, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
+
+
 def make_private(*, disk_mb: int) -> int:
     """Mounts a box's own writable folders and `/proc`; returns a descriptor of a writable `/proc`."""
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     syscalls.mount("proc", STAGE, "proc", flags)
     writable = os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     syscalls.umount(STAGE)
-    syscalls.mount("proc", "/proc", "proc", flags | MS_RDONLY)
+    proc_mount()()
     for mount in own_mounts(disk_mb=disk_mb):
         mount()
     syscalls.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     return writable
+
+
+def proc_mount() -> Callable[[], None]:
+    """Returns a mount of the `/proc` of the present processes."""
+    return syscalls.mounting("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
 
 
 def make_hidden(*, megabytes: int, mode: int) -> int:
@@ -178,10 +195,13 @@ def _locked_flags(path: str) -> int:
 
 def _make_dev(folder: str) -> None:
     os.mkdir(folder)
-    for name in _DEVICES:
-        path = f"{folder}/{name}"
+    pin_devices()
+    for device in DEVICES:
+        path = f"{folder}/{os.path.basename(device)}"
         open(path, "w").close()
-        syscalls.mount(f"/dev/{name}", path, None, MS_BIND)
+        syscalls.mount(device, path, None, MS_BIND)
+        # Its times, which others see, cannot be changed. Data can be written.
+        syscalls.mount(None, path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | _locked_flags(path))
     os.symlink("/proc/self/fd", f"{folder}/fd")
     for index, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{index}", f"{folder}/{name}")

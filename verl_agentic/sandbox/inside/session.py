@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 from . import child, syscalls
-from .files import Disk
+from .disk_use import Disk
 from .kept_output import Output
-from .program import DISK_FULL, ProgramWatch, exited, outcome, sizes
+from .program import DISK_FULL, ProgramWatch, exited, is_over, outcome, sizes
 
 CALLS, STATUS = 3, 4  # descriptors inside the session
 _MAX_STATUS = 64
@@ -106,6 +106,15 @@ class ProcessSession:
             "ended": self.has_ended,
             "wall_s": time.monotonic() - started,
         }
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether only looks limit its memory or its files."""
+        return self._memory_bytes is not None or self._disk is not None
+
+    def exceeds(self) -> bool:
+        """Returns whether its memory or its files exceed their limit now."""
+        return is_over(self._memory_bytes, self._disk) != (False, False)
 
     def end(self) -> None:
         """Ends the process; the box ends its children."""
@@ -210,6 +219,7 @@ def _become(request: dict[str, Any], pipes: tuple[int, int, int, int], station: 
         # Moves them to free numbers first, to avoid collisions with their targets.
         calls, status = (fcntl.fcntl(descriptor, fcntl.F_DUPFD, STATUS + 1) for descriptor in (calls, status))
         os.environ.update(station.env)
+        os.chdir(station.root)
         child.become_untrusted(request["limits"], stdio=(null, stdout, stderr), keep=(calls, status), station=station)
         os.dup2(calls, CALLS)
         os.dup2(status, STATUS)

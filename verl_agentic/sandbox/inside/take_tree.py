@@ -98,7 +98,7 @@ class Taking:
         self.skipped.append([path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"), reason])
 
 
-def take(root: str, at: str, *, max_bytes: int, max_files: int) -> Taking:
+def take(root: int | str, at: str, *, max_bytes: int, max_files: int) -> Taking:
     """Reads the regular files below `at`, a path below `root`. Entries that it cannot or must not read are named.
 
     Args:
