@@ -5,8 +5,8 @@
     GET  /metrics    Prometheus text
 
 Answers: 200 with a status, also if the code failed; 400 invalid request; 401 missing or wrong token; 403 a foreign web
-page; 413 too large; 415 not announced as JSON; 429 the queue is full; 504 no free sandbox in time (the only code that verl's
-client retries).
+page; 413 too large; 415 not announced as JSON; 429 the queue is full; 504 no free sandbox in time (the only code that
+verl's client retries).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from verl_agentic.diagnostics.viewer.run_view import Key, RunView
 from verl_agentic.errors import DataError
 from verl_agentic.listening.guarded_server import GuardedServer
 from verl_agentic.listening.listening_socket import open_socket, url_of
-from verl_agentic.listening.request_guard import RequestGuard, read_headers
+from verl_agentic.listening.request_guard import RefusedError, RequestGuard, read_headers
 
 logger = logging.getLogger(__name__)
 _POLICY = (
@@ -39,7 +39,7 @@ _Params = Mapping[str, Sequence[str]]
 
 
 class PageServer:
-    """Serves one run until `shutdown`. Requests must have the secret of `url`, which the first answer makes a cookie."""
+    """Serves one run until `shutdown`. Requests must have the secret of `url`; the first answer makes it a cookie."""
 
     def __init__(self, view: RunView, *, host: str, port: int) -> None:
         """Binds.
@@ -51,7 +51,9 @@ class PageServer:
         self._view = view
         self._socket = open_socket(host, port)
         self.server_address: tuple[str, int] = self._socket.getsockname()[:2]
-        self._http = GuardedServer(RequestGuard(self._answer, authorize=lambda scope: None))
+        self.app = RequestGuard(self._answer, authorize=self._check_secret)
+        """The ASGI application."""
+        self._http = GuardedServer(self.app, has_signals=False)
 
     def __enter__(self) -> PageServer:
         return self
@@ -60,7 +62,7 @@ class PageServer:
         self._socket.close()
 
     def serve_forever(self) -> None:
-        """Answers requests until `shutdown`, or in the main thread until SIGINT or SIGTERM."""
+        """Answers requests until `shutdown`."""
         asyncio.run(self._http.serve([self._socket]))
 
     def shutdown(self) -> None:
@@ -79,13 +81,10 @@ class PageServer:
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers a request for the page, one of its files, or data; an ASGI application."""
-        params = urllib.parse.parse_qs(scope["query_string"].decode("latin-1"))
+        params = _params_of(scope)
         path, headers = scope["path"], dict(_HEADERS)
         if scope["method"] != "GET":
             status, kind, content = HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"the page is only read\n"
-        elif not self._is_welcome(scope, params):
-            told = b"open the address that `verl-agentic view` has printed\n"
-            status, kind, content = HTTPStatus.FORBIDDEN, "text/plain", told
         elif path == "/":
             status, kind, content = HTTPStatus.OK, "text/html; charset=utf-8", index_html().encode()
             if params:
@@ -102,15 +101,20 @@ class PageServer:
         await send({"type": "http.response.start", "status": status, "headers": sent})
         await send({"type": "http.response.body", "body": content})
 
-    def _is_welcome(self, scope: Any, params: _Params) -> bool:
-        shown = list(params.get("secret", ()))
+    def _check_secret(self, scope: Any) -> None:
+        shown = list(_params_of(scope).get("secret", ()))
         for header in read_headers(scope)["cookie"]:
             try:
                 cookie = SimpleCookie(header).get(self.cookie)
             except CookieError:
                 continue
             shown += [cookie.value] if cookie else []
-        return any(hmac.compare_digest(value.encode(), self.secret.encode()) for value in shown)
+        if not any(hmac.compare_digest(value.encode(), self.secret.encode()) for value in shown):
+            raise RefusedError(403, "open the address that `verl-agentic view` has printed")
+
+
+def _params_of(scope: Any) -> _Params:
+    return urllib.parse.parse_qs(scope["query_string"].decode("latin-1"))
 
 
 def _answer_data(view: RunView, name: str, params: _Params) -> tuple[HTTPStatus, bytes]:
