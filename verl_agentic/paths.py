@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -41,7 +42,8 @@ def private_folder(purpose: str) -> Path:
         ConfigError: another user may have made it, because its name can be guessed.
     """
     path = Path(tempfile.gettempdir()) / f"verl_agentic-{purpose}-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise ConfigError(
@@ -49,6 +51,12 @@ def private_folder(purpose: str) -> Path:
             "folder of your own"
         )
     return path
+
+
+def make_private(path: Path) -> None:
+    """Makes a file that only this user can read; leaves an existing one as it is."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def recipe_file(recipe: str, name: str) -> Path:
