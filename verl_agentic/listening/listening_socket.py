@@ -6,6 +6,7 @@ import socket
 
 from verl_agentic.errors import ConfigError
 
+_ALL = ("0.0.0.0", "::")
 _BACKLOG = 2_048
 
 
@@ -26,7 +27,8 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket, *, host: str = "") -> str:
-    """Returns the address of a listening socket; `host` is another name of it."""
+    """Returns the address of a listening socket; `host` is another name of it. All addresses: the machine's name."""
     host = host or str(listening.getsockname()[0])
+    host = socket.gethostname() if host.strip("[]") in _ALL else host
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     return f"http://{host}:{listening.getsockname()[1]}"

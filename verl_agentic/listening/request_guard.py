@@ -12,6 +12,7 @@ import binascii
 import hmac
 import ipaddress
 import json
+import socket
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -54,13 +55,14 @@ class RequestGuard:
             app: the application.
             authorize: see `require_token`.
             max_body_bytes: maximum size of a body.
-            host_names: names, beside those of loopback, by which connections to loopback may call the server.
+            host_names: names by which connections to loopback may call the server, beside `localhost` and the name of
+                this machine.
             write_refusal: writes refusals in the form of the API.
         """
         self._app = app
         self._authorize = authorize
         self._max_body_bytes = max_body_bytes
-        self._host_names = frozenset(host_names)
+        self._host_names = frozenset(map(str.lower, (*host_names, socket.gethostname())))
         self._write_refusal = write_refusal
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -138,7 +140,7 @@ def check_site(scope: Scope, headers: Mapping[str, Sequence[str]], *, host_names
     host = (headers["host"] or [""])[0]
     name, local = host_name(host), scope.get("server")
     if (local is None or is_loopback(local[0])) and not is_loopback(name) and name not in host_names:
-        raise RefusedError(403, f"this server is called localhost or by its address, got Host {host!r}; use that")
+        raise RefusedError(403, f"a page of another site may have sent this, got Host {host!r}; call it localhost")
     if any(_place_of(origin) != host.lower() for origin in headers["origin"]):
         raise RefusedError(403, f"web pages of other sites must not ask, got Origin {headers['origin'][0]!r}")
     if not _OWN_SITES.issuperset(headers["sec-fetch-site"]):
