@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 Scope = MutableMapping[str, Any]
 Authorize = Callable[[Scope], None]
-"""Raises RefusedError unless a request is allowed."""
+"""Raises RequestRefusedError unless a request is allowed."""
 WriteRefusal = Callable[[Scope, int, str], Mapping[str, Any]]
 """Returns the JSON of a refusal: status and message."""
 MAX_DEPTH = 100
@@ -29,7 +29,7 @@ _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """A request is refused. Never leaves a server."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -81,7 +81,7 @@ class RequestGuard:
                     return None
                 scope.setdefault("state", {})["json"] = parse_json(body)
                 receive = _replayed(body, receive)
-        except RefusedError as refusal:
+        except RequestRefusedError as refusal:
             return await self._refuse(scope, send, refusal)
         return await self._app(scope, receive, send)
 
@@ -89,12 +89,16 @@ class RequestGuard:
         """Returns the body; None if the client disconnects."""
         kinds = [value.partition(";")[0].strip().lower() for value in headers["content-type"]]
         if not kinds or set(kinds) != {"application/json"}:
-            raise RefusedError(415, f"a body must be application/json, got {kinds or 'no Content-Type'}; name it so")
+            raise RequestRefusedError(
+                415, f"a body must be application/json, got {kinds or 'no Content-Type'}; name it so"
+            )
         body, is_complete = bytearray(), False
         declared = max(map(int, filter(str.isdecimal, headers["content-length"])), default=0)
         while not is_complete:
             if max(declared, len(body)) > self._max_body_bytes:
-                raise RefusedError(413, f"a request has at most {self._max_body_bytes} bytes, got more; send less")
+                raise RequestRefusedError(
+                    413, f"a request has at most {self._max_body_bytes} bytes, got more; send less"
+                )
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
@@ -102,7 +106,7 @@ class RequestGuard:
             is_complete = not message.get("more_body") and len(body) <= self._max_body_bytes
         return bytes(body)
 
-    async def _refuse(self, scope: Scope, send: Any, refusal: RefusedError) -> None:
+    async def _refuse(self, scope: Scope, send: Any, refusal: RequestRefusedError) -> None:
         content = json.dumps(self._write_refusal(scope, refusal.status, str(refusal))).encode()
         headers = {
             "content-type": "application/json",
@@ -135,16 +139,18 @@ def check_site(scope: Scope, headers: Mapping[str, Sequence[str]], *, host_names
     the server may have any name, and the token is the protection.
 
     Raises:
-        RefusedError: a page of another site may have sent it.
+        RequestRefusedError: a page of another site may have sent it.
     """
     host = (headers["host"] or [""])[0]
     name, local = host_name(host), scope.get("server")
     if (local is None or is_loopback(local[0])) and not is_loopback(name) and name not in host_names:
-        raise RefusedError(403, f"a page of another site may have sent this, got Host {host!r}; call it localhost")
+        raise RequestRefusedError(
+            403, f"a page of another site may have sent this, got Host {host!r}; call it localhost"
+        )
     if any(_place_of(origin) != host.lower() for origin in headers["origin"]):
-        raise RefusedError(403, f"web pages of other sites must not ask, got Origin {headers['origin'][0]!r}")
+        raise RequestRefusedError(403, f"web pages of other sites must not ask, got Origin {headers['origin'][0]!r}")
     if not _OWN_SITES.issuperset(headers["sec-fetch-site"]):
-        raise RefusedError(403, f"web pages of other sites must not ask, got {headers['sec-fetch-site'][0]!r}")
+        raise RequestRefusedError(403, f"web pages of other sites must not ask, got {headers['sec-fetch-site'][0]!r}")
 
 
 def require_token(token: str, *, public_paths: Collection[str] = ("/health",)) -> Authorize:
@@ -152,7 +158,7 @@ def require_token(token: str, *, public_paths: Collection[str] = ("/health",)) -
 
     def authorize(scope: Scope) -> None:
         if token and scope["path"] not in public_paths and not is_shown(token, read_headers(scope)):
-            raise RefusedError(401, "a token is needed, got none or a wrong one; send it as bearer token")
+            raise RequestRefusedError(401, "a token is needed, got none or a wrong one; send it as bearer token")
 
     return authorize
 
@@ -176,14 +182,14 @@ def parse_json(body: bytes) -> Any:
     """Returns the value of a body.
 
     Raises:
-        RefusedError: it is not JSON, or too deep.
+        RequestRefusedError: it is not JSON, or too deep.
     """
     try:
         value = json.loads(body)
         if _is_deeper(value, MAX_DEPTH):
             raise RecursionError(f"more than {MAX_DEPTH} levels")
     except (ValueError, RecursionError) as cause:
-        raise RefusedError(
+        raise RequestRefusedError(
             400, f"the body must be JSON, got {type(cause).__name__}: {cause}; send an object"
         ) from cause
     return value

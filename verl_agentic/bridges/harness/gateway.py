@@ -31,7 +31,7 @@ from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.listening.guarded_server import ConnectionLimits, GuardedServer
 from verl_agentic.listening.listening_socket import open_socket, url_of
-from verl_agentic.listening.request_guard import RefusedError, RequestGuard
+from verl_agentic.listening.request_guard import RequestRefusedError, RequestGuard
 
 with needs_extra("serve", what="the gateway"):
     from fastapi import FastAPI, Request
@@ -136,7 +136,7 @@ def make_app(gateway: Gateway) -> FastAPI:
     def check_session(scope: Any) -> None:
         entry = gateway.sessions.get(scope["path"].strip("/").partition("/")[0])
         if entry is None:
-            raise RefusedError(404, _OVER)
+            raise RequestRefusedError(404, _OVER)
         scope.setdefault("state", {})["entry"] = entry
 
     def write_refusal(scope: Any, status: int, message: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from verl_agentic.diagnostics.viewer.run_view import Key, RunView
 from verl_agentic.errors import DataError
 from verl_agentic.listening.guarded_server import GuardedServer
 from verl_agentic.listening.listening_socket import open_socket, url_of
-from verl_agentic.listening.request_guard import RefusedError, RequestGuard, read_headers
+from verl_agentic.listening.request_guard import RequestRefusedError, RequestGuard, read_headers
 
 logger = logging.getLogger(__name__)
 _POLICY = (
@@ -110,7 +110,7 @@ class PageServer:
                 continue
             shown += [cookie.value] if cookie else []
         if not any(hmac.compare_digest(value.encode(), self.secret.encode()) for value in shown):
-            raise RefusedError(403, "open the address that `verl-agentic view` has printed")
+            raise RequestRefusedError(403, "open the address that `verl-agentic view` has printed")
 
 
 def _params_of(scope: Any) -> _Params:
