@@ -31,7 +31,7 @@ from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.listening.guarded_server import ConnectionLimits, GuardedServer
 from verl_agentic.listening.listening_socket import open_socket, url_of
-from verl_agentic.listening.request_guard import RequestRefusedError, RequestGuard
+from verl_agentic.listening.request_guard import RequestGuard, RequestRefusedError
 
 with needs_extra("serve", what="the gateway"):
     from fastapi import FastAPI, Request

@@ -19,7 +19,7 @@ from verl_agentic.diagnostics.viewer.run_view import Key, RunView
 from verl_agentic.errors import DataError
 from verl_agentic.listening.guarded_server import GuardedServer
 from verl_agentic.listening.listening_socket import open_socket, url_of
-from verl_agentic.listening.request_guard import RequestRefusedError, RequestGuard, read_headers
+from verl_agentic.listening.request_guard import RequestGuard, RequestRefusedError, read_headers
 
 logger = logging.getLogger(__name__)
 _POLICY = (
