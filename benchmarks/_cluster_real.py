@@ -42,6 +42,7 @@ _LOAD = Workload(
     tool_s=0.3,
     tool_sigma=1.0,
 )
+_TOKEN = "benchmark"
 _SERVE = "import sys; from verl_agentic.cli import main; sys.exit(main(sys.argv[1:]))"
 _BATCHES, _CONTEXTS, _NEW = (1, 4, 12, 24), (64, 768), (16, 64)
 
@@ -64,7 +65,9 @@ def measure_real(size: Size) -> dict[str, Any]:
 
 async def _measure(folder: Path, url: str, size: Size) -> dict[str, Any]:
     tokenizer, codecs = tiny_codecs(folder / "tokenizer")
-    endpoint = Endpoint(EndpointConfig(url=url, model="model", extra={"ignore_eos": True}), max_connections=128)
+    endpoint = Endpoint(
+        EndpointConfig(url=url, model="model", api_key=_TOKEN, extra={"ignore_eos": True}), max_connections=128
+    )
     stage = _Stage(endpoint, tokenizer, codecs["chat"])
     try:
         await stage.play(_drawn(2, seed=7))  # warms up
@@ -245,7 +248,7 @@ def _server(folder: Path) -> Iterator[str]:
     """Serves the tiny model from another process."""
     make_tiny_model(folder / "model")
     command = [sys.executable, "-c", _SERVE, "serve", "--model", str(folder / "model"), "--port", "0", "--threads", "1"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "VERL_AGENTIC_API_KEY": _TOKEN}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None

@@ -37,6 +37,7 @@ from verl_agentic.bridges.remote.link import EnvLink
 from verl_agentic.bridges.remote.package import make_env as make_remote
 from verl_agentic.testing import tiny_codecs
 
+os.environ["VERL_AGENTIC_ENV_TOKEN"] = _TOKEN = "benchmark"
 _TURNS, _CONCURRENT = 8, 64
 _ENV = """
 from verl_agentic import Message, Observation, Reward, StopReason, ToolEnv, tool
@@ -172,7 +173,7 @@ async def _step_times(factory: Callable[[EnvRow], Any], steps: int) -> list[floa
 
 async def _parallel_steps(url: str, process: psutil.Process, steps: int, *, num_links: int) -> float:
     """Returns the CPU time of a step of parallel sessions, in milliseconds; each link has its own requests."""
-    links = [EnvLink(url, token="", batch_wait_s=0.002) for _ in range(num_links)]
+    links = [EnvLink(url, token=_TOKEN, batch_wait_s=0.002) for _ in range(num_links)]
     rounds = max(1, steps // 20)
 
     async def play(number: int) -> None:

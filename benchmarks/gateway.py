@@ -169,7 +169,8 @@ class Client:
             self._streams = await asyncio.open_connection(*self._place, limit=1 << 24)
         reader, writer = self._streams
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = f"POST {self._path}{path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(data)}\r\n\r\n"
+        kind = "host: localhost\r\ncontent-type: application/json\r\n"
+        head = f"POST {self._path}{path} HTTP/1.1\r\n{kind}{headers}content-length: {len(data)}\r\n\r\n"
         writer.write(head.encode() + data)
         answered = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(answered.split("content-length:")[1].split("\r\n")[0])
@@ -330,7 +331,8 @@ _PROGRAM = """
 import json, os, subprocess, sys, time, urllib.request
 task = json.load(sys.stdin)
 body = json.dumps({"messages": task["prompt"]}).encode()
-urllib.request.urlopen(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body).read()
+url, kind = os.environ["OPENAI_BASE_URL"] + "/chat/completions", {"Content-Type": "application/json"}
+urllib.request.urlopen(urllib.request.Request(url, body, kind)).read()
 """
 _LEAVES_CHILD = [sys.executable, "-S", "-c", _PROGRAM + """
 subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(3600)"], start_new_session=True)

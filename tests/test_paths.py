@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,25 @@ def test_a_missing_recipe_is_answered_with_those_that_have_the_file() -> None:
         paths.recipe_file("nope", "course.yaml")
     names = str(caught.value).split("recipes with one: ")[1]
     assert all((paths.recipes_dir() / name / "course.yaml").is_file() for name in ast.literal_eval(names))
+
+
+def test_a_private_folder_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = paths.private_folder("x")
+    assert made.stat().st_mode & 0o777 == 0o700 and paths.private_folder("x") == made
+    uid = os.getuid()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / f"verl_agentic-link-{uid}").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / f"verl_agentic-file-{uid}").touch(mode=0o600)
+    (tmp_path / f"verl_agentic-open-{uid}").mkdir()
+    (tmp_path / f"verl_agentic-open-{uid}").chmod(0o777)
+    (tmp_path / f"verl_agentic-other-{uid + 1}").mkdir(mode=0o700)
+    for purpose in ("link", "open", "file"):
+        with pytest.raises(ConfigError, match="must be our own"):
+            paths.private_folder(purpose)
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    with pytest.raises(ConfigError, match="must be our own"):
+        paths.private_folder("other")
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ class Env(Protocol):
 
     - `use_sub_agents(run)`, called before `start` with a `tools.delegate.SubAgentRunner`.
     - `use_side_conversations(open)`, called before `start` with a function that returns a `SideConversation`.
+    - `use_token_counts(count)`, called before `start` with `await count(messages, tools)`: a number of tokens.
     - `guidance(transcript) -> str`, awaited after a failure where guidance is asked for.
     - `state_key() -> str`, called before every turn: a text that is the same for turns that start from the same state,
       by which estimators compare them.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from verl_agentic.bridges.appworld import env as appworld
 from verl_agentic.bridges.appworld import make_env, make_rows
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, EnvUnavailableError
@@ -133,3 +135,20 @@ def test_rows_are_tasks_of_the_data_and_wrong_use_is_refused(tmp_path: Path, mon
         make_env(ROW)
     with pytest.raises(DataError, match="task_id"):
         make_env(EnvRow(prompt=()), urls="http://h")
+
+
+async def test_a_lock_never_follows_a_link_that_somebody_has_planted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    url, target = "http://127.0.0.1:1", tmp_path / "precious"
+    _, lock = await appworld._lease_of([url], wait_s=0)
+    (path,) = tmp_path.rglob("*.lock")
+    lock.close()
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+    target.write_text("data")
+    path.unlink()
+    path.symlink_to(target)
+    with pytest.raises((EnvBusyError, OSError)):
+        await appworld._lease_of([url], wait_s=0)
+    assert target.read_text() == "data"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -251,12 +252,49 @@ async def test_an_error_of_the_row_or_of_the_configuration_ends_the_run_and_no_r
     def refuse(row: EnvRow, *, level: int = 1) -> FakeEnv:
         raise DataError("row without a board") if level == 1 else ConfigError(f"no level {level}")
 
-    async with serving(refuse) as server:
+    async with serving(refuse, client_config={"level": ()}) as server:
         with pytest.raises(DataError, match="row without a board"):
             await play(lambda row: make_env(row, url=server.url), "42")
         with pytest.raises(ConfigError, match="no level 2"):
             await play(lambda row: make_env(row, url=server.url, config={"level": 2}), "42")
         assert server.health("sessions") == 0
+
+
+def loads_code() -> None:
+    raise AssertionError("a client has run code on the server")
+
+
+async def test_a_client_sets_only_what_the_operator_has_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def make(row: EnvRow, **config: Any) -> FakeEnv:
+        seen.append(config)
+        return FakeEnv(row)
+
+    package = package_of(make, make_rows=lambda *, split, count, seed, **options: seen.append(options) or [])
+    allowed = {"level": (), "game": ("chess", "go"), "size": (3,)}
+    code = f"{__name__}:loads_code"
+    refused: list[dict[str, Any]] = [
+        {"checker": code}, {"level": code}, {"level": "3"}, {"level": [3]}, {"level": {"a": 1}}, {"game": code},
+        {"game": "Chess"}, {"game": 1}, {"size": 4}, {"size": True}, {"size": 3.0}, {"level": 2, "backend": "local"},
+    ]  # fmt: skip
+    async with serving(package, client_config=allowed) as server:
+        monkeypatch.setenv("VERL_AGENTIC_ENV_URL", server.url)
+        for config in refused:
+            with pytest.raises(ConfigError, match="does not let its clients set"):
+                await play(functools.partial(make_env, url=server.url, config=config), "42")
+            with pytest.raises(ConfigError, match="does not let its clients set"):
+                await make_env(ROW, url=server.url, config=config).select(["a"])  # type: ignore[attr-defined]
+            with pytest.raises(ConfigError, match="does not let its clients set"):
+                await asyncio.to_thread(make_rows, split="test", count=1, seed=0, **config)
+        for split in ("../../etc", "os:execlp", ""):
+            with pytest.raises(DataError, match="rows need a split by name"):
+                await asyncio.to_thread(make_rows, split=split, count=1, seed=0)
+        assert not seen
+        given: dict[str, Any] = {"level": 2, "game": "go", "size": 3}
+        await play(functools.partial(make_env, url=server.url, config=given), "42")
+        await asyncio.to_thread(make_rows, split="test", count=1, seed=0, level=None)
+    assert seen == [given, {"level": None}]
 
 
 async def test_an_environment_with_sub_agents_is_refused() -> None:
@@ -591,7 +629,8 @@ def test_wrong_use_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: p
 async def test_requests_that_are_no_calls_are_refused() -> None:
     async with serving(FakeEnv, max_request_mb=1) as server, httpx.AsyncClient(base_url=server.url) as http:
         bodies = [b"{", b"[]", b'{"calls": 3}', b'{"calls": [3]}', b" " * 2**21]
-        codes = [(await http.post("/v1/calls", content=body)).status_code for body in bodies]
+        kind = {"Content-Type": "application/json"}
+        codes = [(await http.post("/v1/calls", content=body, headers=kind)).status_code for body in bodies]
         assert codes == [400, 400, 400, 400, 413]
         calls = [
             {},

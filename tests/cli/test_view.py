@@ -126,10 +126,10 @@ def test_the_page_is_served_until_ctrl_c(run_dir: Path) -> None:
     )
     try:
         assert server.stdout is not None
-        address = server.stdout.readline().split()[0]
-        assert address.startswith("http://127.0.0.1:")
+        address, _, secret = server.stdout.readline().split()[0].partition("?")
+        assert address.startswith("http://127.0.0.1:") and secret.startswith("secret=")
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(address + "api/run", timeout=20) as answer:
+        with opener.open(f"{address}api/run?{secret}", timeout=20) as answer:
             assert json.load(answer)["trajectories"] == 49
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=20) == 130

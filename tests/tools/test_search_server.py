@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -90,12 +91,13 @@ def test_a_corpus_can_be_served_from_the_command_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     command = [sys.executable, "-m", "verl_agentic.tools.search.search_server", str(tmp_path), "--port", str(port)]
-    process = subprocess.Popen([*command, "--top-k", "1"], stderr=subprocess.PIPE)
+    env = {**os.environ, "VERL_AGENTIC_SEARCH_TOKEN": "sesame"}
+    process = subprocess.Popen([*command, "--top-k", "1"], stderr=subprocess.PIPE, env=env)
     try:
         deadline = time.monotonic() + 60
         while True:
             try:
-                answer = ask(f"http://127.0.0.1:{port}", queries=["town 3"]).json()
+                answer = ask(f"http://anyone:sesame@127.0.0.1:{port}", queries=["town 3"]).json()
                 break
             except httpx.TransportError:
                 assert process.poll() is None and time.monotonic() < deadline

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from verl_agentic.data.evaluation.journal import Journal
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 from verl_agentic.trajectory_log import writer as writing
+from verl_agentic.trajectory_log.lines import Lines
 from verl_agentic.trajectory_log.log_options import LogOptions
 from verl_agentic.trajectory_log.reader import RunLog, load
 from verl_agentic.trajectory_log.secrets import Secrets
@@ -35,6 +37,20 @@ def written(folder: Path, *records: dict[str, Any], **options: Any) -> LogWriter
         log.append(lambda one=one: [one])
     log.close()
     return log
+
+
+def test_prompts_and_answers_are_private_whatever_the_umask_is(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        written(tmp_path / "log", record())
+        Lines(tmp_path / "lines.jsonl").append({"text": "secret"})
+        journal = Journal(tmp_path / "episodes.jsonl")
+        journal.append({"key": "k"})
+        journal.close()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(modes) == 3 and set(modes.values()) == {0o600}, modes
 
 
 def test_what_is_written_comes_back_with_its_types(tmp_path: Path) -> None:

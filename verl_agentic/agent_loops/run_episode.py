@@ -125,6 +125,8 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
                 cast("Any", env).use_sub_agents(attempt.delegate)
             if hasattr(env, "use_side_conversations"):
                 cast("Any", env).use_side_conversations(functools.partial(open_side, attempt))
+            if hasattr(env, "use_token_counts"):
+                cast("Any", env).use_token_counts(attempt.count_tokens)
         stop = await within(attempt.run(env), deadline - time.monotonic(), what=what)
         if stop in VOID_REASONS or attempt.error is not None:
             return _Result(stop=stop, error=attempt.error)

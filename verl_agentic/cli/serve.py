@@ -7,8 +7,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.cli.options.http_options import add_listening_options, listen, make_http, token_of
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.numbers import MAX_PORT, whole
+from verl_agentic.listening.listening_options import add_listening_options, listen, print_use, token_of
+from verl_agentic.listening.listening_socket import url_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
 
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run at most this many requests in a batch (default %(default)d)",
     )
     parser.add_argument("--threads", type=whole(1), help="compute with this many threads (default: one per core)")
-    add_listening_options(parser, port=8000, token_variable=_TOKEN_VARIABLE)
+    add_listening_options(parser, port=8000, port_type=whole(0, MAX_PORT), token_variable=_TOKEN_VARIABLE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,11 +37,13 @@ def run(args: argparse.Namespace) -> int:
     token = token_of(args, token_variable=_TOKEN_VARIABLE)
     if not (args.model / "config.json").is_file():
         raise DataError(f"no such model folder, got {args.model}; name a Hugging Face folder")
-    asyncio.run(_serve(args, token))
+    asyncio.run(_serve(args, *token))
     return 0
 
 
-async def _serve(args: argparse.Namespace, token: str) -> None:
+async def _serve(args: argparse.Namespace, token: str, is_made: bool) -> None:
+    from verl_agentic.listening.guarded_server import GuardedServer
+
     with listen(args) as listening:
         served = load_served(
             args.model, name=args.name, tool_format=args.tool_format, max_running=args.max_running,
@@ -49,9 +52,11 @@ async def _serve(args: argparse.Namespace, token: str) -> None:
         try:
             from verl_agentic.inference.http_server import make_app
 
-            http = make_http(make_app(served))
-            url = f"http://{args.host}:{listening.getsockname()[1]}/v1"
+            http = GuardedServer(make_app(served))
+            url = f"{url_of(listening, host=args.host)}/v1"
             print(f"serving {served.name} at {url}, up to {served.engine.max_positions} tokens", flush=True)
+            use = f"verl-agentic evaluate --endpoint {url} --model {served.name} --api-key-env {_TOKEN_VARIABLE}"
+            print_use(use, token=token, token_variable=_TOKEN_VARIABLE, is_made=is_made)
             await http.serve([listening])
         finally:
             await served.engine.close()

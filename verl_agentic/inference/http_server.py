@@ -5,14 +5,13 @@
     POST /v1/chat/completions    messages and tools in; a message, its tool calls parsed, out
     GET  /health                 present load; needs no token
 
-Streaming is not supported. Unsupported fields are refused with 400. Further codes: 401 missing or wrong token, 404
-unknown model, 503 the engine failed or was closed.
+Streaming is not supported. Unsupported fields are refused with 400. Further codes: 401 missing or wrong token, 403 a
+foreign web page, 404 unknown model, 413 too large, 415 not announced as JSON, 503 the engine failed or was closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any, Protocol
 from verl_agentic.errors import AgenticError, ConfigError, DataError, MissingDependencyError
 from verl_agentic.inference.inference_engine import InferenceEngine
 from verl_agentic.inference.request import Generation
+from verl_agentic.listening.request_guard import RequestGuard, require_token
 from verl_agentic.types import Action, Message
 
 try:
@@ -63,22 +63,24 @@ class Served:
 def make_app(served: Served) -> FastAPI:
     """Returns the ASGI application."""
     app = FastAPI(title="verl-agentic", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(RequestGuard, authorize=require_token(served.token),
+                       write_refusal=lambda scope, code, message: _error_of(code, message))  # fmt: skip
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
         return {"status": "ok", "model": served.name, **served.engine.stats()}
 
     @app.get("/v1/models")
-    async def models(request: Request) -> JSONResponse:
-        return await _answer(request, served, _models(served))
+    async def models() -> JSONResponse:
+        return await _answer(_models(served))
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> JSONResponse:
-        return await _answer(request, served, _complete(request, served))
+        return await _answer(_complete(request, served))
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> JSONResponse:
-        return await _answer(request, served, _chat(request, served))
+        return await _answer(_chat(request, served))
 
     @app.exception_handler(404)
     @app.exception_handler(405)
@@ -96,12 +98,8 @@ class _GoneError(Exception):
     pass
 
 
-async def _answer(request: Request, served: Served, work: Coroutine[Any, Any, dict[str, Any]]) -> JSONResponse:
+async def _answer(work: Coroutine[Any, Any, dict[str, Any]]) -> JSONResponse:
     """Returns the response, or the error response."""
-    shown = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-    if served.token and not hmac.compare_digest(shown.encode(), served.token.encode()):
-        work.close()
-        return _refusal(401, "a token is needed, got none or a wrong one; send it as bearer token")
     try:
         return JSONResponse(await work)
     except _ModelNotFoundError as error:
@@ -115,9 +113,12 @@ async def _answer(request: Request, served: Served, work: Coroutine[Any, Any, di
 
 
 def _refusal(code: int, message: str) -> JSONResponse:
+    return JSONResponse(_error_of(code, message), status_code=code)
+
+
+def _error_of(code: int, message: str) -> dict[str, Any]:
     kind = "invalid_request_error" if code < 500 else "server_error"
-    body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
-    return JSONResponse(body, status_code=code)
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 async def _models(served: Served) -> dict[str, Any]:
@@ -126,7 +127,7 @@ async def _models(served: Served) -> dict[str, Any]:
 
 
 async def _complete(request: Request, served: Served) -> dict[str, Any]:
-    asked = await _parse(request, served, wire.CompletionRequest)
+    asked = _parse(request, served, wire.CompletionRequest)
     prompt_ids = asked.prompt
     if isinstance(prompt_ids, str):
         prompt_ids = await asyncio.to_thread(served.tokenizer.encode, prompt_ids)
@@ -147,7 +148,7 @@ def _to_texts(generations: Sequence[Generation], asked: wire.CompletionRequest, 
 
 
 async def _chat(request: Request, served: Served) -> dict[str, Any]:
-    asked = await _parse(request, served, wire.ChatRequest)
+    asked = _parse(request, served, wire.ChatRequest)
     if asked.tool_choice not in ("auto", "none"):
         raise ConfigError(f"tool_choice must be auto or none, got {asked.tool_choice!r}; leave it out")
     tools = asked.tools if asked.tool_choice == "auto" else []
@@ -192,12 +193,8 @@ _READABLE = (None, "wrong_arguments", "unknown_tool", "too_many")
 """Kinds of errors of calls that can still be parsed; the client handles them."""
 
 
-async def _parse(request: Request, served: Served, kind: Any) -> Any:
-    try:
-        body = json.loads(await request.body())
-    except ValueError as cause:
-        raise ConfigError(f"the body is not JSON, got {cause}; send an object") from cause
-    asked = wire.parse_request(kind, body)
+def _parse(request: Request, served: Served, kind: Any) -> Any:
+    asked = wire.parse_request(kind, request.state.json)
     if asked.model != served.name:
         raise _ModelNotFoundError(f"no such model, got {asked.model!r}; this server has {served.name!r}")
     return asked

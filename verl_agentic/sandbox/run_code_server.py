@@ -4,16 +4,14 @@
     GET  /health     properties of the service; needs no token
     GET  /metrics    Prometheus text
 
-Answers: 200 with a status, also if the code failed; 400 invalid request; 401 missing or wrong token; 413 too large; 429
-the queue is full; 504 no free sandbox in time (the only code that verl's client retries).
+Answers: 200 with a status, also if the code failed; 400 invalid request; 401 missing or wrong token; 403 a foreign web
+page; 413 too large; 415 not announced as JSON; 429 the queue is full; 504 no free sandbox in time (the only code that
+verl's client retries).
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hmac
 import os
 from collections import Counter
 from collections.abc import Coroutine
@@ -27,6 +25,7 @@ from verl_agentic.errors import (
     SandboxError,
     SandboxUnavailableError,
 )
+from verl_agentic.listening.request_guard import RequestGuard, require_token
 from verl_agentic.sandbox.backends import isolation_of
 from verl_agentic.sandbox.interface import Backend, Command, Limits
 from verl_agentic.sandbox.run_code.languages import LANGUAGES, Language, languages_in
@@ -106,14 +105,14 @@ class SandboxServer:
     async def run(self, request: RunRequest) -> dict[str, Any]:
         """Returns the answer to a request. Raises HTTPException if the request is rejected."""
         if self._num_inside >= self.config.size + self.config.max_waiting:
-            raise self._refusal(429, f"{self._num_inside} requests are being worked on, got one more; try again later")
+            raise self.refusal(429, f"{self._num_inside} requests are being worked on, got one more; try again later")
         self._num_inside += 1
         try:
             answer = await self._run(request)
         except ConfigError as cause:
-            raise self._refusal(400, str(cause)) from cause
+            raise self.refusal(400, str(cause)) from cause
         except SandboxBusyError as cause:
-            raise self._refusal(504, str(cause)) from cause
+            raise self.refusal(504, str(cause)) from cause
         except SandboxError as cause:
             answer = failure_of(str(cause))
         finally:
@@ -151,10 +150,10 @@ class SandboxServer:
         lines += [f'{full}{{status="{status}"}} {count}' for status, count in sorted(self._answers.items())]
         return "\n".join(lines) + "\n"
 
-    def refuse(self, code: int, reason: str, **headers: str) -> HTTPException:
-        """Counts and returns a refusal."""
+    def count_refusal(self, code: int, reason: str) -> dict[str, Any]:
+        """Counts a refusal and returns its body."""
         self._answers[str(code)] += 1
-        return HTTPException(code, reason, headers=headers or None)
+        return {"detail": reason}
 
     async def _is_proven(self, name: str) -> bool:
         """Returns whether a language's test program runs, because an installed compiler may be incomplete."""
@@ -165,8 +164,10 @@ class SandboxServer:
             return False
         return (answer["run_result"] or {}).get("stdout", "").strip() == "42"
 
-    def _refusal(self, code: int, reason: str) -> HTTPException:
-        return self.refuse(code, reason, **({"Retry-After": _RETRY_AFTER_S} if code in (429, 504) else {}))
+    def refusal(self, code: int, reason: str) -> HTTPException:
+        """Counts and returns a refusal."""
+        self.count_refusal(code, reason)
+        return HTTPException(code, reason, headers={"Retry-After": _RETRY_AFTER_S} if code in (429, 504) else None)
 
     async def _run(self, request: RunRequest) -> dict[str, Any]:
         language = self._languages.get(request.language)
@@ -241,19 +242,20 @@ def make_app(server: SandboxServer) -> FastAPI:
     config = server.config
     app = FastAPI(title="verl-agentic sandbox", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def check_token(request: Request) -> None:
-        if config.token and not _shows(request.headers.get("authorization", ""), config.token):
-            raise server.refuse(401, "a token is needed", **{"WWW-Authenticate": "Bearer"})
+    app.add_middleware(
+        RequestGuard,
+        authorize=require_token(config.token),
+        max_body_bytes=config.max_request_mb * 2**20,
+        write_refusal=lambda scope, code, reason: server.count_refusal(code, reason),
+    )
 
     @app.post("/run_code")
     async def run_code(request: Request) -> dict[str, Any]:
-        check_token(request)
-        body = await _read(request, server, limit=config.max_request_mb * 2**20)
         try:
-            parsed = RunRequest.model_validate_json(body)
+            parsed = RunRequest.model_validate(request.state.json)
         except ValidationError as cause:
             problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in cause.errors())
-            raise server.refuse(400, f"the request is not one of run_code, got {problems}") from cause
+            raise server.refusal(400, f"the request is not one of run_code, got {problems}") from cause
         return await _unless_gone(request, server.run(parsed))
 
     @app.get("/health")
@@ -261,34 +263,10 @@ def make_app(server: SandboxServer) -> FastAPI:
         return server.health()
 
     @app.get("/metrics")
-    async def metrics(request: Request) -> Response:
-        check_token(request)
+    async def metrics() -> Response:
         return Response(server.metrics(), media_type="text/plain; version=0.0.4")
 
     return app
-
-
-def _shows(header: str, token: str) -> bool:
-    """Returns whether an Authorization header has the token, as bearer or as password of a URL."""
-    scheme, _, value = header.partition(" ")
-    shown = value.strip().encode()
-    if scheme.lower() == "basic":
-        try:
-            shown = base64.b64decode(shown, validate=True).partition(b":")[2]
-        except binascii.Error:
-            return False
-    elif scheme.lower() != "bearer":
-        return False
-    return hmac.compare_digest(shown, token.encode())
-
-
-async def _read(request: Request, server: SandboxServer, *, limit: int) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise server.refuse(413, f"a request has at most {limit} bytes, got more")
-    return bytes(body)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.paths import make_private
 from verl_agentic.trajectory_log.secrets import own_secrets
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ class Lines:
         try:
             line = json.dumps(own_secrets().removed(dict(record)), default=str)
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.path)
             with self.path.open("a", encoding="utf-8") as file:
                 # An incomplete line of a failed write must not break this line.
                 file.write(line + "\n" if self._is_well else f"\n{line}\n")

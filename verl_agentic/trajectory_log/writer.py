@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from verl_agentic.paths import make_private
 from verl_agentic.trajectory_log.arrow_batches import to_batch
 from verl_agentic.trajectory_log.log_options import LogOptions
 from verl_agentic.trajectory_log.schema import SCHEMAS
@@ -144,6 +145,7 @@ class LogWriter:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._path = self._folder / f"{self._name}-{self._number:05d}.arrows"
         self._number += 1
+        make_private(self._path)
         self._file = pa.OSFile(str(self._path), "wb")
         options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1))
         self._stream = pa.ipc.new_stream(self._file, self._schema, options=options)

@@ -25,7 +25,8 @@ import json, os, sys, urllib.request
 task = json.load(sys.stdin)
 def ask(text):
     body = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
-    with urllib.request.urlopen(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body) as answer:
+    url, kind = os.environ["OPENAI_BASE_URL"] + "/chat/completions", {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, body, kind)) as answer:
         return json.load(answer)["choices"][0]["message"]["content"]
 said = ask(task["prompt"][-1]["content"])
 """
@@ -182,7 +183,9 @@ class FakeEngine:
             while self._stdio.recv(65_536):
                 pass
             body = json.dumps({"messages": [{"role": "user", "content": "go"}]}).encode()
-            with urllib.request.urlopen(f"{self._url}/chat/completions", body) as answer:
+            kind = {"Content-Type": "application/json"}
+            request = urllib.request.Request(f"{self._url}/chat/completions", body, kind)
+            with urllib.request.urlopen(request) as answer:
                 said = json.load(answer)["choices"][0]["message"]["content"].encode()
             self._stdio.sendall(struct.pack(">BxxxL", 1, len(said)) + said)
         self._stdio.close()

@@ -26,6 +26,8 @@ from verl_agentic.bridges.harness.wire import ChatAnswer
 from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.types import StopReason
 
+JSON = {"Content-Type": "application/json"}
+
 
 def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
@@ -172,7 +174,7 @@ async def test_a_request_whose_client_has_gone_can_be_sent_again_without_a_heade
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"{", "the body is not JSON"),
+        (b"{", "the body must be JSON"),
         (b"[1]", "must be a JSON object"),
         (b"{}", "messages must be a list"),
         (b'{"messages": [1]}', "a message must be an object"),
@@ -186,17 +188,14 @@ async def test_a_request_whose_client_has_gone_can_be_sent_again_without_a_heade
         (b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": 0.5}', "maximum number of tokens"),
         (b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": true}', "maximum number of tokens"),
         (b'{"messages": [{"role": "user", "content": "x"}], "logprobs": true}', "logprobs is served as False only"),
-        (b" " * 5_000, "more than 4000 bytes"),
     ],
 )
 async def test_garbage_is_refused_with_a_reason_and_the_episode_goes_on(
-    stage: Any, client: Any, counting: Any, monkeypatch: pytest.MonkeyPatch, body: bytes, message: str
+    stage: Any, client: Any, counting: Any, body: bytes, message: str
 ) -> None:
-    monkeypatch.setattr(gateway, "_MAX_BODY_BYTES", 4_000)
-
     async def agent(row: Any, endpoint: Any) -> str:
         for path in ("chat/completions",):
-            answer = await client.http.post(f"{endpoint.base_url}/{path}", content=body)
+            answer = await client.http.post(f"{endpoint.base_url}/{path}", content=body, headers=JSON)
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request_error")
             assert message in answer.json()["error"]["message"]
         await client.say(endpoint, [user("go")])
@@ -212,7 +211,9 @@ async def test_half_a_surrogate_pair_in_a_rewritten_history_does_not_void_the_ep
     async def agent(row: Any, endpoint: Any) -> str:
         url = f"{endpoint.base_url}/chat/completions"
         await client.say(endpoint, [user("go")])
-        answer = await client.http.post(url, content=rb'{"messages": [{"role": "user", "content": "a \uD800 b"}]}')
+        answer = await client.http.post(
+            url, headers=JSON, content=rb'{"messages": [{"role": "user", "content": "a \uD800 b"}]}'
+        )
         return "42" if answer.status_code == 200 else answer.text
 
     episode, policy = await stage.play(agent, counting)
@@ -284,7 +285,8 @@ async def test_a_request_of_the_policys_episode_that_never_comes_is_a_hang_befor
 def ask(endpoint: Any, text: str) -> str:
     body = json.dumps({"messages": [user(text)]}).encode()
     try:
-        with urllib.request.urlopen(f"{endpoint.base_url}/chat/completions", data=body, timeout=30) as answer:
+        request = urllib.request.Request(f"{endpoint.base_url}/chat/completions", body, JSON)
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)["choices"][0]["message"]["content"]
     except urllib.error.HTTPError as refusal:
         refusal.close()
@@ -315,7 +317,8 @@ task = json.load(sys.stdin)
 assert set(task) == {"prompt", "extra_info"}, task
 body = json.dumps({"messages": task["prompt"]}).encode()
 url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
-request = urllib.request.Request(url, body, {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+request = urllib.request.Request(url, body, headers)
 said = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
 """
 

@@ -31,7 +31,7 @@ def view(run_dir: Path) -> RunView:
 def served(view: RunView, host: str = "127.0.0.1") -> Iterator[PageServer]:
     """Serves a page."""
     with PageServer(view, host=host, port=0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
             yield server

@@ -182,6 +182,10 @@ class Attempt:
             raise Stopped(cut[0])
         return action
 
+    async def count_tokens(self, messages: Sequence[Message], tools: Sequence[Any]) -> int:
+        """Returns the number of tokens of a prompt."""
+        return len(await self.setup.codec.encode_prompt(messages, tools))
+
     # The start, and a turn.
 
     async def _start(self, env: Env) -> None:

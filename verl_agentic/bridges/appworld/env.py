@@ -14,7 +14,6 @@ import hashlib
 import logging
 import os
 import random
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, EnvUnavailableError, boundary
+from verl_agentic.paths import private_folder
 from verl_agentic.tools.function_tool import tool
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason
 
@@ -135,7 +135,8 @@ async def _lease_of(urls: Sequence[str], *, wait_s: float) -> tuple[str, IO[str]
     while True:
         for url in random.sample(urls, len(urls)):
             name = hashlib.sha256(url.encode()).hexdigest()[:16]
-            lock = (Path(tempfile.gettempdir()) / f"verl_agentic_appworld_{os.getuid()}_{name}.lock").open("w")
+            path = private_folder("appworld") / f"{name}.lock"
+            lock = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "w")
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return url, lock

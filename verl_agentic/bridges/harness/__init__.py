@@ -30,6 +30,8 @@ def make_env(
     agent: str | Sequence[str] | Mapping[str, Any] | Callable[..., Any] | None = None,
     score: str | Callable[..., Any] | None = None,
     ignore: Sequence[str] = (),
+    extra_keys: Sequence[str] = (),
+    agent_variables: Sequence[str] = (),
     on_failure: OnFailure = "score_0",
     agent_timeout_s: float = 300.0,
     grace_s: float = 5.0,
@@ -41,12 +43,14 @@ def make_env(
     """Returns the environment of one episode.
 
     Args:
-        row: the task; the agent gets it without the ground truth.
+        row: the task; the agent gets its prompt, and the keys of its `extra_info` that `extra_keys` names.
         agent: `module:function` or `path.py:function`, a command, the http address of a server that runs agents, or a
             section with the `image` of a container. None: the example.
         score: `module:function` or `path.py:function`; `score(row, result, transcript)` returns a number or a `Reward`.
             None: a rubric scores the episode.
         ignore: fields of requests that have no effect instead of being refused, such as `temperature`.
+        extra_keys: keys of `extra_info` that the agent gets. Name none that holds a solution.
+        agent_variables: names of environment variables that a command gets, beside PATH, HOME and LANG.
         on_failure: `score_0` scores an agent 0 that crashes or hangs after a turn of the policy. `void` takes its
             episode out of training.
         agent_timeout_s: time from an answer to the agent's next request or its end, in seconds.
@@ -72,10 +76,11 @@ def make_env(
         agent, score = f"{_EXAMPLE}:run", score or f"{_EXAMPLE}:score"
     return HarnessEnv(
         row,
-        agent=load_agent(agent),
+        agent=load_agent(agent, variables=agent_variables),
         score=load_address(score, what="score") if isinstance(score, str) else score,
         place=Place(host=host, port=port, public_url=public_url),
         ignore=frozenset(ignore),
+        extra_keys=tuple(extra_keys),
         on_failure=on_failure,
         agent_timeout_s=agent_timeout_s,
         grace_s=grace_s,

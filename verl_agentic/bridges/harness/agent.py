@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from verl_agentic.bridges.harness.wire import MODEL
@@ -53,7 +54,7 @@ class Agent(Protocol):
     """Starts an agent for one episode."""
 
     async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> Any:
-        """Runs the agent to its end and returns its result. Cancelling the call ends the agent.
+        """Runs the agent with a visible row to its end and returns its result. Cancelling the call ends the agent.
 
         Raises:
             EnvError: infrastructure failed.
@@ -62,8 +63,13 @@ class Agent(Protocol):
         ...
 
 
+def visible_row(row: EnvRow, extra_keys: Collection[str]) -> EnvRow:
+    """Returns what an agent may know of a row: the prompt and named keys of `extra`, which may hold solutions."""
+    return replace(row, ground_truth=None, extra={key: row.extra[key] for key in extra_keys if key in row.extra})
+
+
 def task_of(row: EnvRow) -> dict[str, Any]:
-    """Returns the task of a row as JSON: `prompt` and `extra_info`, without the ground truth."""
+    """Returns the task of a visible row as JSON: `prompt` and `extra_info`."""
     return {"prompt": [message.to_dict() for message in row.prompt], "extra_info": dict(row.extra)}
 
 

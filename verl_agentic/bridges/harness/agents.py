@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import json
+import logging
 import os
 import shlex
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,11 @@ from verl_agentic.registry import load_address
 from verl_agentic.sandbox import reaper
 from verl_agentic.settings import read_settings
 
+logger = logging.getLogger(__name__)
 _UNAVAILABLE = (429, 502, 503, 504)
 _TERMINATE_S = 2.0
+_VARIABLES = ("PATH", "HOME", "LANG")
+"""Environment variables of this process that a command gets; others may be secrets."""
 _FOLDER_VARIABLE = "VERL_AGENTIC_FOLDER"
 """Environment variable of a command: a folder that is removed after the episode."""
 
@@ -43,16 +48,27 @@ _FOLDER_VARIABLE = "VERL_AGENTIC_FOLDER"
 AgentForm = str | Sequence[str] | Mapping[str, Any] | Callable[..., Any]
 
 
-def load_agent(agent: AgentForm) -> Agent:
+def load_agent(agent: AgentForm, *, variables: Sequence[str] = ()) -> Agent:
     """Returns the agent that a configuration names.
 
     Args:
         agent: a function, or `module:function` or `path.py:function` of one; an `http://` or `https://` address; a
             command, as a list or as one text; or a section of `ContainerConfig`.
+        variables: names of environment variables that a command gets.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: it is none of them, or variables are named for an agent that is no command.
     """
+    loaded = _load_agent(agent, variables)
+    if variables and not isinstance(loaded, _CommandAgent):
+        raise ConfigError(
+            f"agent_variables are of commands, got {list(variables)} for {agent!r}; leave them out, or use `variables` "
+            "of the container"
+        )
+    return loaded
+
+
+def _load_agent(agent: AgentForm, variables: Sequence[str]) -> Agent:
     if callable(agent):
         return _FunctionAgent(agent)
     if isinstance(agent, Mapping):
@@ -69,7 +85,7 @@ def load_agent(agent: AgentForm) -> Agent:
             f"agent must be module:function, path.py:function, a command, an http address or a section with an image, "
             f"got {agent!r}"
         )
-    return _CommandAgent(tuple(agent))
+    return _CommandAgent(tuple(agent), tuple(variables))
 
 
 @dataclass(frozen=True)
@@ -79,7 +95,6 @@ class _FunctionAgent:
     function: Callable[..., Any]
 
     async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> Any:
-        row = replace(row, ground_truth=None)
         try:
             if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(type(self.function).__call__):
                 return await self.function(row, endpoint)
@@ -93,8 +108,10 @@ class _CommandAgent:
     """A program. It reads the task from stdin, and its result is what it writes to stdout."""
 
     argv: tuple[str, ...]
+    variables: tuple[str, ...] = ()
 
     async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> str:
+        _warn_of_user()
         folder = await asyncio.to_thread(reaper.make_folder, "agent")
         try:
             return await self._run(row, endpoint, folder)
@@ -102,7 +119,8 @@ class _CommandAgent:
             await asyncio.shield(asyncio.ensure_future(_clean_up(endpoint.api_key, folder)))
 
     async def _run(self, row: EnvRow, endpoint: PolicyEndpoint, folder: Path) -> str:
-        variables = {**os.environ, **endpoint.variables(), _FOLDER_VARIABLE: str(folder)}
+        passed = {name: os.environ[name] for name in (*_VARIABLES, *self.variables) if name in os.environ}
+        variables = {**passed, **endpoint.variables(), _FOLDER_VARIABLE: str(folder)}
         (folder / "task.json").write_text(json.dumps(task_of(row)), encoding="utf-8")
         # Files, because a pipe is open as long as any process has it.
         with (
@@ -144,6 +162,14 @@ class _RemoteAgent:
         if answer.status_code != 200:
             raise AgentFailedError(f"the agent's server answered {answer.status_code}: {shown}")
         return answer.json()
+
+
+@functools.cache
+def _warn_of_user() -> None:
+    logger.warning(
+        "agents run as programs of this user: they can read this user's files, and the keys of each other's sessions. "
+        "Run agents that you do not trust, or whose policy may run commands, in containers"
+    )
 
 
 def _end_of(path: Path) -> str:

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint
+from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint, visible_row
 from verl_agentic.bridges.harness.container_agent import ContainerAgent
 from verl_agentic.bridges.harness.gateway import Place, shared_gateway
-from verl_agentic.bridges.harness.session import AgentSession, Exchange, OpenSide
+from verl_agentic.bridges.harness.session import AgentSession, CountTokens, Exchange, OpenSide
 from verl_agentic.bridges.harness.wire import Schema
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.errors import EnvError, is_infrastructure
@@ -61,15 +61,18 @@ class HarnessEnv:
         score: Score | None,
         place: Place,
         ignore: Collection[str],
+        extra_keys: Collection[str],
         on_failure: OnFailure,
         agent_timeout_s: float,
         grace_s: float,
         max_sides: int,
     ) -> None:
         self._row, self._agent, self._score = row, agent, score
+        self._visible_row = visible_row(row, extra_keys)
         self._place, self._ignore, self._on_failure = place, ignore, on_failure
         self._agent_timeout_s, self._grace_s, self._max_sides = agent_timeout_s, grace_s, max_sides
         self._open_side: OpenSide | None = None
+        self._count_tokens: CountTokens | None = None
         self._stack = AsyncExitStack()
         self._session: AgentSession | None = None
         self._running: asyncio.Future[Any] | None = None
@@ -88,6 +91,10 @@ class HarnessEnv:
         """Sets the function that opens side conversations."""
         self._open_side = open_side
 
+    def use_token_counts(self, count: CountTokens) -> None:
+        """Sets the function that counts the tokens of a request."""
+        self._count_tokens = count
+
     def turn_limits(self) -> TurnLimits:
         """Returns the limits that the waiting request sets."""
         return TurnLimits() if self._exchange is None else self._exchange.asked.limits
@@ -98,11 +105,13 @@ class HarnessEnv:
         if not place.host:
             place = replace(place, host=await self._agent.host() if isinstance(self._agent, ContainerAgent) else _HERE)
         gateway = await self._stack.enter_async_context(shared_gateway(place))
-        session = self._session = AgentSession(max_side_conversations=self._max_sides, open_side=self._open_side)
+        session = self._session = AgentSession(
+            max_side_conversations=self._max_sides, open_side=self._open_side, count=self._count_tokens
+        )
         key = gateway.open(session, ignore=self._ignore)
         self._stack.callback(gateway.close, key)
         endpoint = PolicyEndpoint(url=f"{gateway.url}/{key}", api_key=key)
-        self._running = asyncio.ensure_future(self._agent(self._row, endpoint))
+        self._running = asyncio.ensure_future(self._agent(self._visible_row, endpoint))
         exchange = await self._next()
         if exchange is None:
             raise EnvError(f"the agent ended without a request to the policy, got {self._running.result()!r:.300}")

@@ -3,10 +3,13 @@
     POST /{session}/v1/chat/completions    OpenAI chat completions
     POST /{session}/v1/responses           OpenAI Responses
     POST /{session}/v1/messages            Anthropic messages
+    POST /{session}/v1/messages/count_tokens   the number of tokens that a request would begin with
     GET  /{session}/v1/models              one model, under one name
+    GET  /{session}/v1/models/{id}         that model, under any name
 
-Codes: 400 a request that cannot be served, 404 the episode is over (code `episode_over`) or unknown endpoint. No client
-retries these codes. A stream whose turn takes longer begins with comments, and then has errors as an event `error`.
+Codes: 400 a request that cannot be served, 403 a foreign web page, 404 the episode is over (code `episode_over`) or
+unknown endpoint, 413 too large, 415 not announced as JSON. No client retries these codes. A stream whose turn takes
+longer begins with comments, and then has errors as an event `error`.
 """
 
 from __future__ import annotations
@@ -16,29 +19,28 @@ import contextlib
 import hashlib
 import json
 import secrets
-import socket
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from verl_agentic.bridges.harness.dialects import DIALECTS, Dialect
 from verl_agentic.bridges.harness.session import AgentSession, EpisodeOverError
 from verl_agentic.bridges.harness.wire import MODEL, ChatAnswer, events
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.listening.guarded_server import ConnectionLimits, GuardedServer
+from verl_agentic.listening.listening_socket import open_socket, url_of
+from verl_agentic.listening.request_guard import RequestGuard, RequestRefusedError
 
 with needs_extra("serve", what="the gateway"):
-    import uvicorn
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse, Response, StreamingResponse
-    from starlette.requests import ClientDisconnect
 
-_BACKLOG = 2_048
-_GRACE_S = 5
+_LIMITS = ConnectionLimits(keep_alive_s=300, grace_s=5)
 _OVER = "the session has ended"
 _MAX_REFUSALS = 8
 _GONE = 499
-_MAX_BODY_BYTES = 1 << 26
 _KEEP_ALIVE_S = 3.0  # below the shortest usual read timeout: 5 s in httpx
 _EVENTS = "text/event-stream"
 _SURROGATE = rb"\ud"
@@ -67,6 +69,8 @@ class Gateway:
     """A server and its sessions, in the event loop that runs the episodes."""
 
     url: str
+    host_names: Collection[str] = ()
+    """Names by which requests may call it, beside those of loopback."""
     sessions: dict[str, _Entry] = field(default_factory=dict)
     num_users: int = 0
 
@@ -107,65 +111,102 @@ async def shared_gateway(place: Place) -> AsyncIterator[Gateway]:
 
 
 def _start(place: Place) -> tuple[Gateway, asyncio.Task[None], asyncio.Event]:
-    try:
-        listening = socket.create_server((place.host, place.port), backlog=_BACKLOG)
-    except OSError as cause:
-        raise ConfigError(
-            f"the gateway cannot listen at {place.host}:{place.port}, got {cause}; choose another port"
-        ) from cause
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, an answer waits 40 ms for an ACK
-    url = place.public_url.rstrip("/") or f"http://{place.host}:{{port}}"
-    gateway = Gateway(url=url.replace("{port}", str(listening.getsockname()[1])))
+    listening = open_socket(place.host, place.port)
+    url = place.public_url.rstrip("/").replace("{port}", str(listening.getsockname()[1])) or url_of(listening)
+    gateway = Gateway(url=url, host_names=(urlsplit(url).hostname or "",))
     stop = asyncio.Event()
-    return gateway, asyncio.ensure_future(_serve(make_app(gateway), listening, stop)), stop
+    server = GuardedServer(make_app(gateway), limits=_LIMITS, has_signals=False)  # signals are the process's own
 
+    async def serve() -> None:
+        with listening:
+            serving = asyncio.ensure_future(server.serve([listening]))
+            try:
+                await stop.wait()
+            finally:
+                server.should_exit = True
+                await serving
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield  # signals are the process's own
-
-
-async def _serve(app: FastAPI, listening: socket.socket, stop: asyncio.Event) -> None:
-    config = uvicorn.Config(
-        app, lifespan="off", log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE_S,
-        timeout_keep_alive=300, ws="none",
-    )  # fmt: skip
-    server = _Server(config)
-    serving = asyncio.ensure_future(server.serve([listening]))
-    try:
-        await stop.wait()
-    finally:
-        server.should_exit = True
-        await serving
-        listening.close()
+    return gateway, asyncio.ensure_future(serve()), stop
 
 
 def make_app(gateway: Gateway) -> FastAPI:
-    """Returns the ASGI application."""
+    """Returns the ASGI application. The key of a session is the token of its agent."""
     app = FastAPI(title="verl-agentic gateway", docs_url=None, redoc_url=None, openapi_url=None)
 
+    def check_session(scope: Any) -> None:
+        entry = gateway.sessions.get(scope["path"].strip("/").partition("/")[0])
+        if entry is None:
+            raise RequestRefusedError(404, _OVER)
+        scope.setdefault("state", {})["entry"] = entry
+
+    def write_refusal(scope: Any, status: int, message: str) -> dict[str, Any]:
+        cause = EpisodeOverError(message) if message == _OVER else ConfigError(message)
+        return _refusal(cause, scope.get("state", {}).get("entry"), _dialect_of(scope["path"]))
+
+    app.add_middleware(
+        RequestGuard, authorize=check_session, host_names=gateway.host_names, write_refusal=write_refusal
+    )
+
     @app.get("/{key}/v1/models")
-    async def models(key: str) -> JSONResponse:
-        model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "verl-agentic"}
-        return JSONResponse({"object": "list", "data": [model]})
+    async def models(request: Request) -> JSONResponse:
+        paging = {"has_more": False, "first_id": MODEL, "last_id": MODEL}
+        form = paging if _is_anthropic(request) else {"object": "list"}
+        return JSONResponse({"data": [_model(MODEL, request)], **form})
+
+    @app.get("/{key}/v1/models/{name:path}")
+    async def model(name: str, request: Request) -> JSONResponse:
+        return JSONResponse(_model(name, request))
+
+    @app.post("/{key}/v1/messages/count_tokens")
+    async def count_tokens(request: Request) -> JSONResponse:
+        entry, dialect = request.state.entry, DIALECTS["messages"]
+        try:
+            asked, _ = _read(await request.body(), request.state.json, entry, dialect)
+            return JSONResponse({"input_tokens": await entry.session.count_tokens(asked)})
+        except (ConfigError, DataError) as cause:
+            return JSONResponse(_refusal(cause, entry, dialect), status_code=400)
 
     def add(path: str, dialect: Dialect) -> None:
         @app.post(f"/{{key}}/v1/{path}")
-        async def answer(key: str, request: Request) -> Response:
-            return await _answer(request, gateway.sessions.get(key), dialect)
+        async def answer(request: Request) -> Response:
+            return await _answer(request, request.state.entry, dialect)
 
     for path, dialect in DIALECTS.items():
         add(path, dialect)
+
+    @app.exception_handler(404)
+    @app.exception_handler(405)
+    async def unknown(request: Request, error: Any) -> JSONResponse:
+        place = request.url.path.partition("/v1")[2]  # without the key
+        dialect = DIALECTS["messages"] if _is_anthropic(request) else _dialect_of(request.url.path)
+        body = dialect.refuse(f"no such endpoint, got {request.method} {place}", kind="not_found")
+        return JSONResponse(body, status_code=error.status_code)
+
     return app
 
 
-async def _answer(request: Request, entry: _Entry | None, dialect: Dialect) -> Response:
+def _dialect_of(path: str) -> Dialect:
+    """Returns the dialect of a path below `/v1/`; without one, that of chat completions."""
+    below = path.partition("/v1/")[2]
+    matching = (dialect for name, dialect in DIALECTS.items() if below == name or below.startswith(f"{name}/"))
+    return next(matching, DIALECTS["chat/completions"])
+
+
+def _is_anthropic(request: Request) -> bool:
+    return "anthropic-version" in request.headers
+
+
+def _model(name: str, request: Request) -> dict[str, Any]:
+    """Returns a model in the form of the client's API."""
+    if _is_anthropic(request):
+        return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+    return {"id": name, "object": "model", "created": 0, "owned_by": "verl-agentic"}
+
+
+async def _answer(request: Request, entry: _Entry, dialect: Dialect) -> Response:
     try:
-        if entry is None:
-            raise EpisodeOverError(_OVER)
-        body = await _body(request)
-        asked, given = _read(body, entry, dialect)
+        body = await request.body()
+        asked, given = _read(body, request.state.json, entry, dialect)
         retries = request.headers.get("x-stainless-retry-count", "0")
         key = hashlib.blake2b(request.url.path.encode() + b"\0" + body).digest()
         work = asyncio.ensure_future(entry.session.ask(asked, key=key, is_retry=retries != "0"))
@@ -175,8 +216,6 @@ async def _answer(request: Request, entry: _Entry | None, dialect: Dialect) -> R
         if not work.done():
             return StreamingResponse(_late(work, entry, dialect, given), media_type=_EVENTS)
         answer = work.result()
-    except ClientDisconnect:
-        return Response(status_code=_GONE)
     except (EpisodeOverError, ConfigError, DataError) as cause:
         return JSONResponse(_refusal(cause, entry, dialect), status_code=404 if _is_over(cause) else 400)
     if is_stream:
@@ -233,23 +272,9 @@ async def _cancelled(work: asyncio.Future[Any]) -> None:
     await asyncio.gather(work, return_exceptions=True)
 
 
-async def _body(request: Request) -> bytes:
-    """Returns the body. Raises ConfigError if it is too large."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_BODY_BYTES:
-            raise ConfigError(f"the body must not be large, got more than {_MAX_BODY_BYTES} bytes; send less text")
-    return bytes(body)
-
-
-def _read(body: bytes, entry: _Entry, dialect: Dialect) -> tuple[Any, dict[str, Any]]:
-    try:
-        given = json.loads(body)
-        if _SURROGATE in body.lower():  # half of a pair, which no tokenizer can encode
-            given = json.loads(json.dumps(given, ensure_ascii=False).encode("utf-8", "replace"))
-    except (ValueError, RecursionError) as cause:
-        raise ConfigError(f"the body is not JSON, got {cause}; send an object") from cause
+def _read(body: bytes, given: Any, entry: _Entry, dialect: Dialect) -> tuple[Any, dict[str, Any]]:
+    if _SURROGATE in body.lower():  # half of a pair, which no tokenizer can encode
+        given = json.loads(json.dumps(given, ensure_ascii=False).encode("utf-8", "replace"))
     try:
         return dialect.read(given, ignore=entry.ignore, stored=entry.session.stored), given
     except (TypeError, AttributeError, KeyError, RecursionError) as cause:

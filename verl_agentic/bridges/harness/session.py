@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from verl_agentic.bridges.harness.wire import ChatAnswer, ChatAsked, Schema, num_shared
 from verl_agentic.env import SideConversation
-from verl_agentic.errors import DataError
+from verl_agentic.errors import DataError, boundary
 from verl_agentic.tools.delegate import NoAnswerError
 from verl_agentic.types import Action, Message, NewRow
 
 OpenSide = Callable[[], SideConversation]
+CountTokens = Callable[[Sequence[Message], Sequence[Schema]], Awaitable[int]]
 
 
 class EpisodeOverError(Exception):
@@ -87,6 +88,7 @@ class AgentSession:
 
     max_side_conversations: int
     open_side: OpenSide | None = None
+    count: CountTokens | None = None
     requests: asyncio.Queue[Exchange] = field(default_factory=asyncio.Queue)
     """Requests of the agent's own conversation."""
     main: Conversation = field(default_factory=Conversation)
@@ -160,6 +162,17 @@ class AgentSession:
     def added(self, conversation: Conversation, asked: ChatAsked) -> tuple[Message, ...]:
         """Returns the messages of a rewritten conversation that are new in it."""
         return tuple(m for m in asked.messages if m.role != "assistant" and m not in conversation.seen)
+
+    async def count_tokens(self, asked: ChatAsked) -> int:
+        """Returns the number of tokens of a request's messages and tools, as the chat template encodes them.
+
+        Raises:
+            DataError: they cannot be encoded.
+        """
+        if self.count is None:
+            raise DataError("tokens cannot be counted here")
+        with boundary(DataError, "encoding the messages"):
+            return await self.count(asked.messages, asked.tools)
 
     async def end(self, reason: str) -> None:
         """Refuses all requests, waiting ones too, and ends all side conversations."""

@@ -13,6 +13,7 @@ from verl_agentic.bridges.task_rows import Split, draw_rows
 from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, demonstrator_of, expert_policy, solved_row
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import needs_extra, read_tasks
+from verl_agentic.errors import DataError
 from verl_agentic.types import Message
 
 from .goal_search import next_step
@@ -30,6 +31,8 @@ class MiniGridWorld:
     actions = tuple(_ACTIONS)
 
     def __init__(self, task: str, seed: int, *, with_expert: bool = False) -> None:
+        if ":" in task:  # gymnasium would import the module before it
+            raise DataError(f"a level has no module in its name, got {task!r}; use the rows of make_rows")
         self._task, self._seed = task, seed
         self._with_expert = with_expert
         self._env: Any = None

@@ -28,7 +28,7 @@ _FIRST_LEASE_S = 30.0  # until the server has named its own
 _TRY_AGAIN = frozenset({429, 502, 503, 504})  # of a proxy before the server
 _REFUSALS = {
     401: f"set the token, or {TOKEN_VARIABLE}",
-    403: f"set the token, or {TOKEN_VARIABLE}",
+    403: "call it localhost or by its address",
     404: "check the url",
     413: "raise max_request_mb of the server",
 }
@@ -50,7 +50,7 @@ class EnvLink:
         self.failed_at = float("-inf")
         """When the server was last found unreachable, in seconds of the monotonic clock."""
         self._batch_wait_s = batch_wait_s
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=16)
         self._http = httpx.AsyncClient(
             headers=headers,

@@ -84,7 +84,7 @@ def _ask(op: str, data: Mapping[str, Any]) -> Any:
     with needs_extra("remote", what="a remote environment"):
         from httpx import TransportError
     token, body = token_of(""), dumps({"calls": [{"op": op, "session": "", "data": data}]})
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     failures = []
     for url in urls_of(None):
         try:

@@ -1,19 +1,19 @@
 """HTTP of an environment server; `wire.py` describes it.
 
-Answers: 200 with a line per call, also if calls failed; 400 invalid request; 401 missing or wrong token; 413 too large.
+Answers: 200 with a line per call, also if calls failed; 400 invalid request; 401 missing or wrong token; 403 a foreign
+web page; 413 too large; 415 not announced as JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from verl_agentic.bridges.remote.sessions import EnvSessions
 from verl_agentic.bridges.remote.wire import CALLS, HEALTH, RENEW, dumps, failure_of
 from verl_agentic.errors import AgenticError, EnvError, MissingDependencyError, boundary
+from verl_agentic.listening.request_guard import RequestGuard, require_token
 
 try:
     from fastapi import FastAPI, HTTPException, Request, Response
@@ -29,36 +29,27 @@ def make_app(sessions: EnvSessions) -> FastAPI:
     config = sessions.config
     app = FastAPI(title="verl-agentic environment", docs_url=None, redoc_url=None, openapi_url=None)
 
-    async def read(request: Request, key: str) -> list[Any]:
-        """Returns a list of the request's body, after the token is checked."""
-        expected = f"Bearer {config.token}".encode()
-        if config.token and not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
-            raise HTTPException(401, "a token is needed", headers={"WWW-Authenticate": "Bearer"})
-        body, limit = bytearray(), config.max_request_mb * 2**20
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise HTTPException(413, f"a request has at most {limit} bytes, got more")
-        try:
-            values = json.loads(body)[key]
-        except (ValueError, KeyError, TypeError, RecursionError) as cause:
-            raise HTTPException(
-                400, f"the body must be JSON with {key}, got {type(cause).__name__}: {cause}"
-            ) from cause
-        if not isinstance(values, list):
-            raise HTTPException(400, f"{key} must be a list, got {type(values).__name__}")
-        return values
+    app.add_middleware(
+        RequestGuard, authorize=require_token(config.token), max_body_bytes=config.max_request_mb * 2**20
+    )
+
+    def read(request: Request, key: str) -> list[Any]:
+        """Returns a list of the request's body."""
+        body = request.state.json
+        if not isinstance(body, dict) or not isinstance(body.get(key), list):
+            raise HTTPException(400, f"the body must be an object with a list {key}")
+        return body[key]
 
     @app.post(CALLS)
     async def calls(request: Request) -> Response:
-        asked = await read(request, "calls")
+        asked = read(request, "calls")
         if not all(isinstance(call, dict) for call in asked):
             raise HTTPException(400, "a call must be an object")
         return StreamingResponse(_answers(sessions, asked), media_type="application/x-ndjson")
 
     @app.post(RENEW)
     async def renew(request: Request) -> dict[str, Any]:
-        sessions.renew(name for name in await read(request, "sessions") if isinstance(name, str))
+        sessions.renew(name for name in read(request, "sessions") if isinstance(name, str))
         return {"lease_s": config.lease_s}
 
     @app.get(HEALTH)

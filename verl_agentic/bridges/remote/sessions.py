@@ -7,8 +7,8 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from verl_agentic.bridges.remote.wire import (
@@ -60,6 +60,10 @@ class EnvServerConfig(Settings):
     """Maximum size of a request, in MiB."""
     token: str = ""
     """Required bearer token; empty: none."""
+    client_config: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Options of the environment and of its rows that a client may set -> the values that it may choose. Without
+    values: any number, and true, false and null. A client cannot choose text that the operator has not written, because
+    text may be an address of code, a command or a path."""
 
 
 class _Session:
@@ -84,7 +88,7 @@ class EnvSessions:
 
         Args:
             package: the environment.
-            env_config: keyword arguments of `make_env`; those of a client are added to them.
+            env_config: keyword arguments of `make_env`; those that a client may set are added to them.
             config: limits.
         """
         self.config = config or EnvServerConfig()
@@ -194,7 +198,7 @@ class EnvSessions:
 
     async def _start(self, session: _Session, data: Mapping[str, Any]) -> dict[str, Any]:
         with boundary(DataError, "reading the row"):
-            row, config = to_row(data["row"]), {**self._env_config, **data["config"]}
+            row, config = to_row(data["row"]), self._config_of(data["config"])
         with boundary(EnvError, "making the environment"):
             env = session.env = self._package.configured(config)(row)
         with boundary(EnvError, "starting the environment"):
@@ -227,7 +231,7 @@ class EnvSessions:
     # Calls of the package.
 
     async def _select(self, data: Mapping[str, Any]) -> int | None:
-        env = cast("Any", self._package.make_env(to_row(data["row"]), **{**self._env_config, **data["config"]}))
+        env = cast("Any", self._package.make_env(to_row(data["row"]), **self._config_of(data["config"])))
         try:
             if not hasattr(env, "select"):
                 raise ConfigError(
@@ -238,7 +242,12 @@ class EnvSessions:
             await within(env.close(), self.config.close_timeout_s, what="closing the environment of a selection")
 
     async def _rows(self, data: Mapping[str, Any]) -> Any:
-        return await in_thread(self._offered("make_rows"), **data)
+        options = dict(data)
+        split, count, seed = (options.pop(name) for name in ("split", "count", "seed"))
+        if not isinstance(split, str) or not split.isidentifier() or type(count) is not int or type(seed) is not int:
+            raise DataError(f"rows need a split by name, and whole numbers, got {split!r}, {count!r} and {seed!r}")
+        options = self._allowed(options)
+        return await in_thread(self._offered("make_rows"), split=split, count=count, seed=seed, **options)
 
     async def _gold(self, data: Mapping[str, Any]) -> Any:
         solution = self._offered("gold")
@@ -246,6 +255,22 @@ class EnvSessions:
 
     async def _describe(self, data: Mapping[str, Any]) -> str | None:
         return await in_thread(self._offered("describe"), Sample.from_dict(data["sample"]))
+
+    def _config_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of `make_env`: the operator's, and those of a client."""
+        return {**self._env_config, **self._allowed(config)}
+
+    def _allowed(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the options of a client. Raises ConfigError if it may not set one of them."""
+        for name, value in options.items():
+            choices = self.config.client_config.get(name)
+            is_number = value is None or isinstance(value, (bool, int, float))
+            if choices is None or not (any(_is_equal(value, choice) for choice in choices) if choices else is_number):
+                raise ConfigError(
+                    f"the server does not let its clients set {name} to {value!r}; set it with --config at the server, "
+                    f"or allow it there with --client-config {name} (numbers) or {name}=VALUE"
+                )
+        return options
 
     def _offered(self, name: str) -> Callable[..., Any]:
         function = getattr(self._package, name)
@@ -330,6 +355,10 @@ async def _timed(work: Awaitable[Any], data: Mapping[str, Any], what: str, error
             raise DataError(str(cause)) from cause
         await asyncio.sleep(client_s)  # the client's own deadline comes first, and names what was late
         raise EnvError(str(cause)) from cause
+
+
+def _is_equal(value: Any, choice: Any) -> bool:
+    return type(value) is type(choice) and value == choice
 
 
 def _living(session: _Session) -> Env:

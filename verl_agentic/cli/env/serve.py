@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from verl_agentic.cli.options.http_options import add_listening_options, listen, make_http, token_of
 from verl_agentic.cli.options.key_values import parse_key_values
-from verl_agentic.cli.options.numbers import positive, whole
+from verl_agentic.cli.options.numbers import MAX_PORT, positive, whole
+from verl_agentic.listening.listening_options import add_listening_options, listen, print_use, token_of
+from verl_agentic.listening.listening_socket import url_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_ENV_TOKEN"
 
@@ -16,7 +18,7 @@ _TOKEN_VARIABLE = "VERL_AGENTIC_ENV_TOKEN"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("env", help="serve this environment: the name of a bundled one, a folder, or a module")
-    add_listening_options(parser, port=8090, token_variable=_TOKEN_VARIABLE)
+    add_listening_options(parser, port=8090, port_type=whole(0, MAX_PORT), token_variable=_TOKEN_VARIABLE)
     parser.add_argument(
         "--max-sessions",
         type=whole(1),
@@ -38,27 +40,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="pass an argument to make_env, as JSON or text",
     )
+    parser.add_argument(
+        "--client-config",
+        action="append",
+        default=[],
+        metavar="KEY[=VALUE]",
+        help="let clients set this argument of make_env or make_rows: to numbers, or to this value (default: none)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM, then finishes running calls, for 30 s at most, and closes all environments."""
     token = token_of(args, token_variable=_TOKEN_VARIABLE)
-    asyncio.run(_serve(args, token, parse_key_values(args.config, option="--config")))
+    env_config = parse_key_values(args.config, option="--config")
+    asyncio.run(_serve(args, *token, env_config=env_config, client_config=_read_choices(args.client_config)))
     return 0
 
 
-async def _serve(args: argparse.Namespace, token: str, env_config: dict[str, Any]) -> None:
+def _read_choices(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Returns option -> values that a client may choose; none: numbers."""
+    choices: dict[str, list[Any]] = {text: [] for text in texts if "=" not in text}
+    for text in texts:
+        if "=" in text:
+            for name, value in parse_key_values([text], option="--client-config").items():
+                choices.setdefault(name, []).append(value)
+    return choices
+
+
+async def _serve(
+    args: argparse.Namespace, token: str, is_made: bool, *, env_config: dict[str, Any], client_config: dict[str, Any]
+) -> None:
     from verl_agentic.bridges.remote.server import make_app
     from verl_agentic.bridges.remote.sessions import EnvServerConfig, EnvSessions
     from verl_agentic.env_package import load_env_package
+    from verl_agentic.listening.guarded_server import GuardedServer
 
-    config = EnvServerConfig(max_sessions=args.max_sessions, lease_s=args.lease, token=token)
+    config = EnvServerConfig(
+        max_sessions=args.max_sessions, lease_s=args.lease, token=token, client_config=client_config
+    )
     sessions = EnvSessions(load_env_package(args.env), env_config=env_config, config=config)
     with listen(args) as listening:
         try:
             await sessions.start()
-            url = f"http://{args.host}:{listening.getsockname()[1]}"
+            url = url_of(listening, host=args.host)
             print(f"serving {args.env} at {url}, at most {config.max_sessions} sessions", flush=True)
-            await make_http(make_app(sessions)).serve([listening])
+            use = f"VERL_AGENTIC_ENV_URL={url} verl-agentic env validate remote"
+            print_use(use, token=token, token_variable=_TOKEN_VARIABLE, is_made=is_made)
+            await GuardedServer(make_app(sessions)).serve([listening])
         finally:
             await sessions.close()

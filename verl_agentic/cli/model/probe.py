@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,8 @@ from verl_agentic.cli.options.numbers import whole
 
 if TYPE_CHECKING:
     from verl_agentic.finding import Finding
+
+_TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +103,8 @@ def _probe(args: argparse.Namespace, model: str) -> dict[str, Any]:
         evaluate.add_arguments(parser)
         given = ["--env", args.env, "--endpoint", url, "--model", model, "--tokenizer", model, "--split", "train",
                  "--count", args.rows, "--seed", args.seed, "--samples", args.samples, "--temperature", "1",
-                 "--protocol", args.protocol, "--tool-format", args.tool_format, "--out", out]  # fmt: skip
+                 "--protocol", args.protocol, "--tool-format", args.tool_format, "--out", out,
+                 *([] if args.endpoint else ["--api-key-env", _TOKEN_VARIABLE])]  # fmt: skip
         for name in ("option", "config", "limit"):
             given += [part for value in getattr(args, name) for part in (f"--{name}", value)]
         evaluation = parser.parse_args([*map(str, given), *(["--json"] if args.json else [])])
@@ -115,16 +120,17 @@ def _served(model: str, tool_format: str) -> Iterator[str]:
     import socket
     import threading
 
-    import uvicorn
-
     from verl_agentic.cli.serve import load_served
     from verl_agentic.errors import DataError
     from verl_agentic.inference.http_server import make_app
+    from verl_agentic.listening.guarded_server import GuardedServer
+    from verl_agentic.listening.listening_socket import open_socket, url_of
 
     if not (Path(model) / "config.json").is_file():
         raise DataError(f"no such model folder, got {model}; name a Hugging Face folder, or give --endpoint")
-    served = load_served(Path(model), name=model, tool_format=tool_format, max_running=256, threads=None, token="")
-    http = uvicorn.Server(uvicorn.Config(make_app(served), lifespan="off", log_level="warning"))
+    token = os.environ.setdefault(_TOKEN_VARIABLE, secrets.token_urlsafe(24))
+    served = load_served(Path(model), name=model, tool_format=tool_format, max_running=256, threads=None, token=token)
+    http = GuardedServer(make_app(served))
 
     async def serve(listening: socket.socket) -> None:
         try:
@@ -132,11 +138,11 @@ def _served(model: str, tool_format: str) -> Iterator[str]:
         finally:
             await served.engine.close()
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with open_socket("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=lambda: asyncio.run(serve(listening)), name="served-model", daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+            yield f"{url_of(listening)}/v1"
         finally:
             http.should_exit = True
             thread.join()

@@ -11,6 +11,7 @@ from typing import IO, Any
 from verl_agentic.data.rows import read_json_lines
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.paths import make_private
 
 
 class Journal:
@@ -38,6 +39,7 @@ class Journal:
         """Adds a record and writes it to disk."""
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.path)
             self._file = self.path.open("a", encoding="utf-8")
         self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
         self._file.flush()

@@ -1,26 +1,25 @@
-"""The HTTP server of the page, by default for this machine only."""
+"""The HTTP server of the page, by default for this machine only. Every request needs the secret of its address."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import logging
 import secrets
-import socket
-import socketserver
-import sys
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from typing import Any
 
 from verl_agentic.diagnostics.viewer.page_files import FILES, index_html, read
 from verl_agentic.diagnostics.viewer.query import Query
 from verl_agentic.diagnostics.viewer.run_view import Key, RunView
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.errors import DataError
+from verl_agentic.listening.guarded_server import GuardedServer
+from verl_agentic.listening.listening_socket import open_socket, url_of
+from verl_agentic.listening.request_guard import RequestGuard, RequestRefusedError, read_headers
 
 logger = logging.getLogger(__name__)
 _POLICY = (
@@ -39,14 +38,8 @@ _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _Params = Mapping[str, Sequence[str]]
 
 
-class PageServer(ThreadingHTTPServer):
-    """Serves one run until `shutdown`.
-
-    At loopback, a request must name this machine as its host, which stops DNS rebinding by other web pages. At another
-    address, the first request must have the secret of `url`.
-    """
-
-    daemon_threads = True
+class PageServer:
+    """Serves one run until `shutdown`. Requests must have the secret of `url`; the first answer makes it a cookie."""
 
     def __init__(self, view: RunView, *, host: str, port: int) -> None:
         """Binds.
@@ -54,116 +47,95 @@ class PageServer(ThreadingHTTPServer):
         Raises:
             ConfigError: the address is in use or does not belong to this machine.
         """
-        self.view = view
-        self.secret = "" if is_loopback(host) else secrets.token_urlsafe(24)
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            super().__init__((host, port), _Request)
-        except OSError as cause:
-            raise ConfigError(f"cannot listen at {host}:{port}, got {cause}; choose another --port") from cause
+        self.secret = secrets.token_urlsafe(24)
+        self._view = view
+        self._socket = open_socket(host, port)
+        self.server_address: tuple[str, int] = self._socket.getsockname()[:2]
+        self.app = RequestGuard(self._answer, authorize=self._check_secret)
+        """The ASGI application."""
+        self._http = GuardedServer(self.app, has_signals=False)
 
-    def server_bind(self) -> None:
-        """Binds without a name server lookup of this machine's name."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+    def __enter__(self) -> PageServer:
+        return self
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs the error, unless the browser closed the connection."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def serve_forever(self) -> None:
+        """Answers requests until `shutdown`."""
+        asyncio.run(self._http.serve([self._socket]))
+
+    def shutdown(self) -> None:
+        """Ends `serve_forever`, from any thread."""
+        self._http.should_exit = True
 
     @property
     def cookie(self) -> str:
         """Name of the cookie with the secret. It contains the port, because all ports of a host share cookies."""
-        return f"verl_agentic_view_{self.server_port}"
+        return f"verl_agentic_view_{self.server_address[1]}"
 
     @property
     def url(self) -> str:
         """Address of the page."""
-        host = f"[{self.server_name}]" if ":" in self.server_name else self.server_name
-        return f"http://{host}:{self.server_port}/" + (f"?secret={self.secret}" if self.secret else "")
+        return f"{url_of(self._socket)}/?secret={self.secret}"
 
-
-def is_loopback(host: str) -> bool:
-    """Returns whether only this machine can reach an address."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-class _Request(BaseHTTPRequestHandler):
-    server: PageServer
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "verl-agentic", ""
-    timeout = 60
-
-    def do_GET(self) -> None:
-        """Answers a request for the page, one of its files, or data."""
-        url = urllib.parse.urlsplit(self.path)
-        params = urllib.parse.parse_qs(url.query)
-        if not self._is_welcome(params):
-            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"open the address that `verl-agentic view` has printed\n")
-        elif url.path == "/":
-            self._send(HTTPStatus.OK, "text/html; charset=utf-8", index_html().encode(), cookie=bool(params))
-        elif url.path.startswith("/api/"):
-            self._answer(url.path.removeprefix("/api/"), params)
-        elif (name := url.path.removeprefix("/")) in FILES:
-            self._send(HTTPStatus.OK, _TYPES[name.rpartition(".")[2]], read(name).encode())
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers a request for the page, one of its files, or data; an ASGI application."""
+        params = _params_of(scope)
+        path, headers = scope["path"], dict(_HEADERS)
+        if scope["method"] != "GET":
+            status, kind, content = HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"the page is only read\n"
+        elif path == "/":
+            status, kind, content = HTTPStatus.OK, "text/html; charset=utf-8", index_html().encode()
+            if params:
+                headers["Set-Cookie"] = f"{self.cookie}={self.secret}; Path=/; HttpOnly; SameSite=Strict"
+        elif path.startswith("/api/"):
+            status, content = await asyncio.to_thread(_answer_data, self._view, path.removeprefix("/api/"), params)
+            kind = "application/json"
+        elif (name := path.removeprefix("/")) in FILES:
+            status, kind, content = HTTPStatus.OK, _TYPES[name.rpartition(".")[2]], read(name).encode()
         else:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
+            status, kind, content = HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n"
+        headers |= {"Content-Type": kind, "Content-Length": str(len(content))}
+        sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": sent})
+        await send({"type": "http.response.body", "body": content})
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Logs no requests to the user's terminal."""
+    def _check_secret(self, scope: Any) -> None:
+        shown = list(_params_of(scope).get("secret", ()))
+        for header in read_headers(scope)["cookie"]:
+            try:
+                cookie = SimpleCookie(header).get(self.cookie)
+            except CookieError:
+                continue
+            shown += [cookie.value] if cookie else []
+        if not any(hmac.compare_digest(value.encode(), self.secret.encode()) for value in shown):
+            raise RequestRefusedError(403, "open the address that `verl-agentic view` has printed")
 
-    def _answer(self, name: str, params: _Params) -> None:
-        answer = _ANSWERS.get(name)
-        if answer is None:
-            return self._send(HTTPStatus.NOT_FOUND, "application/json", _json({"error": "no such data"}))
-        try:
-            status, content = HTTPStatus.OK, _json(answer(self.server.view, params))
-        except DataError as error:
-            status, content = HTTPStatus.BAD_REQUEST, _json({"error": str(error)})
-        except OSError as error:  # a log with a limit of size removes its oldest files
-            told = f"the log's file cannot be read, got {error}; it may have been removed: refresh"
-            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": told})
-        except Exception as error:
-            logger.exception("no answer to %s", self.path)
-            told = f"the viewer failed, got {type(error).__name__}: {error}; see its terminal"
-            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": told})
-        self._send(status, "application/json", content)
 
-    def _is_welcome(self, params: _Params) -> bool:
-        if not self.server.secret:
-            return is_loopback(_host_name(self.headers.get("Host", "")))
-        try:
-            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
-        except CookieError:
-            cookie = None
-        shown = [*params.get("secret", ()), *([cookie.value] if cookie else ())]
-        return any(hmac.compare_digest(value.encode(), self.server.secret.encode()) for value in shown)
+def _params_of(scope: Any) -> _Params:
+    return urllib.parse.parse_qs(scope["query_string"].decode("latin-1"))
 
-    def _send(self, status: HTTPStatus, kind: str, content: bytes, *, cookie: bool = False) -> None:
-        self.send_response(status)
-        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        if cookie and self.server.secret:
-            said = f"{self.server.cookie}={self.server.secret}; Path=/; HttpOnly; SameSite=Strict"
-            self.send_header("Set-Cookie", said)
-        self.end_headers()
-        self.wfile.write(content)
+
+def _answer_data(view: RunView, name: str, params: _Params) -> tuple[HTTPStatus, bytes]:
+    answer = _ANSWERS.get(name)
+    if answer is None:
+        return HTTPStatus.NOT_FOUND, _json({"error": "no such data"})
+    try:
+        return HTTPStatus.OK, _json(answer(view, params))
+    except DataError as error:
+        return HTTPStatus.BAD_REQUEST, _json({"error": str(error)})
+    except OSError as error:  # a log with a limit of size removes its oldest files
+        told = f"the log's file cannot be read, got {error}; it may have been removed: refresh"
+    except Exception as error:
+        logger.exception("no answer to /api/%s", name)
+        told = f"the viewer failed, got {type(error).__name__}: {error}; see its terminal"
+    return HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": told})
 
 
 def _json(value: Any) -> bytes:
     content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return content.encode("utf-8", errors="replace")
-
-
-def _host_name(host: str) -> str:
-    try:
-        return urllib.parse.urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _run(view: RunView, params: _Params) -> Any:

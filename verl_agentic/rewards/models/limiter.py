@@ -14,9 +14,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import random
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.paths import private_folder
 from verl_agentic.settings import Settings, setting
 
 _POLL_S = 0.02
@@ -156,11 +155,6 @@ def _folder(limits: EndpointLimits, name: str) -> Path:
         path = Path(limits.folder).expanduser() / digest
         path.mkdir(parents=True, exist_ok=True)
         return path
-    root = Path(tempfile.gettempdir()) / f"verl_agentic-limits-{os.getuid()}"
-    root.mkdir(mode=0o700, exist_ok=True)
-    # Its name is predictable, so another user could have created it.
-    if root.is_symlink() or root.stat().st_uid != os.getuid():
-        raise ConfigError(f"the folder of rate limits must be our own, got {root}; name another by limit_folder")
-    path = root / digest
+    path = private_folder("limits") / digest
     path.mkdir(exist_ok=True)
     return path

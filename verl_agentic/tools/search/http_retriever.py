@@ -23,7 +23,14 @@ from verl_agentic.errors import (
 )
 from verl_agentic.settings import Settings, setting
 from verl_agentic.tools.search.retriever import Passage, QueryRefusedError
-from verl_agentic.tools.search.search_wire import Found, addresses, read_answer, request_body
+from verl_agentic.tools.search.search_wire import (
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    Found,
+    addresses,
+    read_answer,
+    request_body,
+)
 
 try:
     import httpx
@@ -32,7 +39,6 @@ except ImportError as cause:
         f"searching over HTTP needs httpx, got {cause}; pip install 'verl-agentic[search]'"
     ) from cause
 
-URL_VARIABLE = "VERL_AGENTIC_SEARCH_URL"
 _MAX_PAUSE_S = 8.0
 _BIG_ANSWER_BYTES = 2**17  # takes about a millisecond to read: in a thread
 _OVERLOADED = frozenset({429, 502, 503, 504})
@@ -50,6 +56,8 @@ class HttpConfig(Settings):
 
     url: str = field(default_factory=lambda: os.environ.get(URL_VARIABLE, ""))
     """Address, with or without `/retrieve`; by default of the environment variable `VERL_AGENTIC_SEARCH_URL`."""
+    token: str = field(default_factory=lambda: os.environ.get(TOKEN_VARIABLE, ""), repr=False)
+    """Bearer token; by default of the environment variable `VERL_AGENTIC_SEARCH_TOKEN`."""
     deadline_s: float = setting(60.0, above=0)
     """Time for a query with all its waiting and repetitions, in seconds."""
     max_attempts: int = setting(6, min=1)
@@ -83,7 +91,8 @@ class HttpRetriever:
         limits = httpx.Limits(max_connections=config.max_requests, max_keepalive_connections=config.max_requests)
         # Reading the certificates blocks the event loop for 0.1 s, and only TLS needs them.
         has_tls = urlsplit(config.url).scheme == "https"
-        self._client = httpx.AsyncClient(limits=limits, timeout=None, verify=has_tls)
+        headers = {"Authorization": f"Bearer {config.token}"} if config.token else {}
+        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=has_tls)
         self._cache: OrderedDict[_Key, Found] = OrderedDict()
         self._asked: dict[_Key, asyncio.Future[Found]] = {}
         self._waiting: dict[int, list[str]] = {}

@@ -1,20 +1,27 @@
 """A retrieval server with Search-R1's contract over a BM25 index; `http_retriever.py` has a client.
 
 python -m verl_agentic.tools.search.search_server CORPUS_FOLDER --port 8000
+
+Clients send the token as bearer token, or as password of the URL: `http://x:TOKEN@HOST:PORT`, which Search-R1's client
+understands, too.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from verl_agentic.errors import MissingDependencyError, SearchError
+from verl_agentic.errors import ConfigError, MissingDependencyError, SearchError
+from verl_agentic.listening.listening_options import add_listening_options, listen, print_use, token_of
+from verl_agentic.listening.listening_socket import url_of
+from verl_agentic.listening.request_guard import RequestGuard, require_token
 from verl_agentic.tools.search.local_retriever import local_retriever
 from verl_agentic.tools.search.retriever import Passage, Retriever
-from verl_agentic.tools.search.search_wire import ROUTE
+from verl_agentic.tools.search.search_wire import ROUTE, TOKEN_VARIABLE, URL_VARIABLE
 
 try:
     from fastapi import FastAPI, HTTPException
@@ -25,28 +32,28 @@ except ImportError as cause:
     ) from cause
 
 
+_MAX_QUERY_CHARS = 16_384
+_MAX_REQUEST_BYTES = 16 * 2**20
+
+
 class RetrieveRequest(BaseModel):
     """The body of `POST /retrieve`."""
 
-    queries: list[str] = Field(max_length=4_096)
+    queries: list[Annotated[str, Field(max_length=_MAX_QUERY_CHARS)]] = Field(max_length=4_096)
     topk: int | None = Field(default=None, ge=1, le=1_000)
     return_scores: bool = False
 
 
-def make_app(retriever: Retriever, *, default_top_k: int = 3) -> FastAPI:
+def make_app(retriever: Retriever, *, default_top_k: int = 3, token: str = "") -> FastAPI:
     """Returns the ASGI application.
 
     Args:
         retriever: to serve.
         default_top_k: passages of each query if a request has no `topk`.
+        token: required token; empty: none.
     """
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await retriever.ready()
-        yield
-
-    app = FastAPI(title="verl-agentic search", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="verl-agentic search", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(RequestGuard, authorize=require_token(token), max_body_bytes=_MAX_REQUEST_BYTES)
 
     @app.post(ROUTE)
     async def retrieve(request: RetrieveRequest) -> dict[str, Any]:
@@ -71,16 +78,29 @@ def _hit(passage: Passage, request: RetrieveRequest) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serves a corpus folder until SIGINT or SIGTERM."""
-    import uvicorn
-
     parser = argparse.ArgumentParser(prog="verl_agentic.tools.search.search_server", description=main.__doc__)
     parser.add_argument("corpus", type=Path, help="folder with *.jsonl files, one passage per line")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at; default: %(default)s")
-    parser.add_argument("--port", type=int, default=8000, help="default: %(default)d")
+    add_listening_options(parser, port=8000, token_variable=TOKEN_VARIABLE)
     parser.add_argument("--top-k", type=int, default=3, help="passages per query without topk; default: %(default)d")
     args = parser.parse_args(arguments)
-    app = make_app(local_retriever(args.corpus), default_top_k=args.top_k)
-    uvicorn.run(app, host=args.host, port=args.port, access_log=False)
+    try:
+        token, is_made = token_of(args, token_variable=TOKEN_VARIABLE)
+        listening = listen(args)
+    except ConfigError as error:
+        parser.error(str(error))
+    with listening:
+        asyncio.run(_serve(args, listening, token=token, is_made=is_made))
+
+
+async def _serve(args: argparse.Namespace, listening: socket.socket, *, token: str, is_made: bool) -> None:
+    from verl_agentic.listening.guarded_server import GuardedServer
+
+    retriever = local_retriever(args.corpus)
+    await retriever.ready()
+    url = url_of(listening)
+    print(f"serving {args.corpus} at {url}", flush=True)
+    print_use(f"{URL_VARIABLE}={url} COMMAND", token=token, token_variable=TOKEN_VARIABLE, is_made=is_made)
+    await GuardedServer(make_app(retriever, default_top_k=args.top_k, token=token)).serve([listening])
 
 
 if __name__ == "__main__":

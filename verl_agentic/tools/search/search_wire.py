@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 from verl_agentic.errors import DataError, SearchError
 from verl_agentic.tools.search.retriever import Passage, passage_of
 
+URL_VARIABLE, TOKEN_VARIABLE = "VERL_AGENTIC_SEARCH_URL", "VERL_AGENTIC_SEARCH_TOKEN"
 ROUTE = "/retrieve"
 Found = tuple[Passage, ...]
 """The passages of one query, the best one first."""

@@ -25,7 +25,11 @@ _KNOWN = ("model", "messages", "system", "tools", "tool_choice", "max_tokens", "
 _FIXED: Mapping[str, Any] = {"temperature": 1, "top_p": 1, "thinking": {"type": "disabled"}}
 _UNUSED = ("metadata", "service_tier", "betas", "context_management", "container", "inference_geo")
 _FINISHES = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-_ERRORS = {"invalid_request_error": "invalid_request_error", "episode_over": "not_found_error"}
+_ERRORS = {
+    "invalid_request_error": "invalid_request_error",
+    "episode_over": "not_found_error",
+    "not_found": "not_found_error",
+}
 
 
 def read(body: Any, *, ignore: Collection[str], stored: Mapping[str, Any]) -> ChatAsked:
