@@ -116,8 +116,9 @@ class GuardedServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         listening.setblocking(False)
         while True:
-            while len(self.server_state.connections) >= self.limits.max_connections:
+            if len(self.server_state.connections) >= self.limits.max_connections:
                 await asyncio.sleep(0 if self._drop_longest_waiting() else _BACK_OFF_S)
+                continue
             try:
                 connection, _ = await loop.sock_accept(listening)
                 _, protocol = await loop.connect_accepted_socket(self._make_protocol, connection)
