@@ -9,7 +9,7 @@ import string
 
 _MAX_TEXT_BYTES = 1_000_000
 # A word or number that no colon follows, and no constant of JSON or YAML.
-_VALUE = re.compile(r"(?!(?:true|false|null|True|False|None)\b)(?<!\\)[a-zA-Z0-9]+(?![\w.-]*[\"']?\s*[:=])")
+_VALUE = re.compile(r"(?!(?:true|false|null|True|False|None)\b)(?<![\w\\])[a-zA-Z0-9]+(?![\w.-]*[\"']?\s*[:=])")
 _EXACT = frozenset({"approx", "date", "datetime", "timedelta", "frozenset", "set", "dict", "list", "tuple"})
 
 
