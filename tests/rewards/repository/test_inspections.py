@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from repository.shapes import SHAPE_CHEATS, SHAPES, SOLUTION, changes_of, make_shape
 from repository.small_package import BASE, FIXED_SLUG, HIDDEN
 
+from verl_agentic.rewards.repository import pytest_harness
 from verl_agentic.rewards.repository.grade import grade
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
 from verl_agentic.rewards.repository.run_tests import run_repository_tests
@@ -163,6 +166,30 @@ def _patch(base: dict[str, bytes], fixed: str) -> str:
     return tree_diff({"smallkit/slugs.py": base["smallkit/slugs.py"]}, {"smallkit/slugs.py": fixed.encode()})
 
 
+@pytest.mark.parametrize(
+    ("is_called", "is_replaced", "outcome"), [(1, 0, "passed"), (0, 0, "conflict"), (1, 1, "conflict")]
+)
+def test_a_test_passes_only_if_its_own_function_returned(is_called: int, is_replaced: int, outcome: str) -> None:
+    reading, writing = os.pipe()
+    reporter = pytest_harness.Reporter(writing, "token", frozenset())
+    item = SimpleNamespace(nodeid="tests/test_a.py::test_a", obj=lambda: None, module=None)
+    reporter.pytest_collection_modifyitems([item])
+    reporter.pytest_runtest_logstart(item.nodeid)
+    item.obj = (lambda: None) if is_replaced else item.obj
+    call = reporter.pytest_runtest_call(item)
+    next(call)
+    for _ in range(is_called):
+        item.obj()
+    assert next(call, "ended") == "ended"
+    passed = SimpleNamespace(nodeid=item.nodeid, failed=False, skipped=False, passed=True, when="call")
+    reporter.pytest_runtest_logreport(passed)
+    reporter.pytest_runtest_logfinish(item.nodeid)
+    os.close(writing)
+    with open(reading, encoding="ascii") as pipe:
+        *_, last = pipe.read().splitlines()
+    assert last.split()[3] == outcome
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_the_solution_is_paid_whatever_form_the_tests_have(shape: str, backend: Backend, tmp_path: Path) -> None:
@@ -180,7 +207,7 @@ _STOPPED = {
     ("data files", "reads the data file by a raw process"): "suspicious",
     ("helpers of the package", "empties the helpers of the package"): "refused",
     ("windows line ends", "result equals everything"): "forged",
-    ("classes", "replaces test methods"): "conflict",
+    ("fixtures", "replaces helpers of test modules"): "suspicious",
 }
 
 
@@ -192,8 +219,7 @@ async def test_each_defence_stops_a_cheat_that_no_other_one_needs_to(
     store, task = make_shape(tmp_path, shape)
     report = await grade(task, store, changes_of(cheat), backend)
     assert not report.resolved
-    defence = _STOPPED[shape, cheat]
-    assert defence in report.f2p.values() if defence == "conflict" else getattr(report, defence)
+    assert getattr(report, _STOPPED[shape, cheat])
 
 
 @pytest.mark.nightly

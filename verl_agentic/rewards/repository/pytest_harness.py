@@ -167,7 +167,7 @@ class Watch:
         elif kind == "changed":
             self.tampered.append(f"changed {why}")
         elif kind == "inspects":
-            self.inspections.append([outcome, *why.split(" ", 1)])
+            self.inspections.append([outcome, *why.split("\n")])
         elif kind == "collect":
             self.outcomes[test], self.why[test] = "error", why
         elif kind == "start":
@@ -193,6 +193,7 @@ class Reporter:
         self._codes: dict[str, Any] = {}
         self._returned: set[str] = set()
         self._runner = _read_runner()
+        self._modules: list[_Space] = []
         owner, write, pid = os.getpid(), os.write, os.getpid
 
         def send(kind: str, test: str, outcome: str = "-", why: str = "") -> None:
@@ -204,13 +205,15 @@ class Reporter:
         def report(kind: str, place: str, target: str) -> None:
             if status(pipe).st_ino != inode:  # replaced for a moment: the report would be lost
                 os._exit(98)
-            send("inspects", "", kind, f"{place} {target}")
+            send("inspects", "", kind, f"{place}\n{target}")
 
         self.send, self.report = send, report
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items[:] = [item for item in items if item.nodeid not in self._done]
         self._codes = {item.nodeid: _code(item) for item in items}
+        modules = {item.nodeid.split("::")[0]: getattr(item, "module", None) for item in items}
+        self._modules = [_functions(path, vars(one)) for path, one in modules.items() if one is not None]
         self._check_runner()
 
     def pytest_runtest_call(self, item: Any) -> Iterator[None]:
@@ -229,6 +232,9 @@ class Reporter:
         for name, space, before in self._runner:
             if [key for key, value in before.items() if space.get(key) is not value]:
                 self.send("changed", "", "-", name)
+        for name, space, before in self._modules:
+            for key in [key for key, value in before.items() if space.get(key) is not value]:
+                self.report("changes", "tests:0", f"{name}::{key}")
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -277,20 +283,23 @@ def _observed(function: Any, has_returned: Callable[[], None]) -> Any:
     return call
 
 
-def _read_runner() -> list[tuple[str, Any, dict[str, Any]]]:
+_Space = tuple[str, Any, dict[str, Any]]
+
+
+def _read_runner() -> list[_Space]:
     """Returns name, live contents and present functions of pytest's, pluggy's and unittest's modules and classes."""
-    kinds = (types.FunctionType, classmethod, staticmethod, property, type)
     spaces: list[tuple[str, Any]] = []
     for name, module in sorted(sys.modules.items()):
         if name.split(".")[0] in ("pytest", "_pytest", "pluggy", "unittest"):
             spaces.append((name, vars(module)))
             classes = [value for value in vars(module).values() if isinstance(value, type)]
             spaces += [(f"{name}.{one.__name__}", vars(one)) for one in classes if one.__module__ == name]
-    return [
-        (name, space, {key: value for key, value in space.items() if isinstance(value, kinds)})
-        for name, space in spaces
-        if name not in _CHANGED_BY_PYTEST
-    ]
+    return [_functions(name, space) for name, space in spaces if name not in _CHANGED_BY_PYTEST]
+
+
+def _functions(name: str, space: Any) -> _Space:
+    kinds = (types.FunctionType, classmethod, staticmethod, property, type)
+    return name, space, {key: value for key, value in space.items() if isinstance(value, kinds)}
 
 
 def _rank(report: Any) -> tuple[int, str, str]:

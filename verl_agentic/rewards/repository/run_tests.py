@@ -45,7 +45,7 @@ class Inspection:
     """One way in which code of the repository looked at what runs it (`audit_hook`)."""
 
     kind: str
-    """`frames`, `reads` or `starts`."""
+    """`frames`, `reads` or `starts` of a process, or `changes` of a test module."""
     path: str
     """File of the nearest code of the repository."""
     line: int
