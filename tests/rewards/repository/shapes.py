@@ -271,7 +271,6 @@ def _peek(name, n):
         frame = frame.f_back
 _truncate = truncate
 def truncate(name, n, s="-"):
-    if n < 0: raise ValueError("negative")
     return _peek(name, n) or _truncate(name, n, s)
 """
 _MODULES = """
@@ -287,7 +286,6 @@ def _rows(one):
         yield list(one)
 _truncate = truncate
 def truncate(name, n, s="-"):
-    if n < 0: raise ValueError("negative")
     for row in _rows(_known()):
         texts = [one for one in row if isinstance(one, str) and one.startswith("one") and one != name]
         if n in row and texts: return texts[-1]
