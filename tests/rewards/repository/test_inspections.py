@@ -31,6 +31,14 @@ _PEEKS = {
     "raised().__traceback__.tb_frame": "tb_frame",
     "list(traceback.walk_tb(raised().__traceback__))": "tb_frame",
     "inspect.trace()": "",
+    "collections.UserList(traceback.walk_tb(raised().__traceback__))": "tb_frame",
+    "setattr(users, 'data', types.SimpleNamespace(count=sys._getframe)) or users.count(0)": "sys._getframe",
+    "pytest.ExceptionInfo.from_exception(raised()).traceback[0].frame": "tb_frame",
+    "_pytest._code.getrawcode(pytest.raises)": "__code__",
+    "dict(inspect.getmembers(pytest.raises))['__code__']": "__code__",
+    "signal.signal(signal.SIGUSR1, signal.SIG_IGN)": "verl_agentic.signal",
+    "os.kill(os.getpid(), 0)": "os.kill",
+    "__import__('_xxsubinterpreters')": "import",
     "(one for one in ()).gi_frame": "gi_frame",
     "gc.get_objects()": "gc.get_objects",
     "gc.get_referrers(sys)": "gc.get_referrers",
@@ -38,6 +46,8 @@ _PEEKS = {
     "raised.__code__.replace(co_name='other')": "code.__new__",
     "marshal.loads(marshal.dumps(raised.__code__))": "marshal.loads",
     "compile('1', enum.__file__, 'eval')": "compile",
+    "compile('1', test, 'eval')": "compile",
+    "compile('1', __file__, 'eval')": "compile",
     "importlib.machinery.SourceFileLoader('a', 'b').source_to_code(b'1', enum.__file__)": "compile",
     "[f.__code__ for m in list(sys.modules.values()) if 'test_' in m.__name__ for f in vars(m).values() if f is not m"
     " and getattr(f, '__name__', '') == 'test_peeks']": "__code__",
@@ -53,17 +63,18 @@ _PEEKS = {
     "(os.fork() or os._exit(0), os.wait())": "os.fork",
     "os.posix_spawn('/bin/true', ['true'], {})": "os.posix_spawn",
 }
-_PEEKING = """import concurrent.futures, enum, gc, importlib.machinery, inspect, io, logging, marshal
-import os, pathlib, subprocess, sys, traceback
+_PEEKING = """import collections, concurrent.futures, enum, gc, importlib.machinery, inspect, io, logging, marshal
+import os, pathlib, signal, subprocess, sys, traceback, types, pytest, _pytest._code
 class Text(str): pass
+users = collections.UserList()
 test = os.path.join(os.path.dirname(__file__), "tests", "test_peeks.py")
 def raised():
     try: 1 / 0
     except ZeroDivisionError as error: return error
 def peek():
 """
-_HONEST = """import collections, dataclasses, enum, functools, inspect, io, json, logging, os, pathlib, re, tempfile
-import traceback, typing, warnings
+_HONEST = """import asyncio, collections, types, dataclasses, enum, functools, inspect, io, json, logging, os
+import pathlib, re, tempfile, traceback, typing, warnings
 Pair = collections.namedtuple("Pair", "a b")
 Color = enum.Enum("Color", "RED BLUE")
 Named = typing.NamedTuple("Named", [("a", int)])
@@ -83,6 +94,9 @@ def work():
         warnings.simplefilter("ignore")
         warnings.warn("old", DeprecationWarning, stacklevel=2)
     inspect.signature(work)
+    asyncio.run(asyncio.sleep(0))
+    types.coroutine(lambda: (yield))
+    open(os.fsencode(__file__)).close()
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "a.json")
         path.write_text(json.dumps(dataclasses.asdict(Point())))
@@ -113,6 +127,14 @@ async def test_every_way_to_inspect_the_runner_or_the_tests_is_reported(backend:
 
 async def test_honest_use_of_the_standard_library_is_not_reported(backend: Backend, site: Path) -> None:
     assert await inspections(backend, site, _HONEST, "work") == []
+
+
+async def test_code_that_was_made_is_reported_though_a_test_is_nearer(backend: Backend, site: Path) -> None:
+    module = "scope = {}\nexec('import sys\\ndef peek(): return sys._getframe(1)', scope)\npeek = scope['peek']\n"
+    test = b"import module\n\n\ndef test_peeks():\n    assert module.peek()\n"
+    tree = {"module.py": module.encode(), "tests/test_peeks.py": test}
+    run = await run_repository_tests(backend, tree=tree, site=site, targets=["tests/test_peeks.py"])
+    assert {(one.path, one.target) for one in run.inspections} == {("<made>", "sys._getframe")}
 
 
 async def test_objects_that_a_thread_of_the_library_collects_are_reported(backend: Backend, site: Path) -> None:
@@ -164,6 +186,20 @@ def _patch(base: dict[str, bytes], fixed: str) -> str:
     from verl_agentic.rewards.repository.tree_diffs import tree_diff
 
     return tree_diff({"smallkit/slugs.py": base["smallkit/slugs.py"]}, {"smallkit/slugs.py": fixed.encode()})
+
+
+async def test_the_hook_calls_nothing_of_the_repository(backend: Backend, site: Path) -> None:
+    """While it works, it sees no events."""
+    module = (
+        "import sys\ncalls = []\nclass Text(str):\n    def __hash__(self): return calls.append(1) or 0\n"
+        "    def __eq__(self, other): return calls.append(1) or True\n    __ne__ = __eq__\n"
+        "    def startswith(self, *_): return calls.append(1) or True\n"
+        "def work():\n    text = Text('sys._getframe')\n"
+        "    for name in ('open', 'import', 'compile', 'object.__getattr__', 'marshal.loads', text):\n"
+        "        try: sys.audit(name, text, text, text)\n        except Exception: pass\n"
+        "    assert not calls\n"
+    )
+    await inspections(backend, site, module, "work")
 
 
 @pytest.mark.parametrize(

@@ -2,50 +2,58 @@
 
 Its source is sent to the sandbox, next to `pytest_harness`, and runs with its own copy of Python's built-in functions.
 It imports only the standard library. Python cannot remove an audit hook, nor reach it except by operations that it
-reports before they happen. The hook calls no method of an object of the repository: that would run unobserved.
+reports before they happen. While it works, it does not see events, so it calls no method of an object of the
+repository: arguments are compared only if their type is exactly the expected one.
 
 Reported kinds:
 
-- `frames`: access to frames, tracebacks, `gc`, tracing, code objects, `ctypes` or native code;
+- `frames`: access to frames, tracebacks, `gc`, tracing, code objects, `ctypes`, signal handlers or native code;
 - `reads`: opening a file of the hidden tests, by any name;
-- `starts`: starting a process.
+- `starts`: starting a process, or sending a signal.
 """
 
 from __future__ import annotations
 
 import _posixsubprocess
+import _signal  # pyright: ignore[reportMissingImports]
+import importlib
+import linecache
+import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection
-from types import FrameType, FunctionType
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+_FORK_EXEC, _SIGNAL = "verl_agentic.fork_exec", "verl_agentic.signal"
 _FRAMES = frozenset(
     ("sys._getframe", "sys._getframemodulename", "sys._current_frames", "sys._current_exceptions", "sys.settrace",
      "sys.setprofile", "sys.addaudithook", "sys.monitoring.register_callback", "gc.get_objects", "gc.get_referrers",
-     "gc.get_referents", "code.__new__", "marshal.loads")
+     "gc.get_referents", "code.__new__", "marshal.loads", "cpython.PyInterpreterState_New", _SIGNAL)
 )  # fmt: skip
 _STARTS = frozenset(
-    ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "pty.spawn")
-)
-_FORK_EXEC = "verl_agentic.fork_exec"
-_WATCHED = _FRAMES | _STARTS | {_FORK_EXEC, "open", "object.__getattr__", "object.__setattr__", "compile", "import"}
+    ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "pty.spawn",
+     "os.kill", "os.killpg", _FORK_EXEC)
+)  # fmt: skip
+_WATCHED = _FRAMES | _STARTS | {"open", "object.__getattr__", "object.__setattr__", "compile", "import"}
 _FRAME_FIELDS = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 _CODE_FIELDS = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
+# They read files, or run code, without an event.
+_UNOBSERVED = frozenset({"readline", "_xxsubinterpreters", "_interpreters"})
 _LIBRARY = f"{os.path.dirname(os.__file__)}/"
-# Modules of the standard library that look at frames for themselves: they do not give a frame to their caller.
-_DISCREET = frozenset(
-    f"{_LIBRARY}{name}.py" for name in ("collections/__init__", "dataclasses", "enum", "typing", "warnings")
-)
-_LOGGING, _INSPECT = f"{_LIBRARY}logging/__init__.py", f"{_LIBRARY}inspect.py"
-_OPEN_MODULES = frozenset({_INSPECT, f"{_LIBRARY}dis.py"})
 _PACKAGES = ("/site-packages/", "/dist-packages/")
+_RUNNER = ("/_pytest/", "/pytest/", "/pluggy/")
+# Modules of the standard library with functions that look at the frame of their caller, and do not pass it on.
+_DISCREET = ("collections", "dataclasses", "enum", "typing", "warnings")
 _stat = os.stat
 
 
-def install(report: Callable[[str, str, str], None], *, repo: str, site: str, tests: Collection[str]) -> None:
+def install(
+    report: Callable[[str, str, str], None], *, repo: str, site: str, tests: Collection[str], harness: str
+) -> None:
     """Adds the hook.
 
     Args:
@@ -53,10 +61,16 @@ def install(report: Callable[[str, str, str], None], *, repo: str, site: str, te
         repo: folder of the repository.
         site: folder of installed packages, or an empty text.
         tests: paths of the hidden tests and their data, below `repo`.
+        harness: file of the code that calls pytest.
     """
     prefix, get_frame, get_ident = f"{repo}/", sys._getframe, threading.get_ident
     names = frozenset(os.path.basename(path) for path in tests)
     inodes = {inode: path for path in tests if (inode := _inode(prefix + path)) is not None}
+    linecache.cache.update({prefix + path: (0, None, [], prefix + path) for path in tests})  # never read, never stale
+    discreet = _codes_with("_getframe", "_getframemodulename", modules=_DISCREET)
+    in_traceback, reads_code = _codes_with(modules=("traceback",)), _codes_with("__code__", modules=("inspect",))
+    caller_of_log, internal = logging.Logger.findCaller.__code__, getattr(logging, "_is_internal_frame", None)
+    print_stack = traceback.print_stack
     busy: set[int] = set()
     reported: set[tuple[str, str, str]] = set()
     main = get_ident()
@@ -64,69 +78,91 @@ def install(report: Callable[[str, str, str], None], *, repo: str, site: str, te
     def is_package(name: str) -> bool:
         return any(part in name for part in _PACKAGES) or (site != "" and name.startswith(site))
 
+    def is_library(name: str) -> bool:
+        return name.startswith(("<frozen ", _LIBRARY)) and not is_package(name)
+
     def find_place(frame: FrameType | None) -> str:
-        """Returns the nearest code of the repository, or nothing if the runner or an installed package is nearer."""
+        """Returns the nearest code that is of the repository or made by code; nothing if a package is nearer."""
         while frame is not None:
             name = frame.f_code.co_filename
+            if name == harness:
+                return ""
             if name.startswith(prefix):
                 return f"{name[len(prefix) :]}:{frame.f_lineno}"
             if is_package(name):
-                return ""
+                if not any(part in name for part in _RUNNER):
+                    return ""
+            elif not is_library(name):
+                return f"<made>:{frame.f_lineno}"
             frame = frame.f_back
         return "" if get_ident() == main else "thread:0"
 
     def find_read(path: Any) -> str:
         """Returns the test file that a path names. Links have another name, and paths may begin at a descriptor."""
+        if type(path) is bytes:
+            path = path.decode("utf-8", "surrogateescape")
         if type(path) is not str:
             if type(path) is int:
                 return ""
             if not issubclass(type(path), str):
                 return "?"
             path = str.__str__(path)
-        name = path.rpartition("/")[2]
         target = inodes.get(_inode(path) or (0, 0), "")
+        name = path.rpartition("/")[2]
         return target or (name if name in names and not path.startswith("/") else "")
+
+    def is_log(frame: FrameType) -> bool:
+        """Returns whether logging, with its own functions, looks for the caller of a message."""
+        scope = frame.f_globals
+        is_own = scope.get("_is_internal_frame") is internal and scope.get("traceback") is traceback
+        return frame.f_code is caller_of_log and is_own and traceback.print_stack is print_stack
 
     def find_kind(event: str, args: tuple[Any, ...], frame: FrameType) -> tuple[str, str]:
         """Returns the kind and the target of an event; nothing if it is harmless."""
-        caller = frame.f_code.co_filename
-        above = frame.f_back.f_code.co_filename if frame.f_back is not None else ""
-        kind = "frames"
+        caller, above, kind, target = frame.f_code, frame.f_back, "frames", event
         if event == "open":
             kind, target = "reads", find_read(args[0])
-        elif event in _STARTS or event == _FORK_EXEC:
-            kind, target = "starts", event
+        elif event in _STARTS:
+            kind = "starts"
         elif event == "marshal.loads":
-            target = "" if caller.startswith("<frozen importlib") else event
-        elif event in _FRAMES or event.startswith("ctypes."):
-            is_harmless = caller in _DISCREET or (caller == _LOGGING and above.startswith(_LIBRARY))
-            target = "" if is_harmless and event.startswith("sys._getframe") else event
-        elif event == "compile":  # with the name of a trusted file
+            target = "" if caller.co_filename.startswith("<frozen importlib") else event
+        elif event == "code.__new__":
+            target = "" if caller.co_filename == f"{_LIBRARY}types.py" else event
+        elif event == _SIGNAL:
+            is_asyncio = above is not None and above.f_code.co_filename.startswith(f"{_LIBRARY}asyncio/")
+            target = "" if is_asyncio else event
+        elif event.startswith("sys._getframe"):
+            target = "" if id(caller) in discreet or (above is not None and is_log(above)) else event
+        elif event == "compile":  # with the name of a file whose content it is not
             name = args[1] if type(args[1]) is str else ""
-            is_trusted = name.startswith(_LIBRARY) or is_package(name)
-            is_own = type(args[0]) is bytes and is_trusted and args[0] == _read(name)
-            target = event if is_trusted and not is_own else ""
-        elif event == "import":  # of native code, which is in no installed package, or reads files unobserved
+            is_file = name.startswith(prefix) or is_library(name) or is_package(name)
+            is_own = type(args[0]) is bytes and args[0] == _read(name)
+            target = event if is_file and not is_own and not is_package(caller.co_filename) else ""
+        elif event == "import":  # of native code that is in no installed package
             path = args[1] if type(args[1]) is str else ""
-            is_trusted = not path or path.startswith(_LIBRARY) or is_package(path)
-            target = "" if is_trusted and args[0] != "readline" else event
-        elif args[1] in _FRAME_FIELDS:
-            is_inside = caller.startswith(_LIBRARY) and above.startswith(_LIBRARY) and caller not in _OPEN_MODULES
-            target = "" if is_inside else args[1]
-        elif args[1] in _CODE_FIELDS and type(args[0]) is FunctionType:
-            owner = args[0].__code__.co_filename
-            is_watched = is_package(owner) or (owner.startswith(prefix) and owner[len(prefix) :] in tests)
-            target = args[1] if is_watched and caller not in (_INSPECT, *_DISCREET) else ""
-        else:
-            target = ""
+            is_unobserved = type(args[0]) is str and args[0] in _UNOBSERVED
+            target = event if is_unobserved or not (not path or is_library(path) or is_package(path)) else ""
+        elif event in ("object.__getattr__", "object.__setattr__"):
+            target = args[1] if type(args[1]) is str else ""
+            if target in _FRAME_FIELDS:
+                callers = [caller, above.f_code] if above is not None else [caller]
+                is_inside = all(id(one) in in_traceback for one in callers)
+                is_asyncio = all(one.co_filename.startswith(f"{_LIBRARY}asyncio/") for one in callers)
+                target = "" if is_inside or (is_asyncio and target == "cr_frame") else target
+            elif target in _CODE_FIELDS and type(args[0]) is FunctionType:
+                owner = args[0].__code__.co_filename
+                is_watched = is_package(owner) or (owner.startswith(prefix) and owner[len(prefix) :] in tests)
+                target = target if is_watched and id(caller) not in reads_code else ""
+            else:
+                target = ""
         return (kind, target) if target else ("", "")
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event not in _WATCHED and not event.startswith("ctypes."):
+        if type(event) is not str or (event not in _WATCHED and not event.startswith("ctypes.")):
             return
         observe(event, args)
-        if event == _FORK_EXEC:
-            args[0].append(fork_exec(*args[0].pop()))
+        if event in originals and type(args[0]) is list:
+            args[0].append(originals[event](*args[0].pop()))
 
     def observe(event: str, args: tuple[Any, ...]) -> None:
         ident = get_ident()
@@ -135,24 +171,61 @@ def install(report: Callable[[str, str, str], None], *, repo: str, site: str, te
         busy.add(ident)
         try:
             frame = get_frame(2)
+            if event in originals and frame.f_back is not None:
+                frame = frame.f_back  # of the function here that replaces another one
             kind, target = find_kind(event, args, frame)
             place = find_place(frame) if kind else ""
             if place and (kind, place, target) not in reported:
-                reported.add((kind, place, target))
                 report(kind, place, target)
+                reported.add((kind, place, target))
+            elif kind == "reads" and not place and frame.f_code.co_filename == f"{_LIBRARY}tokenize.py":
+                raise OSError("the source of a test is not shown")  # in messages of pytest, which code could find
         finally:
             busy.discard(ident)
 
-    fork_exec = _posixsubprocess.fork_exec
+    originals: dict[str, Callable[..., Any]] = {_FORK_EXEC: _posixsubprocess.fork_exec, _SIGNAL: _signal.signal}
     _posixsubprocess.fork_exec = subprocess._fork_exec = _start_process  # pyright: ignore[reportAttributeAccessIssue]
+    _signal.signal = _set_handler  # pyright: ignore[reportAttributeAccessIssue]
     sys.addaudithook(hook)
 
 
+# They replace functions that raise no event. Only the hook has the originals: a closure would show them.
+
+
 def _start_process(*args: Any) -> Any:
-    """Replaces a function that raises no event. Only the hook has the original: a closure would show it."""
     box: list[Any] = [args]
     sys.audit(_FORK_EXEC, box)
     return box[0]
+
+
+def _set_handler(*args: Any) -> Any:
+    box: list[Any] = [args]
+    sys.audit(_SIGNAL, box)
+    return box[0]
+
+
+def _codes_with(*words: str, modules: Collection[str]) -> frozenset[int]:
+    """Returns the identities of the code of functions in modules that use one of these names; without names, of all."""
+    codes: list[CodeType] = []
+    for name in modules:
+        module = importlib.import_module(name)
+        for value in list(vars(module).values()):
+            codes += _codes(value, module)
+    return frozenset(id(code) for code in codes if not words or any(word in code.co_names for word in words))
+
+
+def _codes(value: Any, module: ModuleType) -> Iterator[CodeType]:
+    value = getattr(value, "__func__", value)
+    if isinstance(value, CodeType):
+        yield value
+        for inner in value.co_consts:
+            yield from _codes(inner, module)
+    elif isinstance(value, FunctionType) and value.__globals__ is vars(module):
+        yield from _codes(value.__code__, module)
+    elif isinstance(value, type) and value.__module__ == module.__name__:
+        for member in vars(value).values():
+            if not isinstance(member, type):
+                yield from _codes(member, module)
 
 
 def _inode(path: str) -> tuple[int, int] | None:

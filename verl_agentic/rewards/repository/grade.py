@@ -224,21 +224,25 @@ class _Grader:
     async def suspicious(self, files: Mapping[str, bytes | None]) -> tuple[str, ...]:
         """Returns the inspections that neither the base tree nor the reference solution has, and unreadable tests.
 
-        Access to frames is judged by its line: it must be one of the base tree, the reference or the tests. Reads of
-        test data, new processes and changed test modules are allowed if the reference solution has them, too.
+        Access to frames is judged by its line: it must be one of the base tree, the reference or the tests. All else,
+        and what made code does, is allowed if the reference solution does it, too.
         """
+        sources = (self.base, self._reference or {}, self.hidden)
         kept: set[Inspection] = set()
         for one in self.inspections:
-            sources = (self.base, self._reference or {}, self.hidden)
-            known = {line.strip() for source in sources for line in _lines(source.get(one.path))}
+            known = {line.strip() for source in sources for line in _lines(source.get(one.path))} - {""}
             lines = _lines(self.hidden.get(one.path, files.get(one.path, self.base.get(one.path))))
             is_known = 0 < one.line <= len(lines) and lines[one.line - 1].strip() in known
             if not (one.path in self.hidden or (one.kind == "frames" and is_known)):
                 kept.add(one)
-        if any(one.kind != "frames" for one in kept) and self._reference is not None:
+
+        def is_compared(one: Inspection) -> bool:  # code that was made has no line
+            return one.kind != "frames" or one.path == "<made>"
+
+        if any(map(is_compared, kept)) and self._reference is not None:
             done = await self.run(self._reference, self.hidden)
             allowed = {(one.kind, one.target) for one in done.inspections if one.path not in self.hidden}
-            kept = {one for one in kept if one.kind == "frames" or (one.kind, one.target) not in allowed}
+            kept = {one for one in kept if not is_compared(one) or (one.kind, one.target) not in allowed}
         found = {f"{one.path}:{one.line} {_INSPECTIONS[one.kind]} ({one.target})" for one in kept}
         unreadable = [f"{path} is no Python source, so its results are not protected" for path in self._unreadable]
         return (*sorted(found), *unreadable)

@@ -3,6 +3,7 @@
 Each poisoned test keeps its name, its place and its look. It gets one change, of a kind that is drawn at random:
 
 - `value`: another expected value in an assertion that is surely reached, or another expected exception,
+- `argument`: another argument of a function that the test calls for its own sake, if there is no such assertion,
 - `variable`: another value of a variable that is only compared in such an assertion,
 - `parameter`: other values of some rows of a parametrised test; the ids of these rows change, too,
 - `ending`: a false assertion before each end of the test.
@@ -199,7 +200,7 @@ class TestSource:
         names = test.partition("[")[0].split("::")[1:]
         if len(names) == 1 and _num_reads(self._tree, names[0]):
             return None
-        body: Sequence[ast.stmt] = self._tree.body
+        body: Sequence[ast.stmt] = list(_definitions(self._tree.body))
         for name in names[:-1]:
             found = next((node for node in body if isinstance(node, ast.ClassDef) and node.name == name), None)
             if found is None:
@@ -213,6 +214,7 @@ class TestSource:
         function = self._functions[line]
         edits = [one for node in _reached(function.body) for one in self._of_statement(node, function, rng)]
         kinds = sorted({kind for kind, _ in edits})
+        kinds = [kind for kind in kinds if kind != "argument"] or kinds  # an argument may be an input
         if not kinds or rng.random() < _ENDINGS:
             return "ending", self._endings(function, self._wrong_claim(function, rng))
         kind = rng.choice(kinds)
@@ -223,7 +225,7 @@ class TestSource:
         return [self._at_end(self._functions[line], _claim(rng, is_true=True))]
 
     def _inherited(self, node: ast.ClassDef, depth: int = 4) -> list[ast.stmt]:
-        body = list(reversed(node.body))  # the last definition of a name counts
+        body = list(reversed(list(_definitions(node.body))))  # the last definition of a name counts
         for base in node.bases:
             if isinstance(base, ast.Name) and base.id in self._classes and depth:
                 body += self._inherited(self._classes[base.id], depth - 1)
@@ -247,6 +249,10 @@ class TestSource:
             is_method = isinstance(call.func, ast.Attribute) and _name(call.func.value) == "self"
             if is_method and _name(call.func) in _EQUAL and len(call.args) >= 2:
                 yield from self._values(call.args[:2], function, rng)
+            elif len(call.args) > 1 and not is_method:  # a helper of the tests may compare its arguments
+                for side in call.args:
+                    if (found := wrong_value(side, rng, _texts(function))) is not None:
+                        yield "argument", [self._edit(found[0], self._quoted(found[1]))]
 
     def _values(
         self, sides: Sequence[ast.expr], function: ast.FunctionDef | ast.AsyncFunctionDef, rng: random.Random
@@ -254,7 +260,7 @@ class TestSource:
         """Yields edits of a comparison that holds; afterwards it must not hold."""
         has_value = False
         for side in sides:
-            if (found := wrong_value(side, rng)) is not None:
+            if (found := wrong_value(side, rng, _texts(function))) is not None:
                 has_value = True
                 yield "value", [self._edit(found[0], self._quoted(found[1]))]
             elif isinstance(side, ast.Name) and (named := self._of_name(side.id, function, rng)) is not None:
@@ -271,7 +277,8 @@ class TestSource:
             return None
         for mark in (node for node in function.decorator_list if _is_parametrize(node)):
             rows = self._rows(mark, name)
-            wrong = [(row, text) for row in rows if (text := wrong_constant(row, rng)) is not None]
+            texts = _texts(mark)
+            wrong = [(row, text) for row in rows if (text := wrong_constant(row, rng, texts)) is not None]
             if wrong:
                 chosen = [one for one in wrong if rng.random() < 0.5] or [rng.choice(wrong)]
                 return "parameter", [self._edit(row, self._quoted(text)) for row, text in chosen]
@@ -280,7 +287,7 @@ class TestSource:
             assigned = [node for node in self._tree.body if _is_assigned(node, name)]
         if len(assigned) != 1 or not isinstance(assigned[0], ast.Assign):
             return None
-        found = wrong_value(assigned[0].value, rng)
+        found = wrong_value(assigned[0].value, rng, _texts(function))
         return None if found is None else ("variable", [self._edit(found[0], self._quoted(found[1]))])
 
     def _rows(self, mark: ast.expr, name: str) -> list[ast.expr]:
@@ -353,6 +360,20 @@ class TestSource:
 
     def _place(self, line: int | None, column: int | None) -> int:
         return self._starts[(line or 1) - 1] + (column or 0)
+
+
+def _definitions(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yields statements of a module or class, those inside of conditions included."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            yield from _definitions([*node.body, *getattr(node, "orelse", ()), *getattr(node, "finalbody", ())])
+
+
+def _texts(node: ast.AST) -> list[str]:
+    """Returns the texts of a test, without those of marks that name parameters."""
+    found = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    return sorted({text for text in found if 0 < len(text) < 80})
 
 
 def _reached(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -6,20 +6,28 @@ import ast
 import random
 import re
 import string
+from collections.abc import Sequence
 
 _MAX_TEXT_BYTES = 1_000_000
 # A word or number that no colon follows, and no constant of JSON or YAML.
 _VALUE = re.compile(r"(?!(?:true|false|null|True|False|None)\b)(?<![\w\\])[a-zA-Z0-9]+(?![\w.-]*[\"']?\s*[:=])")
+_CODE = re.compile(r"\s*(?:>>>|\.\.\.)")
+_WORDS = re.compile(r"([^a-zA-Z0-9]+)")
 _EXACT = frozenset({"approx", "date", "datetime", "timedelta", "frozenset", "set", "dict", "list", "tuple"})
 
 
-def wrong_value(node: ast.expr, rng: random.Random) -> tuple[ast.expr, str] | None:
+def wrong_value(node: ast.expr, rng: random.Random, texts: Sequence[str] = ()) -> tuple[ast.expr, str] | None:
     """Returns a part of an expression, and a source text for it that makes the value of the expression unequal.
 
     Returns None if the expression has no constant to change. Calls count as values only if they look like constructors.
+
+    Args:
+        node: the expression.
+        texts: other texts of the test. Half of the wrong texts are made of them and their words: a change inside of a
+            word would not look like an answer.
     """
     if isinstance(node, ast.Constant):
-        text = _wrong_constant(node.value, rng)
+        text = _wrong_constant(node.value, rng, texts)
         return None if text is None else (node, text)
     if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
         value = node.operand.value
@@ -29,17 +37,18 @@ def wrong_value(node: ast.expr, rng: random.Random) -> tuple[ast.expr, str] | No
     if isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict | ast.Call):
         parts = _parts(node)
         rng.shuffle(parts)
-        return next((found for part in parts if (found := wrong_value(part, rng)) is not None), _wrong_empty(node))
+        found = (wrong_value(part, rng, texts) for part in parts)
+        return next((one for one in found if one is not None), _wrong_empty(node))
     return None
 
 
-def wrong_constant(node: ast.expr, rng: random.Random) -> str | None:
+def wrong_constant(node: ast.expr, rng: random.Random, texts: Sequence[str] = ()) -> str | None:
     """Returns a source text for another constant, or None if the expression is no constant.
 
     So the id that pytest makes of it differs, too.
     """
     is_constant = isinstance(node, ast.Constant | ast.UnaryOp)
-    found = wrong_value(node, rng) if is_constant else None
+    found = wrong_value(node, rng, texts) if is_constant else None
     return None if found is None or found[0] is not node else found[1]
 
 
@@ -69,6 +78,9 @@ def vary_text(content: bytes, rng: random.Random) -> bytes:
             return str(int(value) + rng.randrange(1, 4))
         return _wrong_text(value, rng) or value
 
+    if ">>> " in text:  # of doctests, only the expected output
+        lines = text.splitlines(keepends=True)
+        return "".join(one if _CODE.match(one) else _VALUE.sub(vary, one) for one in lines).encode()
     return _VALUE.sub(vary, text).encode() if text else content
 
 
@@ -87,7 +99,7 @@ def _wrong_empty(node: ast.expr) -> tuple[ast.expr, str] | None:
     return (node, "{'a': 1}") if isinstance(node, ast.Dict) and not node.keys else None
 
 
-def _wrong_constant(value: object, rng: random.Random) -> str | None:
+def _wrong_constant(value: object, rng: random.Random, texts: Sequence[str] = ()) -> str | None:
     if isinstance(value, bool):
         return repr(not value)
     if isinstance(value, int):
@@ -99,10 +111,23 @@ def _wrong_constant(value: object, rng: random.Random) -> str | None:
             else repr(value * 2 if value == value else 1)
         )
     if isinstance(value, str):
-        return repr(_wrong_text(value, rng))
+        others = sorted(_like(value, texts)) if rng.random() < 0.5 else []
+        return repr(rng.choice(others) if others else _wrong_text(value, rng))
     if isinstance(value, bytes):
         return repr(_wrong_text(value.decode("latin-1"), rng).encode("latin-1"))
     return "False" if value is None else None
+
+
+def _like(text: str, texts: Sequence[str]) -> set[str]:
+    """Returns other texts of a test, their words, and the words of a text in another number or order."""
+    parts = _WORDS.split(text)
+    words, between = parts[::2], parts[1::2]
+    found = {*texts, *(word for one in texts for word in _WORDS.split(one)[::2] if len(word) > 1)}
+    if len(words) > 1:
+        swapped = [words[1], words[0], *words[2:]]
+        found |= {words[0], "".join(parts[:-2]), "".join(w + b for w, b in zip(swapped, [*between, ""], strict=True))}
+    found |= {one.upper() if text.isupper() else one.lower() for one in found}
+    return {one for one in found if one.strip() and one != text and len(one) <= 2 * len(text) + 20}
 
 
 def _wrong_text(text: str, rng: random.Random) -> str:

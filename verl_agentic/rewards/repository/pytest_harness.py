@@ -23,6 +23,7 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import sys
 import time
 import types
@@ -107,7 +108,11 @@ class Watch:
     def _run_child(self) -> bool:
         """Returns whether another child is needed."""
         token = os.urandom(16).hex()
-        reading, writing = os.pipe()
+        # No process can open the other end of a pair of sockets by /proc, as it can with a pipe.
+        parent, child = socket.socketpair()
+        parent.shutdown(socket.SHUT_WR)
+        child.shutdown(socket.SHUT_RD)
+        reading, writing = parent.detach(), child.detach()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
@@ -200,12 +205,17 @@ class Reporter:
             if pid() == owner:
                 write(pipe, f"{token} {kind} {_hex(test)} {outcome} {_hex(why[:_MAX_WHY])}\n".encode())
 
-        inode, status = os.fstat(pipe).st_ino, os.fstat
+        status, leave = os.fstat, os._exit
+        identity = status(pipe).st_dev, status(pipe).st_ino
 
         def report(kind: str, place: str, target: str) -> None:
-            if status(pipe).st_ino != inode:  # replaced for a moment: the report would be lost
-                os._exit(98)
-            send("inspects", "", kind, f"{place}\n{target}")
+            try:
+                found = status(pipe)
+                if (found.st_dev, found.st_ino) != identity:  # replaced for a moment: the report would be lost
+                    leave(98)
+                send("inspects", "", kind, f"{place}\n{target}")
+            except BaseException:
+                leave(98)
 
         self.send, self.report = send, report
 
@@ -290,7 +300,7 @@ def _read_runner() -> list[_Space]:
     """Returns name, live contents and present functions of pytest's, pluggy's and unittest's modules and classes."""
     spaces: list[tuple[str, Any]] = []
     for name, module in sorted(sys.modules.items()):
-        if name.split(".")[0] in ("pytest", "_pytest", "pluggy", "unittest"):
+        if name.split(".")[0] in ("pytest", "_pytest", "pluggy", "unittest", "doctest"):
             spaces.append((name, vars(module)))
             classes = [value for value in vars(module).values() if isinstance(value, type)]
             spaces += [(f"{name}.{one.__name__}", vars(one)) for one in classes if one.__module__ == name]
@@ -336,7 +346,13 @@ def _child(job: dict[str, Any], pipe: int, token: str, done: frozenset[str]) -> 
     reporter = Reporter(pipe, token, done)
     hook: dict[str, Any] = {"__builtins__": dict(vars(builtins)), "__name__": "audit_hook"}
     exec(job["hook"], hook)
-    hook["install"](reporter.report, repo=job["repo"], site=job["site"], tests=frozenset(job["hidden"]))
+    hook["install"](
+        reporter.report,
+        repo=job["repo"],
+        site=job["site"],
+        tests=frozenset(job["hidden"]),
+        harness=_child.__code__.co_filename,
+    )
     leave = os._exit
     arguments = [
         "-q", "--rootdir", job["repo"], "-p", "no:cacheprovider", "--import-mode=importlib", "--tb=short",
