@@ -40,7 +40,7 @@ _EXCEPTIONS = (
     "AttributeError", "FileNotFoundError", "IndexError", "KeyError", "NotImplementedError", "OverflowError",
     "PermissionError", "TypeError", "ValueError", "ZeroDivisionError",
 )  # fmt: skip
-_ENDINGS = 0.25
+_ENDINGS = 0.15
 _EQUAL = ("assertEqual", "assertListEqual", "assertDictEqual", "assertTupleEqual", "assertMultiLineEqual")
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 Edit = tuple[int, int, bytes]
@@ -277,7 +277,7 @@ class TestSource:
             return None
         for mark in (node for node in function.decorator_list if _is_parametrize(node)):
             rows = self._rows(mark, name)
-            texts = _texts(mark)
+            texts = [text for row in self._rows(mark, None) for text in _texts(row)]
             wrong = [(row, text) for row in rows if (text := wrong_constant(row, rng, texts)) is not None]
             if wrong:
                 chosen = [one for one in wrong if rng.random() < 0.5] or [rng.choice(wrong)]
@@ -290,8 +290,11 @@ class TestSource:
         found = wrong_value(assigned[0].value, rng, _texts(function))
         return None if found is None else ("variable", [self._edit(found[0], self._quoted(found[1]))])
 
-    def _rows(self, mark: ast.expr, name: str) -> list[ast.expr]:
-        """Returns the values of a parameter in the rows of a mark, if the ids of the rows are made of them."""
+    def _rows(self, mark: ast.expr, name: str | None) -> list[ast.expr]:
+        """Returns the values of a parameter in the rows of a mark, if the ids of the rows are made of them.
+
+        Without a name, returns the rows.
+        """
         if not isinstance(mark, ast.Call) or len(mark.args) != 2 or mark.keywords:
             return []
         names, rows = mark.args
@@ -305,7 +308,11 @@ class TestSource:
             found = [node for node in self._tree.body if _is_assigned(node, rows.id)]
             is_read_once = _num_reads(self._tree, rows.id) == 1
             rows = found[0].value if len(found) == 1 and is_read_once and isinstance(found[0], ast.Assign) else rows
-        if name not in parameters or not isinstance(rows, ast.List | ast.Tuple):
+        if not isinstance(rows, ast.List | ast.Tuple):
+            return []
+        if name is None:
+            return list(rows.elts)
+        if name not in parameters:
             return []
         if len(parameters) == 1 and isinstance(names, ast.Constant):
             return list(rows.elts)

@@ -8,6 +8,7 @@ import re
 import string
 from collections.abc import Sequence
 
+_SHARE_OF_LIKE = 0.7
 _MAX_TEXT_BYTES = 1_000_000
 # A word or number that no colon follows, and no constant of JSON or YAML.
 _VALUE = re.compile(r"(?!(?:true|false|null|True|False|None)\b)(?<![\w\\])[a-zA-Z0-9]+(?![\w.-]*[\"']?\s*[:=])")
@@ -23,7 +24,7 @@ def wrong_value(node: ast.expr, rng: random.Random, texts: Sequence[str] = ()) -
 
     Args:
         node: the expression.
-        texts: other texts of the test. Half of the wrong texts are made of them and their words: a change inside of a
+        texts: other texts of the test. Most of the wrong texts are made of them and their words: a change inside of a
             word would not look like an answer.
     """
     if isinstance(node, ast.Constant):
@@ -72,12 +73,16 @@ def vary_text(content: bytes, rng: random.Random) -> bytes:
 
     def vary(word: re.Match[str]) -> str:
         value = word[0]
+        others = [one for one in words if one.isdigit() == value.isdigit() and one != value]
         if rng.random() < 0.5:
             return value
+        if others and rng.random() < _SHARE_OF_LIKE:
+            return rng.choice(others)
         if value.isdigit():
             return str(int(value) + rng.randrange(1, 4))
         return _wrong_text(value, rng) or value
 
+    words = sorted({match[0] for match in _VALUE.finditer(text)})
     if ">>> " in text:  # of doctests, only the expected output
         lines = text.splitlines(keepends=True)
         return "".join(one if _CODE.match(one) else _VALUE.sub(vary, one) for one in lines).encode()
@@ -111,7 +116,7 @@ def _wrong_constant(value: object, rng: random.Random, texts: Sequence[str] = ()
             else repr(value * 2 if value == value else 1)
         )
     if isinstance(value, str):
-        others = sorted(_like(value, texts)) if rng.random() < 0.5 else []
+        others = sorted(_like(value, texts)) if rng.random() < _SHARE_OF_LIKE else []
         return repr(rng.choice(others) if others else _wrong_text(value, rng))
     if isinstance(value, bytes):
         return repr(_wrong_text(value.decode("latin-1"), rng).encode("latin-1"))
