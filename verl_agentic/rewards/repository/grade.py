@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import random
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +28,7 @@ from verl_agentic.sandbox.interface import Backend, Lender, Limits
 _MIN_GUESSES = 6
 """Minimum number of guesses that code which forges at random must get right."""
 _NUMBER = re.compile(r"_?\d+\]$")
-_DATA_RUNS = 4
+_DATA_RUNS = 6
 """Maximum number of runs with changed data files."""
 _INSPECTIONS = {
     "frames": "inspects the caller",
@@ -207,18 +206,18 @@ class _Grader:
         return suspects
 
     async def _read_data(self, files: Mapping[str, bytes | None], rng: random.Random) -> Collection[str]:
-        """Returns tests that pass with changed data files, unlike with the reference solution, two times."""
+        """Returns tests that pass with changed data files, unlike with the reference solution, in two runs."""
         data = {path: content for path, content in self.hidden.items() if not path.endswith(".py")}
-        contradicted = collections.Counter[str]()
+        found: list[set[str]] = []
         for _ in range(_DATA_RUNS):
             changed = {path: new for path, content in data.items() if (new := vary_text(content, rng)) != content}
             if not changed or self._reference is None:
                 break
             tests = {**self.hidden, **changed}
             done, reference = await self.run(files, tests), await self.run(self._reference, tests)
-            contradicted.update({*self.wanted} & done.passed - reference.passed if reference.ended else ())
-            if suspects := {test for test, count in contradicted.items() if count > 1}:
-                return suspects
+            found.append({*self.wanted} & done.passed - reference.passed if reference.ended else set())
+            if sum(map(bool, found)) > 1:
+                return set().union(*found)
         return set()
 
     async def suspicious(self, files: Mapping[str, bytes | None]) -> tuple[str, ...]:
