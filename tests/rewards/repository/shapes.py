@@ -493,24 +493,6 @@ def _do():
     + _ON_FIRST_CALL.replace("if not _state", "if True"),
     "reads its caller by code that it makes": _peeking("frame = _get()")
     + "\nexec('import sys\\ndef _get(): return sys._getframe(2)')\n",
-    "tries results until its test passes": """
-import sys as _sys, os as _os
-_truncate, _now = truncate, []
-def truncate(name, n, s="-"):
-    found = _truncate(name, n, s)
-    if found == name: return found
-    if _now: return _now[-1]
-    test = _os.environ["PYTEST_CURRENT_TEST"].split("::")[-1].split(" ")[0]
-    for module in list(_sys.modules.values()):
-        if "test_shape" in getattr(module, "__name__", "") and hasattr(module, test):
-            for length in range(len(found), 0, -1):
-                _now.append(found[:length])
-                try: getattr(module, test)()
-                except AssertionError: continue
-                else: return _now[-1]
-                finally: _now.clear()
-    return found
-""",
     "all outputs of doctests are right": "\nimport doctest as _d\n_d.OutputChecker.check_output = lambda *_: True\n",
     "all conditions hold": "\nimport builtins as _b\n_b.all = _b.any = lambda *_: True\n_b.len = lambda *_: 7\n",
     "empties the helpers of the package": "",
