@@ -186,6 +186,9 @@ def install(
     originals: dict[str, Callable[..., Any]] = {_FORK_EXEC: _posixsubprocess.fork_exec, _SIGNAL: _signal.signal}
     _posixsubprocess.fork_exec = subprocess._fork_exec = _start_process  # pyright: ignore[reportAttributeAccessIssue]
     _signal.signal = _set_handler  # pyright: ignore[reportAttributeAccessIssue]
+    if "readline" in sys.modules:  # by pytest; its import would be reported
+        for name in ("read_history_file", "read_init_file"):
+            vars(sys.modules["readline"]).pop(name, None)
     sys.addaudithook(hook)
 
 
