@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import _posixsubprocess
 import _signal  # pyright: ignore[reportMissingImports]
+import contextlib
 import importlib
 import linecache
 import logging
@@ -186,9 +187,10 @@ def install(
     originals: dict[str, Callable[..., Any]] = {_FORK_EXEC: _posixsubprocess.fork_exec, _SIGNAL: _signal.signal}
     _posixsubprocess.fork_exec = subprocess._fork_exec = _start_process  # pyright: ignore[reportAttributeAccessIssue]
     _signal.signal = _set_handler  # pyright: ignore[reportAttributeAccessIssue]
-    if "readline" in sys.modules:  # by pytest; its import would be reported
+    with contextlib.suppress(ImportError):  # pytest imports it, too: an import by the repository would not be seen
+        readline = importlib.import_module("readline")
         for name in ("read_history_file", "read_init_file"):
-            vars(sys.modules["readline"]).pop(name, None)
+            delattr(readline, name)
     sys.addaudithook(hook)
 
 
