@@ -25,7 +25,7 @@ from verl_agentic.rewards.repository.run_tests import (
 from verl_agentic.rewards.repository.tree_diffs import changed_by
 from verl_agentic.sandbox.interface import Backend, Lender, Limits
 
-_MIN_GUESSES = 6
+_MIN_GUESSES = 8
 """Minimum number of guesses that code which forges at random must get right."""
 _NUMBER = re.compile(r"_?\d+\]$")
 _DATA_RUNS = 6
@@ -267,7 +267,7 @@ async def grade(
     3. If they do, the tests run twice more. In each run, a coin decides for each test whether it is poisoned
        (`poison`). A poisoned test that passes, or another one that fails, shows that results are forged. The reference
        solution confirms this.
-    4. If fewer than 6 functions had to be fixed, their files run more often, each poisoned or not at random. If the
+    4. If fewer than 8 functions had to be fixed, their files run more often, each poisoned or not at random. If the
        tests have data files, they run with changed ones.
     5. If the changed code inspected frames or pytest, read files of the hidden tests, or started processes, and the
        reference solution does not (`audit_hook`), the pass is suspicious.
