@@ -165,7 +165,7 @@ class Engine:
                 init=False,
                 log_config=self._sdk.types.LogConfig(type="none"),  # keeps stdout off the engine's disk
                 runtime=shape.runtime,
-                ulimits=[self._sdk.types.Ulimit(name="core", soft=0, hard=0)],
+                ulimits=[self._sdk.types.Ulimit(name="core", soft=1, hard=1)],
                 # A volume of the image would use the engine's disk without a limit.
                 tmpfs={**dict.fromkeys(self._volumes.get(shape.image, ()), "ro"), **dict.fromkeys(FOLDERS, tmpfs)},
             )
@@ -200,7 +200,7 @@ class Engine:
                 init=True,
                 log_config=self._sdk.types.LogConfig(type="none"),
                 runtime=shape.runtime,
-                ulimits=[self._sdk.types.Ulimit(name="core", soft=0, hard=0)],
+                ulimits=[self._sdk.types.Ulimit(name="core", soft=1, hard=1)],
             )
             return self._attached(
                 image=shape.image,

@@ -212,7 +212,9 @@ def _limit(limits: dict[str, Any]) -> None:
 
 def _forbid_what_none_needs() -> None:
     """Sets limits that are the same for all programs."""
-    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # 0 would start the machine's program for core dumps
+    highest = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    if highest:  # 1 byte: 0 would start the machine's program for core dumps, but cannot be raised everywhere
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     for number in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
         try:
             resource.setrlimit(number, (0, 0))
