@@ -187,8 +187,11 @@ def _with_landlock() -> Iterator[Run]:
         yield run
 
 
-# What a container may see: its own empty interfaces, the folders of its image, its control group (read-only).
-_SEEN_IN_CONTAINERS = frozenset({"control_groups", "homes_and_variable_data", "routes_and_interfaces"})
+# What a container may see: its own empty interfaces, the folders of its image, its control group (read-only), and of
+# earlier executions in it the times of its devices and how many processes there were.
+_SEEN_IN_CONTAINERS = frozenset(
+    ("control_groups", "homes_and_variable_data", "numbers_of_processes", "routes_and_interfaces", "times_of_devices")
+)
 # Landlock hides no names, numbers and times, and it is a look every 0.1 s that bounds the disk.
 _BEYOND_RULES = frozenset(
     {"access_times_of_files", "disk_full", "homes_and_variable_data", "numbers_of_processes", "times_of_devices"}
