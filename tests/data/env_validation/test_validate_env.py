@@ -251,7 +251,7 @@ class ChangesItsRow(BoxEnv):
         (ScoresNone, {"gold scores 1": "row 0 (test0): scored 0.5, stopped by answered",
                       "null scores 0": "null: scored 0.5", "echo scores 0": "", "malformed scores 0": "",
                       "scripts are not paid": "always 'sorry': mean outcome 0.5"}),
-        (ScoresAll, {"null scores 0": "row 0 (test0), null: scored 1", "echo scores 0": "", "malformed scores 0": ""}),
+        (ScoresAll, {"null scores 0": "row 0 (test0), null: scored 1", "echo scores 0": "", "malformed scores 0": "", "scripts are not paid": ""}),
         (ScoresEcho, {"echo scores 0": "row 0 (test0), echo: scored 1"}),
         (RaisesOnWrongArguments, {"malformed scores 0": "void (infra_error), got EnvError"}),
         (RaisesInScore, {"null scores 0": "void (infra_error), got ScoringError", "malformed scores 0": ""}),
