@@ -8,6 +8,7 @@ import pytest
 from repository.small_package import BASE, F2P, GOLD, HIDDEN, P2P
 
 from verl_agentic.errors import DataError, ScoringError
+from verl_agentic.rewards.repository.repo_task import write_tree
 from verl_agentic.rewards.repository.run_tests import TestRun, run_repository_tests
 from verl_agentic.sandbox.interface import Backend
 
@@ -123,3 +124,20 @@ async def test_a_site_must_not_have_the_package(backend: Backend, tmp_path: Path
     (tmp_path / "smallkit.py").touch()
     with pytest.raises(DataError, match="smallkit"):
         await run(backend, tmp_path, {"tests/test_a.py": b"def test_a(): pass\n"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"smallkit/units.py": None, "smallkit/units.py/more.txt": b""},
+        {"docs/a.txt": None, "docs/b/c.txt": None, "docs": b"text\n"},
+    ],
+)
+async def test_a_file_may_take_the_place_of_a_folder_and_the_other_way_round(
+    change: dict[str, bytes | None], backend: Backend, site: Path, tmp_path: Path
+) -> None:
+    test = b"import os\n\n\ndef test_kind():\n    assert os.path.isdir('smallkit/units.py') != os.path.isfile('docs')\n"
+    tree = {**BASE, "docs/a.txt": b"", "docs/b/c.txt": b"", "tests/test_kind.py": test}
+    write_tree(tree, tmp_path)
+    run = await run_repository_tests(backend, tree=tmp_path, changed=change, site=site, targets=["tests/test_kind.py"])
+    assert run.passed == {"tests/test_kind.py::test_kind"}

@@ -121,13 +121,13 @@ def _collisions(files: Mapping[str, bytes | None], others: Iterable[str]) -> dic
     kept = {path for path in others if path not in files} | {
         path for path, content in files.items() if content is not None
     }
-    folders = {folder for path in kept for folder in _folders(path)}
+    folders = {folder for path in kept for folder in folders_above(path)}
     collisions = {path: "is a folder of the tree" for path in files if path in kept & folders}
-    below = {path: "lies below a file" for path in files if path in kept and not kept.isdisjoint(_folders(path))}
+    below = {path: "lies below a file" for path in files if path in kept and not kept.isdisjoint(folders_above(path))}
     return collisions | below
 
 
-def _folders(path: str) -> list[str]:
+def folders_above(path: str) -> list[str]:
     """Returns all folders above a file."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]

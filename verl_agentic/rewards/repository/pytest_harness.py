@@ -56,6 +56,10 @@ def main() -> None:
         _copy_repository(job)
     for path in job["removed"]:
         os.unlink(f"{job['repo']}/{path}")
+        with contextlib.suppress(OSError):  # a file may take the place of its folder
+            os.removedirs(os.path.dirname(f"{job['repo']}/{path}"))
+    if job["image_folder"]:
+        shutil.copytree("changed", job["repo"], dirs_exist_ok=True)
     _prepare(job)
     import pytest  # pyright: ignore[reportMissingImports]  # of the site; before any code of the repository
 
@@ -365,7 +369,7 @@ def _child(job: dict[str, Any], pipe: int, token: str, done: frozenset[str]) -> 
 
 
 def _copy_repository(job: dict[str, Any]) -> None:
-    """Copies the repository of the image, without git's folder and a virtual environment, and puts the changes over it.
+    """Copies the repository of the image, without git's folder and a virtual environment.
 
     Packages that are installed in place must not come from the image's folder.
     """
@@ -378,7 +382,6 @@ def _copy_repository(job: dict[str, Any]) -> None:
     for folder, _, names in os.walk(job["repo"]):
         for path in (folder, *(f"{folder}/{name}" for name in names if not os.path.islink(f"{folder}/{name}"))):
             os.chmod(path, os.stat(path).st_mode | 0o600)
-    shutil.copytree("changed", job["repo"], dirs_exist_ok=True)
     sys.path[:] = [path for path in sys.path if "site-packages" in path or not f"{path}/".startswith(f"{source}/")]
     sys.meta_path[:] = [one for one in sys.meta_path if "__editable__" not in getattr(one, "__module__", "")]
 

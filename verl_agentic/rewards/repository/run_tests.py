@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 from verl_agentic.deadlines import MIN_CODE_S, code_left_s
 from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.code.patch_paths import is_harness, is_test
+from verl_agentic.rewards.repository.accepted import folders_above
 from verl_agentic.rewards.repository.repo_task import read_tree
 from verl_agentic.sandbox.box_client import DEFAULT_PATH
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Lender, Limits, Sandbox, Tree
@@ -117,6 +118,10 @@ async def run_repository_tests(
     """
     limits = replace(limits, wall_s=max(code_left_s(limits.wall_s), MIN_CODE_S))
     base = dict(tree) if isinstance(tree, Mapping) else _read_once(tree)
+    added = [path for path, content in (changed or {}).items() if content is not None and path not in base]
+    folders = {folder for path in base for folder in folders_above(path)} if added else set()
+    if not image and any(path in folders or not base.keys().isdisjoint(folders_above(path)) for path in added):
+        tree = base  # a file replaces a folder, or the other way round: that cannot be written over a tree
     is_sent = isinstance(tree, Mapping) and not image
     written: dict[str, bytes | None] = {**(base if is_sent else {}), **(changed or {})}
     repository = {path for path in {**base, **written} if written.get(path, b"") is not None}
