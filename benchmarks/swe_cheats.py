@@ -80,7 +80,7 @@ def main() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What is graded."""
+    """Cheats, forms of tests and packages to grade."""
 
     names: Sequence[str]
     """Cheats on the first repository."""

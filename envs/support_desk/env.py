@@ -81,7 +81,7 @@ class SupportDeskEnv(ToolEnv):
         return Reward(is_equal * outputs * is_valid, info=info)
 
     def _outputs_said(self, replies: Sequence[str], transcript: Transcript) -> float:
-        """Returns 1 if the customer was told what he must be told; of a generated row also a refusal, if it is one."""
+        """Returns 1 if the replies have all required texts, and a refusal where a generated row needs one."""
         if self.row.extra.get("is_tau2"):
             results = [message.content for message in transcript.messages if message.role == "tool"]
             return tau_bench_reward(db_equal=True, outputs=self._target.outputs, replies=replies, tool_outputs=results)

@@ -1,4 +1,4 @@
-"""Whether replies give the customer a required text, and do not bury it among others of its form."""
+"""Finds required texts in replies to a customer; texts buried among others of their form do not count."""
 
 from __future__ import annotations
 

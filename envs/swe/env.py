@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from verl_agentic.rewards.repository.grade import GradeReport, grade
 from verl_agentic.rewards.repository.pytest_ids import require_pytest
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
 from verl_agentic.rewards.repository.verdict_details import verdict_details
-from verl_agentic.sandbox.interface import REPOSITORY_LIMITS
+from verl_agentic.sandbox.interface import REPOSITORY_LIMITS, Limits
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
 from verl_agentic.types import ToolCall
@@ -211,16 +212,8 @@ def make_env(
     require_pytest([task])
     store = store_at(row.extra["store"])
     limits = replace(REPOSITORY_LIMITS, wall_s=form.command_timeout_s, memory_mb=memory_mb)
-    is_image = bool(task.image and not task.tests)
-    disk = disk_mb or (_IMAGE_DISK_MB if is_image else _DISK_MB)
-    if is_image:
-        boxes = pool_of(pool, "docker", at_least=at_least, config=_SESSIONS, disk_mb=disk, memory_mb=memory_mb)
-        repo = RepoBox(boxes, base=None, image=task.image, limits=limits)
-    else:
-        chosen = {} if image is None else {"image": image}
-        options = {"docker": chosen} if sandbox == "auto" else chosen
-        boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS, disk_mb=disk, **options)
-        repo = RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
+    lend = functools.partial(pool_of, pool, at_least=at_least, config=_SESSIONS)
+    boxes, repo = _make_repo(task, store, lend, limits=limits, disk_mb=disk_mb, sandbox=sandbox, image=image)
     return SweEnv(
         row,
         task=task,
@@ -232,6 +225,25 @@ def make_env(
         pay_suspicious=pay_suspicious,
         helper=search_helper(repo, max_turns=helper_turns) if helper_turns else None,
     )
+
+
+def _make_repo(
+    task: RepoTask,
+    store: TaskStore,
+    lend: Callable[..., Any],
+    *,
+    limits: Limits,
+    disk_mb: int | None,
+    sandbox: str,
+    image: str | None,
+) -> tuple[Any, RepoBox]:
+    """Returns the pool and the repository: that of the image of a task without tests, else that of the store."""
+    if task.image and not task.tests:
+        boxes = lend("docker", disk_mb=disk_mb or _IMAGE_DISK_MB, memory_mb=limits.memory_mb)
+        return boxes, RepoBox(boxes, base=None, image=task.image, limits=limits)
+    chosen = {} if image is None else {"image": image}
+    boxes = lend(sandbox, disk_mb=disk_mb or _DISK_MB, **({"docker": chosen} if sandbox == "auto" else chosen))
+    return boxes, RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
 
 
 def _with_steps_left(observation: Observation, left: int) -> Observation:

@@ -1,4 +1,4 @@
-"""What every server refuses: foreign web pages, strangers, bodies that are no JSON, and clients that take too much."""
+"""Every server refuses foreign web pages, strangers, bodies that are no JSON, and clients that take too much."""
 
 from __future__ import annotations
 

@@ -9,13 +9,14 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from verl_agentic.agent_loops.attempt.attempt import Attempt, EpisodeSetup
 from verl_agentic.agent_loops.attempt.boundary_checks import check_reward
 from verl_agentic.agent_loops.attempt.side_conversation import open_side
+from verl_agentic.agent_loops.codec.codec import Codec, Schema
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode, ErrorKind
 from verl_agentic.agent_loops.trace import timeline as activity
@@ -31,7 +32,7 @@ from verl_agentic.errors import (
     boundary,
     is_by_policy,
 )
-from verl_agentic.types import VOID_REASONS, Reward, StopReason
+from verl_agentic.types import VOID_REASONS, Message, Reward, StopReason
 
 logger = logging.getLogger(__name__)
 NO_REWARD = Reward(0.0)
@@ -126,7 +127,7 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
             if hasattr(env, "use_side_conversations"):
                 cast("Any", env).use_side_conversations(functools.partial(open_side, attempt))
             if hasattr(env, "use_token_counts"):
-                cast("Any", env).use_token_counts(attempt.count_tokens)
+                cast("Any", env).use_token_counts(functools.partial(_count_tokens, attempt.setup.codec))
         stop = await within(attempt.run(env), deadline - time.monotonic(), what=what)
         if stop in VOID_REASONS or attempt.error is not None:
             return _Result(stop=stop, error=attempt.error)
@@ -154,6 +155,10 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
     finally:
         if env is not None:
             await _close(env, limits.close_timeout_s, what)
+
+
+async def _count_tokens(codec: Codec, messages: Sequence[Message], tools: Sequence[Schema]) -> int:
+    return len(await codec.encode_prompt(messages, tools))
 
 
 def _record(attempt: Attempt, result: _Result, *, retries: int, before: str | None) -> Episode:

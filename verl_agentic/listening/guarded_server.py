@@ -42,7 +42,7 @@ def _default_connections() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionLimits:
-    """What clients may take of a server."""
+    """Limits of connections and times."""
 
     head_s: float = 10.0
     """Time for the head of a request."""

@@ -1,4 +1,4 @@
-"""What a policy causes after its first turn is an outcome of its episode: trained with 0, never void, never raised."""
+"""Failures that a policy causes after its first turn: trained with outcome 0, never void, never raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent may know, and the endpoints of the gateway beside those that sample."""
+"""Secrets of agents in a harness, and the endpoints of the gateway beside those that sample."""
 
 from __future__ import annotations
 

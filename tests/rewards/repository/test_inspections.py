@@ -1,4 +1,4 @@
-"""What code under test inspects: reported by the audit hook, and a pass with it is suspicious."""
+"""Reports of the audit hook, and suspicious passes."""
 
 from __future__ import annotations
 

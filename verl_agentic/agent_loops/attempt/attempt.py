@@ -182,10 +182,6 @@ class Attempt:
             raise Stopped(cut[0])
         return action
 
-    async def count_tokens(self, messages: Sequence[Message], tools: Sequence[Any]) -> int:
-        """Returns the number of tokens of a prompt."""
-        return len(await self.setup.codec.encode_prompt(messages, tools))
-
     # The start, and a turn.
 
     async def _start(self, env: Env) -> None:
@@ -328,7 +324,7 @@ class Attempt:
         with boundary(EnvError, "finding what is not trained in a turn"):
             ids = completion.token_ids
             untrained = await offload_if_long(len(ids), self.setup.codec.untrained_spans, ids)
-        self.trajectory.append_sampled(completion.token_ids, completion.log_probs, turn=self._turn, untrained=untrained)
+        self.trajectory.append_sampled(ids, completion.log_probs, turn=self._turn, untrained=untrained)
         if self.min_weights_version is None:
             self.min_weights_version = completion.min_weights_version
         self.max_weights_version = completion.max_weights_version
@@ -337,9 +333,9 @@ class Attempt:
     async def _step(self, env: Env, action: Action) -> Observation:
         started = time.monotonic()
         with tool_spans.watched_step(action, known=self._tool_names, label=self.label) as watch:
-            step = _guarded(env.step(action), EnvError, "the environment's step")
+            step, what = env.step(action), "the environment's step"
             try:
-                observation = await self._timed(step, "the environment's step")
+                observation = await self._timed(_guarded(step, EnvError, what), what)
             except EnvError as cause:
                 if is_by_policy(cause):
                     raise Stopped(StopReason.POLICY_FAULT, f"{type(cause).__name__}: {cause}") from cause
@@ -407,10 +403,8 @@ class Attempt:
         """Returns how many tokens still fit into this row."""
         limits, row = self.setup.limits, self.trajectory
         length = len(row.response_ids) + added
-        response_left, context_left = (
-            limits.max_response_tokens - length,
-            limits.max_context_tokens - len(row.prompt_ids) - length,
-        )
+        response_left = limits.max_response_tokens - length
+        context_left = limits.max_context_tokens - len(row.prompt_ids) - length
         if context_left < response_left:
             return context_left, StopReason.CONTEXT_FULL
         return response_left, StopReason.MAX_TOKENS

@@ -56,11 +56,9 @@ def make_env(
         agent_timeout_s: time from an answer to the agent's next request or its end, in seconds.
         grace_s: time that an agent has to end after a budget ended its episode, in seconds.
         max_sides: maximum number of side conversations of an episode.
-        host: address that the gateway listens at. Empty: 127.0.0.1; for a container, this machine's address in its
-            network.
+        host: address that the gateway listens at. Empty: 127.0.0.1; with a container, this machine's in its network.
         port: port that the gateway listens at; 0: a free one.
-        public_url: address of the gateway for agents on other machines, such as `http://10.0.0.5:{port}`. Empty: host
-            and port.
+        public_url: address of the gateway for other machines, such as `http://10.0.0.5:{port}`. Empty: host and port.
 
     Raises:
         ConfigError: an option has a wrong value.

@@ -19,7 +19,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptedReward:
-    """What a scripted policy is paid, as means over rows."""
+    """Rewards of one scripted policy, as means over rows."""
 
     name: str
     outcome: float

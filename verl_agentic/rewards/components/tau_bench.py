@@ -1,4 +1,4 @@
-"""Whether the database is in the gold state and the user got all required outputs."""
+"""Scores the final state of the database and the outputs that the user must get."""
 
 from __future__ import annotations
 

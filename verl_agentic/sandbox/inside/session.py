@@ -109,7 +109,7 @@ class ProcessSession:
 
     @property
     def is_limited(self) -> bool:
-        """Whether only looks limit its memory or its files."""
+        """Returns True if its memory or its files are limited only by regular checks."""
         return self._memory_bytes is not None or self._disk is not None
 
     def exceeds(self) -> bool:

@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class MineOptions:
-    """What is mined."""
+    """Options of mining."""
 
     packages: Sequence[str]
     releases: int = 6

@@ -78,7 +78,7 @@ class IndexFile:
 
 @dataclass(frozen=True, kw_only=True)
 class PipIndex:
-    """Where packages are found; by default what pip's configuration says."""
+    """Package indexes; by default those of pip's configuration."""
 
     index_url: str | None = None
     """URL of a package index, instead of the configured one."""
@@ -91,7 +91,7 @@ class PipIndex:
         """Returns the files of a package, of the folder and of all indexes.
 
         Raises:
-            DataError: there are none, and an index cannot be reached.
+            DataError: no release was found, and an index cannot be reached.
         """
         name = normal_name(package)
         if name not in self._files:
@@ -122,7 +122,7 @@ class PipIndex:
         """Downloads one source distribution and returns its path; an existing file is used again.
 
         Raises:
-            DataError: there is none, or it cannot be downloaded.
+            DataError: the file does not exist, or it cannot be downloaded.
         """
         into.mkdir(parents=True, exist_ok=True)
         if existing := sorted(path for path in into.iterdir() if _SDIST.search(path.name)):

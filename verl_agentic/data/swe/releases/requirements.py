@@ -30,7 +30,7 @@ _PLUGINS_OF_CI = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What the tests of a release need."""
+    """Requirements of the tests of a release."""
 
     needed: list[str]
     """Requirements of the modules."""
