@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, MissingDependencyError
 from verl_agentic.rewards.models.limiter import Limiter
-from verl_agentic.rewards.models.refusals import PROBE, UNCLEAR, is_content_refusal, probe_succeeds
+from verl_agentic.rewards.models.refusals import PROBE, is_refused
 
 if TYPE_CHECKING:
     import httpx
@@ -129,22 +129,14 @@ class ChatClient:
             await asyncio.sleep(self._wait_s(attempts[0] - 1, response))
 
     async def _is_refused(self, response: httpx.Response, body: Mapping[str, Any]) -> bool:
-        """Returns whether the content of the request is refused; asks without any text of the policy if unclear."""
+        probe = {**body, "messages": list(PROBE)}
 
-        async def send() -> int:
-            import httpx
-
+        async def send() -> httpx.Response:
             async with self._limiter.request(_estimate(probe)):
-                try:
-                    return (await self._http.post(self._url, json=probe, headers=self._headers)).status_code
-                except httpx.HTTPError:
-                    return 0
+                return await self._http.post(self._url, json=probe, headers=self._headers)
 
-        status, probe = response.status_code, {**body, "messages": list(PROBE)}
-        if is_content_refusal(status, _parsed(response)):
-            return True
         key = (self._url, body.get("model"), self._headers.get("Authorization"))
-        return status in UNCLEAR and await probe_succeeds(key, send)
+        return await is_refused(response, key=key, send=send)
 
     def _read(self, response: httpx.Response, body: Mapping[str, Any]) -> Reply:
         if hint := _HOPELESS.get(response.status_code):
@@ -177,13 +169,6 @@ class ChatClient:
             self._limiter.pause(asked_s)
             wait_s = max(wait_s, asked_s)
         return min(wait_s, _LONGEST_WAIT_S)
-
-
-def _parsed(response: httpx.Response) -> Any:
-    try:
-        return response.json()
-    except (ValueError, RecursionError):
-        return response.text
 
 
 def _estimate(body: Mapping[str, Any]) -> int:

@@ -75,16 +75,32 @@ def is_content_refusal(status: int, answer: Any) -> bool:
     return any(_CODES.search(str(code)) for code in codes) or bool(_MESSAGES.search(str(error.get("message", ""))))
 
 
-async def probe_succeeds(key: Hashable, send: Callable[[], Awaitable[int]]) -> bool:
-    """Returns whether a probe is answered with status 200. A success counts for a minute.
+async def is_refused(response: Any, *, key: Hashable, send: Callable[[], Awaitable[Any]]) -> bool:
+    """Returns whether an endpoint refuses the content of a request.
+
+    An unclear answer is decided by a probe, whose success counts for a minute.
 
     Args:
+        response: of httpx.
         key: endpoint, model and key.
-        send: sends the probe and returns the status.
+        send: sends `PROBE` and returns the response.
     """
+    import httpx
+
+    try:
+        answer = response.json()
+    except (ValueError, RecursionError):
+        answer = response.text
+    if is_content_refusal(response.status_code, answer):
+        return True
+    if response.status_code not in UNCLEAR:
+        return False
     if time.monotonic() - _succeeded.get(key, -_PROBE_HOLDS_S) < _PROBE_HOLDS_S:
         return True
-    is_answered = await send() == 200
+    try:
+        is_answered = (await send()).status_code == 200
+    except httpx.HTTPError:
+        is_answered = False
     if is_answered:
         _succeeded[key] = time.monotonic()
     return is_answered

@@ -19,13 +19,7 @@ from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.models.client import connections
 from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
 from verl_agentic.rewards.models.quote import View, shown
-from verl_agentic.rewards.models.refusals import (
-    PROBE,
-    UNCLEAR,
-    ContentRefusedError,
-    is_content_refusal,
-    probe_succeeds,
-)
+from verl_agentic.rewards.models.refusals import PROBE, UNCLEAR, ContentRefusedError, is_refused
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.text.reasoning import without_thoughts
 from verl_agentic.settings import Settings, read_settings, setting
@@ -116,18 +110,21 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
         if where not in shared.limiters:
             shared.limiters[where] = Limiter(limits, name=model.endpoint)
         limiter = shared.limiters[where]
+
+        async def post(body: Mapping[str, Any]) -> Any:
+            return await shared.http.post(model.endpoint, json={"model": model.model, **body}, headers=headers)
+
         for attempt in range(model.retries + 1):
             if attempt:
                 # Spread out, so that clients which failed together do not come back together.
                 await asyncio.sleep(model.retry_wait_s * 2 ** (attempt - 1) * random.uniform(0.5, 1.0))
             try:
                 async with limiter.request(0):
-                    response = await shared.http.post(
-                        model.endpoint, json={"model": model.model, **body}, headers=headers
-                    )
+                    response = await post(body)
             except httpx.TransportError:
                 continue
-            if await _is_refused(shared.http, model, response, body=body, headers=headers):
+            key = (model.endpoint, model.model, headers.get("Authorization"))
+            if await is_refused(response, key=key, send=lambda: post({**body, "messages": list(PROBE)})):
                 raise ContentRefusedError(f"{model.endpoint} refuses the content, got {response.text[:300]!r}")
             if response.status_code in _HOPELESS:
                 raise ConfigError(
@@ -139,22 +136,6 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
             if response.status_code not in _TRY_AGAIN:
                 return None
     return None
-
-
-async def _is_refused(http: Any, model: RewardModel, response: Any, *, body: Any, headers: Mapping[str, str]) -> bool:
-    import httpx
-
-    async def send() -> int:
-        probe = {"model": model.model, **body, "messages": list(PROBE)}
-        try:
-            return (await http.post(model.endpoint, json=probe, headers=headers)).status_code
-        except httpx.HTTPError:
-            return 0
-
-    if is_content_refusal(response.status_code, _json(response) or response.text):
-        return True
-    key = (model.endpoint, model.model, headers.get("Authorization"))
-    return response.status_code in UNCLEAR and await probe_succeeds(key, send)
 
 
 def _json(response: Any) -> Any:
