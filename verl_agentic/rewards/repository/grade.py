@@ -145,6 +145,7 @@ class _Grader:
         self.cpu_s = 0.0
         self.retries = 1
         self.inspections: set[Inspection] = set()
+        self._allowed: set[tuple[str, str]] | None = None
         self._unreadable = unreadable_tests(self.hidden, self.wanted)
         try:
             self._reference = changed_by(self.base, task.patch) or None
@@ -239,9 +240,10 @@ class _Grader:
             return one.kind != "frames" or one.path == "<made>"
 
         if any(map(is_compared, kept)) and self._reference is not None:
-            done = await self.run(self._reference, self.hidden)
-            allowed = {(one.kind, one.target) for one in done.inspections if one.path not in self.hidden}
-            kept = {one for one in kept if not is_compared(one) or (one.kind, one.target) not in allowed}
+            if self._allowed is None:
+                done = await self.run(self._reference, self.hidden)
+                self._allowed = {(one.kind, one.target) for one in done.inspections if one.path not in self.hidden}
+            kept = {one for one in kept if not is_compared(one) or (one.kind, one.target) not in self._allowed}
         found = {f"{one.path}:{one.line} {_INSPECTIONS[one.kind]} ({one.target})" for one in kept}
         unreadable = [f"{path} is no Python source, so its results are not protected" for path in self._unreadable]
         return (*sorted(found), *unreadable)
