@@ -64,7 +64,9 @@ async def test_what_code_does_to_its_folders_ends_with_it(sandbox: Sandbox, chan
     code = f"import os\nfolder = os.getcwd()\ntry:\n    {change}\nexcept PermissionError:\n    print('refused')"
     untouched = await python(sandbox, look, fresh=True)
     for fresh in (True, False):
-        await python(sandbox, code, fresh=fresh)
+        result = await sandbox.run(Command(code=code), limits=LIMITS, fresh=fresh)
+        # Files are counted from time to time, and folders that are too deep to be counted end the code.
+        assert result.exit_code == 0 or "more than the disk space" in result.stderr
         assert await python(sandbox, look, fresh=True) == untouched
     await sandbox.reset()
     assert await python(sandbox, look) == untouched
