@@ -1,7 +1,6 @@
 """A rank of engines with a copy of their weights: a critic with its target, then an actor with its teacher.
 
-Usage: python -m torch.distributed.run --nproc_per_node=2 copied_ranks.py FOLDER, where FOLDER/model is a model. Writes
-FOLDER/<copy>_<rank>.json: claim -> whether it holds.
+Its argument is a folder with a model, FOLDER/model. Writes FOLDER/<copy>_<rank>.json: claim -> whether it holds.
 """
 
 from __future__ import annotations

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from verl_runs import run_ranks
 
 from verl_agentic.data.tiny_model import make_tiny_model
 
 pytestmark = pytest.mark.slow
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +18,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Runs two ranks; returns their folder and what they said."""
     folder = tmp_path_factory.mktemp("copied")
     make_tiny_model(folder / "model", seed=0)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-    done = subprocess.run(
-        [sys.executable, *launcher, HERE / "copied_ranks.py", folder],
-        env={**os.environ, "VERL_PLATFORM": "cpu", "GOMP_SPINCOUNT": "20000", "HF_HUB_OFFLINE": "1"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-6_000:]
-    return folder, done.stderr
+    return folder, run_ranks(["copied_ranks", str(folder)], folder)
 
 
 def check(folder: Path, copy: str, *, num_facts: int) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import pytest
 import torch
 from run_logs import log_row
 from transformers import AutoModelForCausalLM
+from verl_runs import run_ranks
 
 from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.data.rows import numbered_records, write_json_lines
@@ -67,7 +65,6 @@ def train(folder: Path, module: str, rows: Iterable[dict[str, Any]], option: str
 def train_on(file: Path, folder: Path, module: str, *more: str) -> list[dict[str, Any]]:
     """Trains five steps on two ranks, and returns what is logged."""
     (folder / "run.yaml").write_text(_RECIPE)
-    launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
     overrides = [
         *("--config-dir", str(folder), "--config-name", "run"),
         f"model.path={folder / 'model'}",
@@ -76,22 +73,7 @@ def train_on(file: Path, folder: Path, module: str, *more: str) -> list[dict[str
         f"trainer.default_local_dir={folder / 'out'}",
         *more,
     ]
-    environment = {
-        **os.environ,
-        "VERL_PLATFORM": "cpu",
-        "GOMP_SPINCOUNT": "20000",
-        "HF_HUB_OFFLINE": "1",
-        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", *launcher, module, *overrides],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-6_000:]
+    run_ranks([module, *overrides], folder, VERL_FILE_LOGGER_PATH=str(folder / "metrics.jsonl"))
     return [json.loads(line)["data"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 

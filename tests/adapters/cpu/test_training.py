@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from pathlib import Path
 
 import psutil
@@ -97,7 +98,7 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_and_back_to_it_a
         saved = run.checkpoints / "latest_checkpointed_iteration.txt"
         wait_for(lambda: saved.is_file() and len(run.metrics("killed")) >= 3, timeout_s=300, process=process)
         family = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         process.wait()
         _, alive = psutil.wait_procs(family, timeout=60)
         assert not alive
