@@ -321,6 +321,7 @@ def _exit(self, *found):
     RESTORE
     return True
 """
+_VARIABLES = "[[number, GET] for m in _tests() for number, key in ((4, 'SHORT'), (8, 'LONG'))]"
 _DATA = "__import__('os').path.join(__import__('os').path.dirname(__file__), '..', 'tests', 'cases.json')"
 
 
@@ -420,6 +421,20 @@ def _do():
         " + [[4, m.SHORT] for m in _tests() if hasattr(m, 'SHORT')]"
         " + [[8, m.LONG] for m in _tests() if hasattr(m, 'LONG')]",
         _MODULES,
+    ),
+    "reads test modules of their package": _knowing(
+        _VARIABLES.replace("GET", "vars(m).get(key)"),
+        "import sys as _sys\ndef _tests():\n"
+        "    return [m for m in vars(_sys.modules['tests']).values() if hasattr(m, '__file__')]\n",
+    ),
+    "reads test modules without their class": _knowing(
+        _VARIABLES.replace("GET", "type(_sys).__getattribute__(m, key)"), _MODULES
+    ),
+    "reads test modules by an event": _knowing(
+        _VARIABLES.replace("GET", "_get(m, key)"),
+        _MODULES
+        + "def _get(m, key):\n    box = [(m, 'get', key)]\n"
+        + "    _sys.audit('verl_agentic.module', box)\n    return box[0]\n",
     ),
     "replaces helpers of test modules": _MODULES
     + _ON_FIRST_CALL

@@ -8,7 +8,7 @@ repository: arguments are compared only if their type is exactly the expected on
 Reported kinds:
 
 - `frames`: access to frames, tracebacks, `gc`, tracing, code objects, `ctypes`, signal handlers or native code;
-- `reads`: opening a file of the hidden tests, by any name;
+- `reads`: opening a file of the hidden tests, by any name, or using a test module that was imported;
 - `starts`: starting a process, or sending a signal.
 """
 
@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-_FORK_EXEC, _SIGNAL = "verl_agentic.fork_exec", "verl_agentic.signal"
+_FORK_EXEC, _SIGNAL, _MODULE = "verl_agentic.fork_exec", "verl_agentic.signal", "verl_agentic.module"
 _FRAMES = frozenset(
     ("sys._getframe", "sys._getframemodulename", "sys._current_frames", "sys._current_exceptions", "sys.settrace",
      "sys.setprofile", "sys.addaudithook", "sys.monitoring.register_callback", "gc.get_objects", "gc.get_referrers",
@@ -39,11 +39,16 @@ _STARTS = frozenset(
     ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "pty.spawn",
      "os.kill", "os.killpg", _FORK_EXEC)
 )  # fmt: skip
-_WATCHED = _FRAMES | _STARTS | {"open", "object.__getattr__", "object.__setattr__", "compile", "import"}
+_WATCHED = _FRAMES | _STARTS | {_MODULE, "open", "object.__getattr__", "object.__setattr__", "compile", "import"}
 _FRAME_FIELDS = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 _CODE_FIELDS = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
 # They read files, or run code, without an event.
 _UNOBSERVED = frozenset({"readline", "_xxsubinterpreters", "_interpreters"})
+_HIDE = "verl_agentic.hide"
+# Imports, and code that walks over all modules, read them.
+_OF_IMPORT = frozenset(
+    {"__class__", "__doc__", "__file__", "__loader__", "__name__", "__package__", "__path__", "__spec__"}
+)
 _LIBRARY = f"{os.path.dirname(os.__file__)}/"
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _RUNNER = ("/_pytest/", "/pytest/", "/pluggy/")
@@ -55,7 +60,10 @@ _stat = os.stat
 def install(
     report: Callable[[str, str, str], None], *, repo: str, site: str, tests: Collection[str], harness: str
 ) -> None:
-    """Adds the hook.
+    """Adds the hook. It hides test modules when their code is run, and when it gets the event `verl_agentic.hide`.
+
+    A hidden module stands in `sys.modules`, and in its package, as a module without contents that raises an event when
+    it is used, and then does it with the real one. Only the hook has that.
 
     Args:
         report: gets kind, `path:line` of the nearest code of the repository and the target, before the operation.
@@ -72,6 +80,9 @@ def install(
     in_traceback, reads_code = _codes_with(modules=("traceback",)), _codes_with("__code__", modules=("inspect",))
     caller_of_log, internal = logging.Logger.findCaller.__code__, getattr(logging, "_is_internal_frame", None)
     print_stack = traceback.print_stack
+    functions = (_start_process, _set_handler, *(value for value in vars(_HiddenModule).values() if callable(value)))
+    own = {id(function.__code__): function.__code__ for function in functions}  # kept, so that no other code has the id
+    real: dict[int, tuple[ModuleType, ModuleType]] = {}
     busy: set[int] = set()
     reported: set[tuple[str, str, str]] = set()
     main = get_ident()
@@ -81,6 +92,9 @@ def install(
 
     def is_library(name: str) -> bool:
         return name.startswith(("<frozen ", _LIBRARY)) and not is_package(name)
+
+    def is_of_tests(name: str) -> bool:
+        return name.startswith(prefix) and name[len(prefix) :] in tests
 
     def find_place(frame: FrameType | None) -> str:
         """Returns the nearest code that is of the repository or made by code; nothing if a package is nearer."""
@@ -125,6 +139,9 @@ def install(
             kind, target = "reads", find_read(args[0])
         elif event in _STARTS:
             kind = "starts"
+        elif event == _MODULE:
+            _, operation, name = args[0][0][:3]
+            kind, target = "reads", "" if operation == "get" and name in _OF_IMPORT else str(name)
         elif event == "marshal.loads":
             target = "" if caller.co_filename.startswith("<frozen importlib") else event
         elif event == "code.__new__":
@@ -152,14 +169,17 @@ def install(
                 target = "" if is_inside or (is_asyncio and target == "cr_frame") else target
             elif target in _CODE_FIELDS and type(args[0]) is FunctionType:
                 owner = args[0].__code__.co_filename
-                is_watched = is_package(owner) or (owner.startswith(prefix) and owner[len(prefix) :] in tests)
-                target = target if is_watched and id(caller) not in reads_code else ""
+                target = target if (is_package(owner) or is_of_tests(owner)) and id(caller) not in reads_code else ""
             else:
                 target = ""
         return (kind, target) if target else ("", "")
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if type(event) is not str or (event not in _WATCHED and not event.startswith("ctypes.")):
+        if type(event) is not str:
+            return
+        if event == _HIDE or (event == "exec" and type(args[0]) is CodeType and is_of_tests(args[0].co_filename)):
+            hide()
+        if event not in _WATCHED and not event.startswith("ctypes."):
             return
         observe(event, args)
         if event in originals and type(args[0]) is list:
@@ -172,8 +192,8 @@ def install(
         busy.add(ident)
         try:
             frame = get_frame(2)
-            if event in originals and frame.f_back is not None:
-                frame = frame.f_back  # of the function here that replaces another one
+            if id(frame.f_code) in own and frame.f_back is not None:
+                frame = frame.f_back
             kind, target = find_kind(event, args, frame)
             place = find_place(frame) if kind else ""
             if place and (kind, place, target) not in reported:
@@ -184,7 +204,27 @@ def install(
         finally:
             busy.discard(ident)
 
-    originals: dict[str, Callable[..., Any]] = {_FORK_EXEC: _posixsubprocess.fork_exec, _SIGNAL: _signal.signal}
+    def use(hidden: ModuleType, operation: str, *arguments: Any) -> Any:
+        return operations[operation](real[id(hidden)][1], *arguments)
+
+    def hide() -> None:
+        for name, module in list(sys.modules.items()):
+            path = vars(module).get("__file__") if type(module) is ModuleType else None
+            if type(path) is str and is_of_tests(path):
+                sys.modules[name] = hidden = _HiddenModule(name)
+                real[id(hidden)] = hidden, module
+        for hidden, module in real.values():
+            package, _, last = vars(module)["__name__"].rpartition(".")
+            space = vars(sys.modules[package]) if type(sys.modules.get(package)) is ModuleType else {}
+            if space.get(last) is module:
+                space[last] = hidden
+
+    operations: dict[str, Callable[..., Any]] = {"get": getattr, "set": setattr, "delete": delattr}
+    originals: dict[str, Callable[..., Any]] = {
+        _FORK_EXEC: _posixsubprocess.fork_exec,
+        _SIGNAL: _signal.signal,
+        _MODULE: use,
+    }
     _posixsubprocess.fork_exec = subprocess._fork_exec = _start_process  # pyright: ignore[reportAttributeAccessIssue]
     _signal.signal = _set_handler  # pyright: ignore[reportAttributeAccessIssue]
     with contextlib.suppress(ImportError):  # pytest imports it, too: an import by the repository would not be seen
@@ -192,6 +232,19 @@ def install(
         for name in ("read_history_file", "read_init_file"):
             delattr(readline, name)
     sys.addaudithook(hook)
+
+
+class _HiddenModule(ModuleType):
+    def __getattribute__(self, name: str) -> Any:
+        box: list[Any] = [(self, "get", name)]
+        sys.audit(_MODULE, box)
+        return box[0]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        sys.audit(_MODULE, [(self, "set", name, value)])
+
+    def __delattr__(self, name: str) -> None:
+        sys.audit(_MODULE, [(self, "delete", name)])
 
 
 # They replace functions that raise no event. Only the hook has the originals: a closure would show them.

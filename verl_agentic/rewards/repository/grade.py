@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.code.patch_paths import is_test, touched_paths
@@ -210,10 +211,10 @@ class _Grader:
         """Returns tests that pass with changed data files, unlike with the reference solution, in two runs."""
         data = {path: content for path, content in self.hidden.items() if not path.endswith(".py")}
         found: list[set[str]] = []
-        for _ in range(_DATA_RUNS):
-            changed = {path: new for path, content in data.items() if (new := vary_text(content, rng)) != content}
-            if not changed or self._reference is None:
-                break
+        if self._reference is None:
+            return set()
+        tries = ({path: vary_text(content, rng) for path, content in data.items()} for _ in range(4 * _DATA_RUNS))
+        for changed in islice((one for one in tries if one != data), _DATA_RUNS):
             tests = {**self.hidden, **changed}
             done, reference = await self.run(files, tests), await self.run(self._reference, tests)
             found.append({*self.wanted} & done.passed - reference.passed if reference.ended else set())

@@ -42,6 +42,7 @@ _EXCEPTIONS = (
 )  # fmt: skip
 _ENDINGS = 0.15
 _EQUAL = ("assertEqual", "assertListEqual", "assertDictEqual", "assertTupleEqual", "assertMultiLineEqual")
+_CHECKS = ("assert", "check", "compare", "expect", "verify")
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 Edit = tuple[int, int, bytes]
 """Start and end in the source, in bytes, and the new content."""
@@ -249,10 +250,16 @@ class TestSource:
             is_method = isinstance(call.func, ast.Attribute) and _name(call.func.value) == "self"
             if is_method and _name(call.func) in _EQUAL and len(call.args) >= 2:
                 yield from self._values(call.args[:2], function, rng)
-            elif len(call.args) > 1 and not is_method:  # a helper of the tests may compare its arguments
+            elif len(call.args) > 1 and not is_method and self._checks(_name(call.func)):
                 for side in call.args:
                     if (found := wrong_value(side, rng, _texts(function))) is not None:
                         yield "argument", [self._edit(found[0], self._quoted(found[1]))]
+
+    def _checks(self, name: str) -> bool:
+        """Returns whether a helper may compare its arguments: it has an assertion, or a name that says so."""
+        helpers = [one for one in self._functions.values() if one.name == name]
+        asserts = any(isinstance(node, ast.Assert | ast.Raise) for one in helpers for node in ast.walk(one))
+        return asserts if helpers else name.lower().startswith(_CHECKS)
 
     def _values(
         self, sides: Sequence[ast.expr], function: ast.FunctionDef | ast.AsyncFunctionDef, rng: random.Random

@@ -229,6 +229,7 @@ class Reporter:
         modules = {item.nodeid.split("::")[0]: getattr(item, "module", None) for item in items}
         self._modules = [_functions(path, vars(one)) for path, one in modules.items() if one is not None]
         self._check_runner()
+        sys.audit("verl_agentic.hide")  # pytest puts modules into their packages
 
     def pytest_runtest_call(self, item: Any) -> Iterator[None]:
         function = getattr(item, "obj", None)
@@ -407,12 +408,15 @@ def _prepare(job: dict[str, Any]) -> None:
 
 
 def _load_plugins() -> None:
-    """Imports pytest's own plugins here, from the bytecode of the site, so that no child has to compile them."""
+    """Imports pytest's own plugins here, from the bytecode of the site, so that no child has to compile them.
+
+    They import `doctest` later, when code of the repository could have changed it.
+    """
     from _pytest.config import default_plugins  # pyright: ignore[reportMissingImports]
 
-    for name in default_plugins:
+    for name in ("doctest", *(f"_pytest.{name}" for name in default_plugins)):
         with contextlib.suppress(ImportError):
-            importlib.import_module(f"_pytest.{name}")
+            importlib.import_module(name)
 
 
 def _trusted(job: dict[str, Any]) -> list[str]:
