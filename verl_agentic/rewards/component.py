@@ -35,6 +35,9 @@ class Graded:
     """Turn index -> the turn's share of the value, placed on its last sampled token."""
     info: Mapping[str, float] = field(default_factory=dict)
     """Metrics; their names are declared by the decorator's `info`."""
+    solved: float | None = None
+    """`acc`: 1 if the task is solved, else 0; between them only if it is graded by nature (F1, BLEU). None: by the value,
+    see `Component.solved_share`."""
 
 
 ABSTAIN = Graded()
@@ -59,6 +62,7 @@ class ComponentType:
     info: tuple[str, ...]
     outcome_options: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[..., object] | None = None
+    solved: float | None = None
 
     def __post_init__(self) -> None:
         """Raises if bounds or check have arguments that are not options of the component."""
@@ -123,6 +127,20 @@ class Component:
             return _abstain() if self.type.is_async else ABSTAIN
         return self.type.function(subject, **self.options)
 
+    def solved_share(self, graded: Graded) -> float:
+        """Returns `acc` of a verdict with a value, from 0 to 1.
+
+        In this order: the verdict's own `solved`; 1 from the declared value `solved` on, else 0; or the value's place
+        between the maximum and 0 (or a minimum that is greater). So a value of 0 or less is never solved.
+        """
+        value = graded.value or 0.0
+        if graded.solved is not None:
+            return graded.solved
+        if self.type.solved is not None:
+            return float(value >= self.type.solved - _TOLERANCE)
+        unsolved = max(self.low, 0.0) if self.high > 0 else self.low
+        return min(max(value - unsolved, 0.0) / (self.high - unsolved), 1.0) if self.high > unsolved else 0.0
+
     def checked(self, verdict: Any) -> Graded:
         """Returns a verdict in full. Raises ValueError if it is not a finite number in range, or info is undeclared."""
         graded = verdict if isinstance(verdict, Graded) else Graded(value=_number(verdict))
@@ -136,7 +154,11 @@ class Component:
                 raise ValueError(f"value {value} is not in its range [{self.low}, {self.high}]")
         if unknown := sorted(graded.info.keys() - set(self.type.info)):
             raise ValueError(f"info {unknown} was not declared; it declares {list(self.type.info)}")
-        return Graded(value=value, turns=turns, info={k: _number(v) for k, v in graded.info.items()})
+        solved = None if graded.solved is None else _number(graded.solved)
+        if solved is not None and not 0 <= solved <= 1:
+            raise ValueError(f"solved must be from 0 to 1, got {solved}")
+        info = {name: _number(number) for name, number in graded.info.items()}
+        return Graded(value=value, turns=turns, info=info, solved=solved)
 
 
 _TOLERANCE = 1e-9
@@ -154,6 +176,7 @@ def component(
     info: Sequence[str] = (),
     outcome_options: Mapping[str, Any] | None = None,
     check: Callable[..., object] | None = None,
+    solved: float | None = None,
 ) -> Callable[[Callable[..., Any]], ComponentType]:
     """Makes a reward component of a function `(sample, *, options) -> float | Graded`.
 
@@ -172,6 +195,8 @@ def component(
         outcome_options: other defaults of options if a rubric uses it as an outcome.
         check: function of some of its options, called when a rubric is read; raises `ConfigError` for invalid ones.
             Annotations already check types and choices.
+        solved: value from which the task is solved, for outcomes with levels: `acc` is then 1 or 0. Without it, and
+            without `Graded.solved`, `acc` grows with the value; see `Component.solved_share`.
     """
 
     def make(function: Callable[..., Any]) -> ComponentType:
@@ -188,6 +213,7 @@ def component(
             info=tuple(info),
             outcome_options=dict(outcome_options or {}),
             check=check,
+            solved=solved,
         )
 
     return make

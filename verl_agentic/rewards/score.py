@@ -20,7 +20,7 @@ class Score:
     total: float
     """Sum of all weighted parts, including turn rewards."""
     acc: float
-    """The raw outcome before weights and shaping, scaled to [0, 1]; dynamic sampling filters on it."""
+    """Whether the task is solved, from 0 to 1: the mean of the outcomes' `solved`; dynamic sampling filters on it."""
     turn_rewards: Mapping[int, float] = field(default_factory=dict)
     """Turn index -> the turn's share of the total; the rest is on the last token."""
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -81,7 +81,10 @@ def void(rubric: Rubric, reason: str, verdicts: Verdicts | None = None, *, what:
 
 def _numbers(term: Term, graded: Graded | None, raw: float, weighted: float) -> dict[str, float]:
     info = graded.info if graded is not None else {}
+    is_known = graded is not None and graded.value is not None
+    solved = {f"solved/{term.name}": term.component.solved_share(graded) if is_known else 0.0}
     return {
+        **(solved if term.is_held_out else {}),
         f"reward/{term.name}": raw,
         f"weighted/{term.name}": weighted,
         f"abstained/{term.name}": float(graded is not None and graded.value is None),
@@ -90,13 +93,8 @@ def _numbers(term: Term, graded: Graded | None, raw: float, weighted: float) -> 
 
 
 def _acc(rubric: Rubric, used: Mapping[str, Graded]) -> float | None:
-    known = [(term, used[term.name].value) for term in rubric.outcomes if term.name in used]
-    weight = sum(abs(term.weight) for term, _ in known)
+    terms = [term for term in rubric.outcomes if term.name in used]
+    weight = sum(abs(term.weight) for term in terms)
     if not weight:
         return None
-    return sum(abs(term.weight) * _scaled(term, value or 0.0) for term, value in known) / weight
-
-
-def _scaled(term: Term, value: float) -> float:
-    low, high = term.component.low, term.component.high
-    return (value - low) / (high - low) if high > low else 0.0
+    return sum(abs(term.weight) * term.component.solved_share(used[term.name]) for term in terms) / weight
