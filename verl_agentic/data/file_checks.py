@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from verl_agentic.data.parquet import extra_of, ground_truth_of
+from verl_agentic.data.parquet import BY_ENVIRONMENT, extra_of, ground_truth_of
 from verl_agentic.data.rows import row_of_columns
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import AgenticError, DataError
@@ -87,8 +87,12 @@ def _truth_problems(reward_model: Any) -> Iterator[str]:
     except DataError as error:
         yield str(error).removeprefix("row: ")
         return
-    if truth is None or truth == "":
-        yield f"reward_model.ground_truth: is missing, got {truth!r}"
+    is_optional = truth is None and reward_model.get("style") == BY_ENVIRONMENT
+    if not is_optional and (truth is None or truth == ""):
+        yield (
+            f"reward_model.ground_truth: is missing, got {truth!r}; rows that the environment scores without one have "
+            f"reward_model.style={BY_ENVIRONMENT}"
+        )
 
 
 def _index_problems(record: Mapping[str, Any], number: int, seen: dict[Any, int]) -> Iterator[str]:

@@ -37,7 +37,7 @@ async def rm(
 ) -> Graded:
     """Returns a reward model's score of the episode, clamped to [low, high]; abstains if it gives no answer.
 
-    `acc` is the score's place in its range. `low` without a request for an episode without an answer and without a call. `rm_z` normalises the scores of a
+    `low` without a request for an episode without an answer and without a call. `rm_z` normalises the scores of a
     group, `orm` makes 1 or 0 of a probability.
 
     Args:
@@ -56,11 +56,9 @@ async def rm(
     """
     model = RewardModel.of(options)
     if is_silent(sample):
-        return Graded(value=low, solved=0.0)
+        return Graded(value=low)
     found = await assess(sample, model, form=form)
     if found.value is None:
         is_least = found.is_invalid and on_invalid == "zero"
-        return Graded(value=low if is_least else None, info={"rm_failures": 1.0}, solved=0.0)
-    value = min(max(found.value, low), high)
-    info = {"rm_score": found.value, "rm_failures": 0.0}
-    return Graded(value=value, info=info, solved=(value - low) / (high - low))
+        return Graded(value=low if is_least else None, info={"rm_failures": 1.0})
+    return Graded(value=min(max(found.value, low), high), info={"rm_score": found.value, "rm_failures": 0.0})
