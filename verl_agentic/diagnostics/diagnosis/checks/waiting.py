@@ -23,8 +23,8 @@ _DEADLINES = (
 def waiting(run: RunEvidence) -> Finding:
     """Returns the episodes that have waited longest, with cause and duration."""
     is_alive = is_running(run)
-    # In a finished run, reports that were fresh at its end count.
-    reports = [report for report in run.waiting if is_fresh(report, now_at=run.now if is_alive else run.touched or 0.0)]
+    # A run that hangs writes nothing more, so reports count that were fresh when its last file was written.
+    reports = [report for report in run.waiting if is_fresh(report, now_at=run.touched or 0.0)]
     episodes = _oldest_first(run, reports, is_alive=is_alive)
     if not episodes:
         why = f"{len(run.waiting)} reports are old: their workers have ended" if run.waiting else "no waiting-*.json"
