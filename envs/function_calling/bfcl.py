@@ -32,8 +32,8 @@ def from_bfcl(
     """Returns the rows of one question file.
 
     Texts are compared as in BFCL, without case, spaces and punctuation. Type names that JSON schema does not have are
-    replaced (`dict`, `float`, `tuple`, `any`). If an acceptable value does not fit the schema of its parameter (null for
-    an optional text), the schema of that row accepts it.
+    replaced (`dict`, `float`, `tuple`, `any`). If an acceptable value does not fit its parameter (null for an optional
+    text), the schema of that row accepts it.
 
     Args:
         path: the question file.

@@ -256,7 +256,7 @@ def test_alfworlds_games_have_the_splits_of_their_folders(tmp_path: Path, valid:
         made = games_of(tmp_path, split, 3)
         assert len(set(made)) == 3 and all(re.fullmatch(rf"{folder}/.*/game\.tw-pddl", path) for path in made)
         assert len(games_of(tmp_path / folder, split, 3)) == 3, "the folder of one split alone"
-    with pytest.raises(ConfigError, match="0 test games.*the folders of all splits"):
+    with pytest.raises(ConfigError, match=r"0 test games.*the folders of all splits"):
         games_of(tmp_path / "train", "test", 1)
 
 

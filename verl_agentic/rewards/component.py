@@ -36,8 +36,8 @@ class Graded:
     info: Mapping[str, float] = field(default_factory=dict)
     """Metrics; their names are declared by the decorator's `info`."""
     solved: float | None = field(default=None, compare=False)
-    """`acc`: 1 if the task is solved, else 0; between them only if it is graded by nature (F1, BLEU). None: by the value
-    (`Component.solved_share`)."""
+    """`acc`: 1 if the task is solved, else 0; between them only if it is graded by nature (F1, BLEU). None: by the
+    value, see `Component.solved_share`."""
 
 
 ABSTAIN = Graded()
@@ -133,8 +133,8 @@ class Component:
     def solved_share(self, graded: Graded) -> float:
         """Returns `acc` of a verdict with a value, from 0 to 1.
 
-        In this order: the verdict's own `solved`; 1 from the declared value `solved` on, else 0; or the value's place in
-        its range.
+        In this order: the verdict's own `solved`; 1 from the declared value `solved` on, else 0; or the value's place
+        in its range.
         """
         value = graded.value or 0.0
         if graded.solved is not None:
@@ -197,8 +197,8 @@ def component(
         outcome_options: other defaults of options if a rubric uses it as an outcome.
         check: function of some of its options, called when a rubric is read; raises `ConfigError` for invalid ones.
             Annotations already check types and choices.
-        solved: value from which the task is solved, or a function of options, for outcomes with levels: `acc` is then 1 or 0. Without it, and
-            without `Graded.solved`, `acc` is the value's place in its range.
+        solved: value from which the task is solved, or a function of options that returns it, for outcomes with levels:
+            `acc` is then 1 or 0. Without it, and without `Graded.solved`, `acc` is the value's place in its range.
     """
 
     def make(function: Callable[..., Any]) -> ComponentType:

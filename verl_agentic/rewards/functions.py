@@ -11,9 +11,9 @@ reward:
 
 All outcome components are available, except those that need a group or the environment (`env`); so are models that can
 be an outcome (`judge`, `rm`). Each has verl's signature `(data_source, solution_str, ground_truth, extra_info=None,
-**options)` and returns `score`, `acc` (1 if the task is solved, see `Graded.solved`) and the component's own numbers. Components that
-wait (for sandboxes, models, algebra) are coroutine functions. If a component abstains, `score` is 0 and `void_reason`
-has the reason; verl then masks the row out of the loss.
+**options)` and returns `score`, `acc` (1 if the task is solved, see `Graded.solved`) and the component's own numbers.
+Components that wait (for sandboxes, models, algebra) are coroutine functions. If a component abstains, `score` is 0 and
+`void_reason` has the reason; verl then masks the row out of the loss.
 """
 
 from __future__ import annotations

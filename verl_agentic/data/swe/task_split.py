@@ -87,9 +87,9 @@ def require_trees(place: str, keys: Mapping[str, str]) -> None:
     trees = store_at(place).folder / "trees"
     if missing := [task for task, key in keys.items() if not key or not (trees / key).is_dir()]:
         raise DataError(
-            f"{len(missing)} of {len(keys)} tasks have no files in {trees}, got {missing[0]}; imported tasks have theirs "
-            "in Docker images, which only the environment swe reads: use swe, or tasks of verl-agentic swe mine (copy "
-            "its whole folder)"
+            f"{len(missing)} of {len(keys)} tasks have no files in {trees}, got {missing[0]}; imported tasks have "
+            "theirs in Docker images, which only the environment swe reads: use swe, or tasks of verl-agentic swe mine "
+            "(copy its whole folder)"
         )
 
 

@@ -97,8 +97,8 @@ def router_r1(
 ) -> Graded:
     """Returns -1 for a broken form, 0 for a wrong answer, else (1 - alpha) * match + alpha * cheapness.
 
-    `acc` is the match of an answer in the right form, without the cost. Abstains without ground truth. Costs are normalised by a fixed range, so that a stored episode always has the same
-    score.
+    `acc` is the match of an answer in the right form, without the cost. Abstains without ground truth. Costs are
+    normalised by a fixed range, so that a stored episode always has the same score.
 
     Args:
         alpha: weight of the cost, from 0 to 1.

@@ -50,7 +50,8 @@ def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0
     """Returns a graded exact match of the last answer tags; abstains without ground truth.
 
     Right: 1, or 1 - structure in a broken form. Wrong: structure in the right form, plus retrieval if a search found a
-    golden answer; final for an answer in a broken form; 0 without an answer. `acc` is 1 for a right answer. It reads results of calls, by design.
+    golden answer; final for an answer in a broken form; 0 without an answer. `acc` is 1 for a right answer. It reads
+    results of calls, by design.
 
     Args:
         structure: reward of the form.

@@ -251,7 +251,7 @@ def names_of_tests(value: Any, *, column: str) -> tuple[str, ...]:
         names = _literal(names)
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise DataError(
-            f"{column} must be a list of test ids, or the text of one in JSON or Python, got {str(value)[:80]!r}; fix it"
+            f"{column} must be a list of test ids, or its text in JSON or Python, got {str(value)[:80]!r}; fix it"
         )
     return tuple(names)
 

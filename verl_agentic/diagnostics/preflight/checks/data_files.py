@@ -13,7 +13,8 @@ def data_files(run: PlannedRun) -> list[Finding]:
     data = run.get("data", {})
     return [
         fail(
-            f"data.{key} names no file, got {data[key]!r}; verl's trainer opens it at its start, also without validation",
+            f"data.{key} names no file, got {data[key]!r}; verl's trainer opens it at its start, also if it never "
+            "validates",
             f"set data.{key} (verl-agentic prepare writes both files; data.val_max_samples limits the validation)",
         )
         for key in _KEYS
