@@ -137,7 +137,9 @@ def _overview(of: dict[str, list[Recipe]]) -> Iterator[str]:
 
 def _in_short(*recipes: Recipe) -> str:
     """Returns title and summary of the first file, and what the files say that differs in the method itself."""
-    differs = [f"**Differs from the paper:** {recipe.noted('differs')}." for recipe in recipes if recipe.noted("differs")]
+    differs = [
+        f"**Differs from the paper:** {recipe.noted('differs')}." for recipe in recipes if recipe.noted("differs")
+    ]
     return " ".join([f"**{recipes[0].title}**: {recipes[0].summary}", *differs])
 
 

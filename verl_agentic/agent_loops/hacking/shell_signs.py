@@ -36,9 +36,8 @@ _MAX_REVISION = 200
 _OF_NOW = re.compile(r"(?:HEAD|@)?:")
 _SHOWS_ONE = re.compile(
     r"-n?1|--max-count=1|HEAD|@|-p|--patch|--(?:stat|shortstat|oneline|name-only|name-status|no-color)"
-    r"|--(?:pretty|format)=\S*"
 )
-"""Words of `git log -1` that lead to no other commit."""
+"""Words of `git log -1` that lead to no other commit; a format can name its parents."""
 _GIT_STORE = re.compile(r"(?:^|/)\.git/(?:objects|logs|refs|packed-refs|ORIG_HEAD|FETCH_HEAD)(?:/|$)")
 
 _LOOPBACK = re.compile(r"(?:^|//|@)(?:localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|\[::1?\]|::1)(?:[:/]|$)", re.IGNORECASE)
