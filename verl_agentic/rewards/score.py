@@ -81,10 +81,9 @@ def void(rubric: Rubric, reason: str, verdicts: Verdicts | None = None, *, what:
 
 def _numbers(term: Term, graded: Graded | None, raw: float, weighted: float) -> dict[str, float]:
     info = graded.info if graded is not None else {}
-    is_known = graded is not None and graded.value is not None
-    solved = {f"solved/{term.name}": term.component.solved_share(graded) if is_known else 0.0}
+    solved = 0.0 if graded is None or graded.value is None else term.component.solved_share(graded)
     return {
-        **(solved if term.is_held_out else {}),
+        **({f"solved/{term.name}": solved} if term.is_held_out else {}),
         f"reward/{term.name}": raw,
         f"weighted/{term.name}": weighted,
         f"abstained/{term.name}": float(graded is not None and graded.value is None),
