@@ -462,11 +462,9 @@ async def test_a_bfcl_parameter_takes_acceptable_values_of_other_types(
     tmp_path: Path, acceptable: list[Any], right: list[Any], wrong: list[Any]
 ) -> None:
     (task,) = bfcl(tmp_path, {"music.play": {"song": acceptable, "seconds": [15, ""], "speakers": [[], ""]}})
-    for values, outcome in ((right, 1.0), (wrong, 0.0)):
-        for song in values:
-            assert (await play(task, turn({"name": "music.play", "arguments": {"song": song}}), turn()))[
-                0
-            ] == outcome, song
+    for song, outcome in [*((song, 1.0) for song in right), *((song, 0.0) for song in wrong)]:
+        call = {"name": "music.play", "arguments": {"song": song}}
+        assert (await play(task, turn(call), turn()))[0] == outcome, song
     assert "Jude" not in task.extra["tools"], "the policy is not shown what is right"
     assert (await play(task, policy=gold(task)))[0] == 1.0
 

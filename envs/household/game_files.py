@@ -144,7 +144,7 @@ def game_rows(
     games = {name: path for name, path in _games(root).items() if _split(root, name) == split}
     names = sorted(games)
     random.Random(f"{split}/{seed}").shuffle(names)
-    chosen = list(itertools.islice((name for name in names if _is_solvable(games[name])), count))
+    chosen = list(itertools.islice((name for name in names if _is_supported(name, games[name])), count))
     if len(chosen) < count:
         raise ConfigError(
             f"{folder!r} has {len(chosen)} {split} games ({', '.join(SUFFIXES)}), got count={count}; lower count, or "
@@ -162,16 +162,17 @@ def _games(root: Path) -> dict[str, Path]:
     return games
 
 
-def _is_solvable(path: Path) -> bool:
+def _is_supported(name: str, path: Path) -> bool:
     """Returns False for games that ALFWorld leaves out."""
     if path.suffix != ".tw-pddl":
         return True
+    if any(part in name for part in _NOT_SUPPORTED):
+        return False
     try:
         game = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         game = None
-    is_unsolvable = isinstance(game, dict) and game.get("solvable") is False
-    return not is_unsolvable and not any(part in str(path.parent) for part in _NOT_SUPPORTED)
+    return not (isinstance(game, dict) and game.get("solvable") is False)
 
 
 def _row(path: Path, *, name: str, max_steps: int, open_game: OpenGame | None) -> EnvRow:

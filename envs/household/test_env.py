@@ -261,6 +261,7 @@ def test_alfworlds_games_have_the_splits_of_their_folders(tmp_path: Path, valid:
 
 
 def test_games_that_alfworld_leaves_out_are_left_out(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "removable-disk"
     for name, is_solvable in (("pick-Mug", False), ("pick-SlicedApple", True), ("pick-Book", True)):
         (tmp_path / "train" / name).mkdir(parents=True)
         (tmp_path / "train" / name / "game.tw-pddl").write_text(json.dumps({"solvable": is_solvable}))

@@ -25,6 +25,8 @@ class Score:
     """Turn index -> the turn's share of the total; the rest is on the last token."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Every part under the same keys for every sample: `reward/<name>` raw, `weighted/<name>`, `abstained/<name>`."""
+    solved: Mapping[str, float] = field(default_factory=dict)
+    """Outcome term -> whether it says that the task is solved, from 0 to 1; those that apply to the sample."""
     void: str | None = None
     """Reason why the sample is void, or None."""
 
@@ -49,13 +51,15 @@ def combine(rubric: Rubric, verdicts: Verdicts, *, is_pending: bool = False) -> 
         for turn, share in (graded.turns if graded is not None else {}).items():
             scale = weighted / raw if raw else term.weight
             turn_rewards[turn] = turn_rewards.get(turn, 0.0) + scale * share
-    acc = _acc(rubric, used)
+    solved = {t.name: t.component.solved_share(used[t.name]) for t in rubric.outcomes if t.name in used}
+    acc = _acc(rubric, solved)
     if acc is None and not is_pending:
         return void(rubric, "no outcome: every component that could tell has abstained", verdicts)
     return Score(
         total=total,
         acc=acc or 0.0,
         turn_rewards=turn_rewards,
+        solved=solved,
         numbers={"acc": acc or 0.0, "score": total, **numbers, **_VALID},
     )
 
@@ -91,9 +95,9 @@ def _numbers(term: Term, graded: Graded | None, raw: float, weighted: float) -> 
     }
 
 
-def _acc(rubric: Rubric, used: Mapping[str, Graded]) -> float | None:
-    terms = [term for term in rubric.outcomes if term.name in used]
+def _acc(rubric: Rubric, solved: Mapping[str, float]) -> float | None:
+    terms = [term for term in rubric.outcomes if term.name in solved]
     weight = sum(abs(term.weight) for term in terms)
     if not weight:
         return None
-    return sum(abs(term.weight) * term.component.solved_share(used[term.name]) for term in terms) / weight
+    return sum(abs(term.weight) * solved[term.name] for term in terms) / weight

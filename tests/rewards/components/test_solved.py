@@ -123,7 +123,7 @@ async def test_costs_and_broken_forms_lower_the_reward_of_a_right_answer_alone()
     spam = sample("<answer>Paris</answer>" * 11, ground_truth="Paris")
     (routing,) = await scores([{"use": "router_r1", "options": {"alpha": 0.6}}], [dear])
     (guessing,) = await scores([{"use": "search_r1"}], [spam])
-    assert (routing.total, routing.acc) == (pytest.approx(0.46), 1.0)
+    assert (routing.total, routing.acc, routing.solved) == (pytest.approx(0.46), 1.0, {"router_r1": 1.0})
     assert (guessing.total, guessing.acc) == (0.25, 1.0)
 
 

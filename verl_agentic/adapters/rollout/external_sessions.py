@@ -94,7 +94,8 @@ def _own_demonstration(row: EnvRow) -> Script | None:
     written = row.extra.get(DEMONSTRATION)
     if written is None:
         return None
-    texts = [written] if isinstance(written, str) else written
+    listed = written.tolist() if hasattr(written, "tolist") else written
+    texts = [listed] if isinstance(listed, str) else listed
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise DataError(
             f"extra_info.{DEMONSTRATION} must be the text of a turn, or a list of the texts of all turns, got "
