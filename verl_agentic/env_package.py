@@ -39,6 +39,8 @@ class EnvPackage:
     describe: Callable[[Sample], str | None] | None = None
     """`describe(sample)`: the task that an episode has done by where it ended, for hindsight; None where there is none.
     Environments whose answers are right or wrong (maths, code) have no such function."""
+    check_row: Callable[[EnvRow], None] | None = None
+    """`check_row(row)`: raises an error for a row whose episodes cannot start on this machine, without starting one."""
     card: EnvCard | None = None
     """`CARD`: what `verl-agentic env list` shows."""
 
@@ -95,6 +97,7 @@ def load_env_package(env_id: str) -> EnvPackage:
         gold=getattr(module, "gold", None),
         demonstrator=getattr(module, "demonstrator", None),
         describe=getattr(module, "describe", None),
+        check_row=getattr(module, "check_row", None),
         card=getattr(module, "CARD", None),
     )
 

@@ -118,7 +118,7 @@ def _overview(of: dict[str, list[Recipe]]) -> Iterator[str]:
         (
             [
                 f"[{recipe.name}]({_SYSTEMS}/{recipe.name}.md)",
-                f"**{recipe.title}**: {recipe.summary}",
+                _in_short(recipe, *(one for one in of["method"] if one.name == recipe.noted("method"))),
                 _environment(recipe),
                 *(f"`{name}`" if name else "" for name in (recipe.noted("method"), recipe.noted("scale"))),
             ]
@@ -131,8 +131,16 @@ def _overview(of: dict[str, list[Recipe]]) -> Iterator[str]:
     yield from _table(["`agentic/system`", "reported"], reported)
     for group in ("method", "scale"):
         yield f"\n## {group.title()}s\n"
-        rows = ([f"`{recipe.name}`", f"**{recipe.title}**: {recipe.summary}"] for recipe in of[group])
+        rows = ([f"`{recipe.name}`", _in_short(recipe)] for recipe in of[group])
         yield from _table([f"`agentic/{group}`", "in short"], rows)
+
+
+def _in_short(*recipes: Recipe) -> str:
+    """Returns title and summary of the first file, and what the files say that differs in the method itself."""
+    differs = [
+        f"**Differs from the paper:** {recipe.noted('differs')}." for recipe in recipes if recipe.noted("differs")
+    ]
+    return " ".join([f"**{recipes[0].title}**: {recipes[0].summary}", *differs])
 
 
 def _courses() -> Iterator[str]:

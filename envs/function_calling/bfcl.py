@@ -32,7 +32,8 @@ def from_bfcl(
     """Returns the rows of one question file.
 
     Texts are compared as in BFCL, without case, spaces and punctuation. Type names that JSON schema does not have are
-    replaced (`dict`, `float`, `tuple`, `any`).
+    replaced (`dict`, `float`, `tuple`, `any`). If an acceptable value does not fit its parameter (null for an optional
+    text), the schema of that row accepts it.
 
     Args:
         path: the question file.
@@ -104,6 +105,8 @@ def _call(answer: Any, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str,
     for parameter, choices in values.items():
         choices = choices if isinstance(choices, list) else [choices]
         acceptable = [v for choice in choices if choice != _OMITTED for v in _bounded(_values(choice))]
+        if parameter in schemas:
+            _widen(schemas[parameter], acceptable)
         if _OMITTED in choices:
             call["optional"].append(parameter)
             acceptable.append(_OMITTED)
@@ -114,6 +117,22 @@ def _call(answer: Any, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str,
         if others:
             call["alternatives"][parameter] = others
     return call
+
+
+def _widen(schema: dict[str, Any], values: Sequence[Any]) -> None:
+    """Lets the schema of a parameter accept all acceptable values, without showing them to the policy.
+
+    BFCL's checker takes null where the answer lists it, whatever the declared type is. If another value does not fit,
+    only the text of the schema stays, unless no value fits: that is a fault of the record.
+    """
+    misfits = [value for value in values if _misfit(value, schema)]
+    if None in misfits and isinstance(schema.get("type"), str):
+        schema["type"] = [schema["type"], "null"]
+        if isinstance(schema.get("enum"), list):
+            schema["enum"] = [*schema["enum"], None]
+    if len(misfits) < len(values) and any(_misfit(value, schema) for value in misfits):
+        for key in schema.keys() - {"description", "default"}:
+            del schema[key]
 
 
 def _misfit(value: Any, schema: Mapping[str, Any]) -> bool:

@@ -449,6 +449,26 @@ async def test_a_bfcl_row_takes_every_value_that_its_answer_lists(tmp_path: Path
         assert (await play(task, turn(call), turn()))[0] == outcome, arguments
 
 
+@pytest.mark.parametrize(
+    ("acceptable", "right", "wrong"),
+    [
+        (["Jude", "", None], ["Jude", None], [3, "Prudence"]),
+        ([None], [None], ["Jude"]),
+        (["Jude", 3], ["Jude", 3], [4, None]),
+        (["Jude", {"title": ["Jude", ""]}], [{"title": "Jude"}, {}], [{"title": "Prudence"}]),
+    ],
+)
+async def test_a_bfcl_parameter_takes_acceptable_values_of_other_types(
+    tmp_path: Path, acceptable: list[Any], right: list[Any], wrong: list[Any]
+) -> None:
+    (task,) = bfcl(tmp_path, {"music.play": {"song": acceptable, "seconds": [15, ""], "speakers": [[], ""]}})
+    for song, outcome in [*((song, 1.0) for song in right), *((song, 0.0) for song in wrong)]:
+        call = {"name": "music.play", "arguments": {"song": song}}
+        assert (await play(task, turn(call), turn()))[0] == outcome, song
+    assert "Jude" not in task.extra["tools"], "the policy is not shown what is right"
+    assert (await play(task, policy=gold(task)))[0] == 1.0
+
+
 async def test_a_bfcl_irrelevance_row_wants_any_answer_and_no_call(tmp_path: Path) -> None:
     (task,) = from_bfcl(write(tmp_path / "BFCL_v4_irrelevance.json", question("irrelevance_0"), as_list=True))
     assert task.extra["case"] == "irrelevance" and (await play(task, policy=gold(task)))[0] == 1.0

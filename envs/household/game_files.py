@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import itertools
+import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +19,18 @@ from verl_agentic.env_card import needs_extra
 
 from .house import NOTHING
 
-SUFFIXES = (".z8", ".ulx", ".json", ".tw-pddl")
+SUFFIXES = (".z8", ".ulx", ".tw-pddl")
+"""TextWorld also writes a `.json` beside a game. It has no texts of rooms, so it is no game here."""
 _TEST_PART = 5
+_TEST_FOLDERS = (
+    "valid", "val", "validation", "dev", "eval", "test", "valid_seen", "valid_unseen", "valid_train", "tests_seen",
+    "tests_unseen",
+)  # fmt: skip
+_NOT_SUPPORTED = ("movable", "Sliced")
+"""Parts of the paths of games that ALFWorld leaves out (alfworld 0.4.2, `AlfredTWEnv.collect_game_files`)."""
+_STATUS = re.compile(r">(\s*-=.*=-\s*\S*)?")
+_BANNER = re.compile(r"[ $\\/|_>]+")
+"""Lines of TextWorld's title, which are letters made of these characters."""
 
 
 class Game(Protocol):
@@ -112,28 +125,57 @@ def open_textworld(path: Path) -> Game:
         infos = textworld.EnvInfos(
             feedback=True, won=True, admissible_commands=True, extras=["gamefile", "expert_plan"]
         )
-        wrappers = [alfworld.AlfredDemangler(), alfworld.AlfredExpert()]
+        wrappers = [alfworld.AlfredDemangler(), alfworld.AlfredInfos, alfworld.AlfredExpert()]
     return textworld.start(str(path), infos, wrappers=wrappers)
 
 
 def game_rows(
     folder: str, *, split: Split, count: int, seed: int, max_steps: int, open_game: OpenGame | None = None
 ) -> list[EnvRow]:
-    """Returns rows of the game files in a folder and its subfolders; a file is always in the same split.
+    """Returns rows of the game files in a folder and its subfolders.
+
+    A folder `train` in a game's path puts it into the train split, a folder such as `valid_seen` or `test` into the
+    test split. Other games are split by a hash of their path below the folder.
 
     Raises:
-        ConfigError: the split has fewer files.
+        ConfigError: the split has fewer games.
     """
-    paths = [path for path in sorted(Path(folder).rglob("*")) if path.suffix in SUFFIXES and _split(path) == split]
-    if len(paths) < count:
+    root = Path(folder).resolve()
+    games = {name: path for name, path in _games(root).items() if _split(root, name) == split}
+    names = sorted(games)
+    random.Random(f"{split}/{seed}").shuffle(names)
+    chosen = list(itertools.islice((name for name in names if _is_supported(name, games[name])), count))
+    if len(chosen) < count:
         raise ConfigError(
-            f"{folder!r} has {len(paths)} {split} games ({', '.join(SUFFIXES)}), got count={count}; lower count"
+            f"{folder!r} has {len(chosen)} {split} games ({', '.join(SUFFIXES)}), got count={count}; lower count, or "
+            "give the folder that holds the folders of all splits"
         )
-    chosen = random.Random(f"{split}/{seed}").sample(paths, count)
-    return [_row(path, max_steps=max_steps, open_game=open_game) for path in chosen]
+    return [_row(games[name], name=name, max_steps=max_steps, open_game=open_game) for name in chosen]
 
 
-def _row(path: Path, *, max_steps: int, open_game: OpenGame | None) -> EnvRow:
+def _games(root: Path) -> dict[str, Path]:
+    """Returns path below the folder, without its suffix -> the file of the game."""
+    games: dict[str, Path] = {}
+    for suffix in SUFFIXES:
+        for path in root.rglob(f"*{suffix}"):
+            games.setdefault(path.relative_to(root).as_posix().removesuffix(suffix), path)
+    return games
+
+
+def _is_supported(name: str, path: Path) -> bool:
+    """Returns False for games that ALFWorld leaves out."""
+    if path.suffix != ".tw-pddl":
+        return True
+    if any(part in name for part in _NOT_SUPPORTED):
+        return False
+    try:
+        game = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        game = None
+    return not (isinstance(game, dict) and game.get("solvable") is False)
+
+
+def _row(path: Path, *, name: str, max_steps: int, open_game: OpenGame | None) -> EnvRow:
     world = GameFileWorld(path, max_steps=max_steps, open_game=open_game)
     try:
         prompt = world.reset()
@@ -143,14 +185,18 @@ def _row(path: Path, *, max_steps: int, open_game: OpenGame | None) -> EnvRow:
         prompt=(Message("user", prompt),),
         ground_truth={"game_file": str(path), "max_steps": max_steps},
         data_source="household",
-        extra={"task_id": path.stem, "task": "game_file"},
+        extra={"task_id": name, "task": "game_file"},
     )
 
 
-def _split(path: Path) -> Split:
-    return "test" if hashlib.sha256(path.name.encode()).digest()[0] % _TEST_PART == 0 else "train"
+def _split(root: Path, name: str) -> Split:
+    for folder in (root.name, *name.split("/")[:-1]):
+        if folder == "train" or folder in _TEST_FOLDERS:
+            return "train" if folder == "train" else "test"
+    return "test" if hashlib.sha256(name.encode()).digest()[0] % _TEST_PART == 0 else "train"
 
 
 def _clean(text: str) -> str:
+    """Returns a text without empty lines, title, and the prompt with its status line."""
     lines: Sequence[str] = [line.rstrip() for line in text.splitlines()]
-    return "\n".join(line for line in lines if line)
+    return "\n".join(line for line in lines if line and not _STATUS.fullmatch(line) and not _BANNER.fullmatch(line))

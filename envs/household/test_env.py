@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +200,9 @@ def test_demonstrations_are_of_mixed_quality() -> None:
 class FakeGame:
     """A game with a door, as `textworld.Environment` plays it."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str = "", answer: str = "Done.") -> None:
         self.is_open, self.closed = False, 0
+        self.title, self.answer = title, answer
 
     def _state(self, feedback: str, *, won: bool = False) -> dict[str, Any]:
         commands = ["go north", "look"] if self.is_open else ["open door", "look"]
@@ -209,12 +213,12 @@ class FakeGame:
 
     def reset(self) -> dict[str, Any]:
         self.is_open = False
-        return self._state("\n\nA room with a door.  \n\n")
+        return self._state(f"{self.title}\n\nA room with a door.  \n\n")
 
     def step(self, command: str) -> tuple[dict[str, Any], float, bool]:
         self.is_open = self.is_open or command == "open door"
         won = command == "go north"
-        return self._state("Done.", won=won), float(won), won
+        return self._state(self.answer, won=won), float(won), won
 
     def close(self) -> None:
         self.closed += 1
@@ -235,6 +239,60 @@ def test_a_game_answers_impossible_commands_with_nothing_and_ends_after_its_step
     assert second.is_over and not second.is_won and not second.is_valid
 
 
+def games_of(folder: Path, split: Any, count: int) -> list[str]:
+    rows = game_rows(str(folder), split=split, count=count, seed=0, max_steps=50, open_game=lambda path: FakeGame())
+    assert len({row.extra["task_id"] for row in rows}) == count
+    return [str(Path(row.ground_truth["game_file"]).relative_to(folder)) for row in rows]
+
+
+@pytest.mark.parametrize("valid", ["valid_seen", "valid_unseen", "test"])
+def test_alfworlds_games_have_the_splits_of_their_folders(tmp_path: Path, valid: str) -> None:
+    for split, number in itertools.product(("train", valid), range(3)):
+        folder = tmp_path / split / f"pick-Mug-{number}" / f"trial_{number}"
+        folder.mkdir(parents=True)
+        (folder / "game.tw-pddl").write_text('{"solvable": true}')
+        (folder / "traj_data.json").write_text("{}")
+    for split, folder in (("train", "train"), ("test", valid)):
+        made = games_of(tmp_path, split, 3)
+        assert len(set(made)) == 3 and all(re.fullmatch(rf"{folder}/.*/game\.tw-pddl", path) for path in made)
+        assert len(games_of(tmp_path / folder, split, 3)) == 3, "the folder of one split alone"
+    with pytest.raises(ConfigError, match=r"0 test games.*the folders of all splits"):
+        games_of(tmp_path / "train", "test", 1)
+
+
+def test_games_that_alfworld_leaves_out_are_left_out(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "removable-disk"
+    for name, is_solvable in (("pick-Mug", False), ("pick-SlicedApple", True), ("pick-Book", True)):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        (tmp_path / "train" / name / "game.tw-pddl").write_text(json.dumps({"solvable": is_solvable}))
+    assert games_of(tmp_path, "train", 1) == ["train/pick-Book/game.tw-pddl"]
+    with pytest.raises(ConfigError, match="has 1 train games"):
+        games_of(tmp_path, "train", 2)
+
+
+def test_what_textworld_writes_beside_a_game_is_no_game_and_equal_names_are_split_by_their_path(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / str(number)).mkdir()
+        for suffix in (".z8", ".json", ".ni"):
+            (tmp_path / str(number) / f"game{suffix}").touch()
+    counts = {"train": 0, "test": 0}
+    for split in counts:
+        with pytest.raises(ConfigError) as refused:
+            games_of(tmp_path, split, 99)
+        counts[split] = int(re.search(r"has (\d+) ", str(refused.value))[1])  # type: ignore[index]
+    assert sum(counts.values()) == 30 and min(counts.values()) > 1
+    made = {split: games_of(tmp_path, split, count) for split, count in counts.items()}
+    assert not {*made["train"]} & {*made["test"]} and all(path.endswith(".z8") for path in made["train"])
+
+
+def test_the_title_and_the_status_line_of_a_game_are_no_text_of_the_room() -> None:
+    title = " ____  \n|    \\ \n $$$$ | $$\n"
+    room = "-= Kitchen =-\nA kitchen.\n\n>" + " " * 40 + "-= Kitchen =-0/12"
+    world = GameFileWorld(Path("a.z8"), max_steps=9, open_game=lambda path: FakeGame(title, room))
+    assert world.reset() == "A room with a door.\nLeave the room."
+    assert world.step("open door").text.startswith("-= Kitchen =-\nA kitchen.\nPossible commands")
+
+
 def test_game_files_are_split_by_name(tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / f"game{number}.z8").touch()
@@ -248,13 +306,15 @@ def test_game_files_are_split_by_name(tmp_path: Path) -> None:
         game_rows(str(tmp_path), split="test", count=40, seed=0, max_steps=50, open_game=lambda path: FakeGame())
 
 
+@pytest.mark.filterwarnings("ignore:Game .* is not fully supported")
 def test_a_game_of_textworld_is_read_and_solved(tmp_path: Path) -> None:
     textworld = pytest.importorskip("textworld")
     options = textworld.GameOptions()
-    options.seeds, options.path = 1, str(tmp_path / "one.json")
+    options.seeds, options.path = 1, str(tmp_path / "one.z8")
     options.nb_rooms, options.nb_objects, options.quest_length = 2, 4, 3
-    game = textworld.generator.make_game(options)
-    game.save(str(tmp_path / "one.json"))
-    world = GameFileWorld(tmp_path / "one.json", max_steps=50)
+    textworld.generator.compile_game(textworld.generator.make_game(options), options)
+    world = GameFileWorld(tmp_path / "one.z8", max_steps=50)
     row = solved_row(world, bridge="household", task="game_file", number=0, max_steps=50)
     assert row is not None and row.extra["expert_actions"] >= 3
+    prompt = row.prompt[0].content
+    assert "Possible commands" not in prompt and "$$" not in prompt and not re.search(r"=-\s*\d+/\d+", prompt)

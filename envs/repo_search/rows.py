@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from verl_agentic import ConfigError, EnvRow
-from verl_agentic.data.swe.task_split import choose_tasks
+from verl_agentic.data.swe.task_split import choose_tasks, require_trees
 from verl_agentic.rewards.repository.tree_diffs import hunk_ranges
 
 from .env import prompt_of
@@ -46,7 +46,7 @@ def make_rows(
 
     Raises:
         ConfigError: an unknown split or source, a package that is not installed, or fewer than `count` questions.
-        DataError: the folder has no tasks.
+        DataError: the folder has no tasks, or not their trees.
     """
     if split not in ("train", "test") or source not in ("packages", "tasks"):
         raise ConfigError(f"split must be train or test, source packages or tasks, got {split!r} and {source!r}")
@@ -78,6 +78,7 @@ def _task_rows(split: Literal["train", "test"], count: int, seed: int, folder: s
     chosen = choose_tasks(
         split=split, count=count, seed=seed, folder=folder, is_wanted=lambda task: bool(hunk_ranges(task.patch))
     )
+    require_trees(chosen.place, {task.instance_id: task.base_commit for task in chosen.tasks})
     rows = []
     for task in chosen.tasks:
         places = hunk_ranges(task.patch)

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from verl_agentic import ConfigError, DataError, EnvRow
-from verl_agentic.data.swe.task_split import store_at
+from verl_agentic.data.swe.task_split import require_trees, store_at
 from verl_agentic.paths import cache_dir
 from verl_agentic.rewards.repository.repo_task import TaskStore, tree_key
 
@@ -35,6 +35,12 @@ def tree_of(row: EnvRow) -> Path:
     if not folder.is_dir():
         raise DataError(f"the store has no tree of {row.extra.get('task_id')}, got {folder}; copy the folder of tasks")
     return folder
+
+
+def check_row(row: EnvRow) -> None:
+    """Raises DataError if the store of tasks lacks the row's repository."""
+    if not row.extra.get("package"):
+        require_trees(row.extra["store"], {str(row.extra.get("task_id")): row.extra["tree"]})
 
 
 @functools.lru_cache(maxsize=16)

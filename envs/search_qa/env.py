@@ -96,7 +96,9 @@ class SearchQaEnv(ToolEnv):
         if self._metric == "f1":
             return Reward(f1(answer, self._golden_answers))
         is_well_formed = has_research_form([action.text for action in transcript.actions])
-        return Reward(research_reward(answer, self._golden_answers, is_well_formed=is_well_formed))
+        outcome = f1(answer, self._golden_answers) if is_well_formed else 0.0
+        value = research_reward(answer, self._golden_answers, is_well_formed=is_well_formed)
+        return Reward(outcome, {"form": value - outcome})
 
 
 def make_env(

@@ -149,7 +149,8 @@ async def test_the_metric_can_be_chosen(codecs: Any, answer: str, em: float, f1:
     row = EnvRow(prompt=(Message("user", "Who?"),), ground_truth={"target": ["Barack Obama"]})
     metrics: Any = ("em", "f1", "research")
     episodes = [await play(codecs, row, turns(answer), protocol="research", metric=metric) for metric in metrics]
-    assert [episode.reward.outcome for episode in episodes] == pytest.approx([em, f1, research])
+    assert [episode.reward.total for episode in episodes] == pytest.approx([em, f1, research])
+    assert episodes[-1].reward.outcome == pytest.approx(f1 if research else 0.0), "the form is no part of the outcome"
 
 
 async def test_the_solution_writes_the_thoughts_that_a_metric_requires(codecs: Any) -> None:

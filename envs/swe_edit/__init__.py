@@ -4,7 +4,7 @@ from verl_agentic.env_card import EnvCard
 
 from .env import make_env
 from .gold import gold
-from .rows import make_rows
+from .rows import check_row, make_rows
 
 CARD = EnvCard(kind="software engineering", size="6 sample tasks; more by `verl-agentic swe`")
-__all__ = ["CARD", "gold", "make_env", "make_rows"]
+__all__ = ["CARD", "check_row", "gold", "make_env", "make_rows"]

@@ -9,7 +9,7 @@ from typing import Literal
 
 from verl_agentic import ConfigError, EnvRow, Message
 from verl_agentic.data.stored_samples import read_samples
-from verl_agentic.data.swe.task_split import choose_tasks
+from verl_agentic.data.swe.task_split import choose_tasks, require_trees
 from verl_agentic.rewards.components.retrieval import parse_answer
 from verl_agentic.rewards.repository.repo_task import RepoTask, read_tree
 from verl_agentic.rewards.repository.tree_diffs import changed_by, hunk_ranges
@@ -67,7 +67,7 @@ def make_rows(
 
     Raises:
         ConfigError: an unknown split or localisation, or fewer than `count` tasks.
-        DataError: the folder has no tasks, or the evaluation no episodes.
+        DataError: the folder has no tasks or not their trees, or the evaluation no episodes.
     """
     answers = {} if localisation in ("words", "files", "hunks") else _answers(localisation)
     chosen = choose_tasks(
@@ -90,12 +90,19 @@ def make_rows(
         spans = {path: [(span[0], span[1]) for span in spans] for path, spans in found.items() if path in files}
         return {path: widened(one, files[path], around) for path, one in spans.items()}
 
+    require_trees(chosen.place, {task.instance_id: task.base_commit for task in chosen.tasks})
     rows = []
     for task in chosen.tasks:
         base = read_tree(chosen.store.base(task))
         files = {path: text for path, content in base.items() if (text := _text(content)) is not None}
         rows.append(_row(task, base, files, places(task, files), store=chosen.place))
     return rows
+
+
+def check_row(row: EnvRow) -> None:
+    """Raises DataError if the store of tasks lacks the row's repository."""
+    task = RepoTask.from_json(row.extra["task"])
+    require_trees(row.extra["store"], {task.instance_id: task.base_commit})
 
 
 def _row(task: RepoTask, base: Mapping[str, bytes], files: Mapping[str, str], places: Spans, *, store: str) -> EnvRow:

@@ -87,6 +87,11 @@ GIT_HISTORY = [
     bash("echo $(git log -1 --format=%H)"),
     bash('x="$(git blame shop/views.py)"; echo "$x"'),
     bash("echo `git log`"),
+    bash("git log -1 HEAD~1"),
+    bash("git log -1 --all"),
+    bash("git log -1 -- shop/views.py"),
+    bash("git log -n 12 --stat"),
+    bash("git log -1 -S secret"),
     bash("timeout 10 git cat-file -p deadbeef"),
     bash("cat .git/packed-refs"),
     bash("ls -la /testbed/.git/objects"),
@@ -178,6 +183,9 @@ INNOCENT = [
     # Git of the present commit.
     bash("git status && git diff && git diff HEAD -- shop/views.py && git add -A && git commit -m 'see git log'"),
     bash("git show HEAD:shop/views.py && git stash && git stash pop"),
+    bash(
+        "git commit -am fix && git log -1 --stat && git log -n 1 --oneline HEAD && git --no-pager log --max-count=1 -p"
+    ),
     bash("echo 'run git log to see it' # git log"),
     bash("grep -rn 'git log' docs/ && cat .gitignore && find . -not -path './.git/*' -name '*.py'"),
     bash("# git log\nls"),

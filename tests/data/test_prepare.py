@@ -206,6 +206,22 @@ def test_a_row_that_would_break_is_refused_by_row_and_field(
     assert "got 1 problems" in text and f"train: row 2, {message}" in text
 
 
+def test_rows_that_their_environment_scores_without_ground_truth_pass_and_can_be_joined(tmp_path: Path) -> None:
+    import datasets
+
+    rows = [replace(row, ground_truth=None) for row in rows_of(split="train", count=3, seed=0)]
+    mixed = [*rows[:2], *rows_of(split="test", count=2, seed=0)]
+    for number, written in enumerate((rows, mixed, rows_of(split="train", count=2, seed=0))):
+        records = to_records(written, env_id="two", split="train", agent_name="env_agent")
+        write_parquet(records, tmp_path / f"{number}.parquet")
+        read = read_records(tmp_path / f"{number}.parquet")
+        check(read)
+        assert [row_of_columns(one, "row").ground_truth for one in read] == [row.ground_truth for row in written]
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(3)]
+    joined = [datasets.load_dataset("parquet", data_files=path, cache_dir=str(tmp_path))["train"] for path in paths]
+    assert len(datasets.concatenate_datasets(joined)) == 9
+
+
 def test_all_problems_are_counted_and_the_first_ones_listed() -> None:
     records = copy.deepcopy(records_of(count=30))
     for record in records:

@@ -13,20 +13,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import yaml
 from judges import judging, preferring
 
+from verl_agentic.cli import main
 from verl_agentic.cli.dryrun.launch import probe_environment, report_of
 from verl_agentic.cli.dryrun.plan import DryrunPlan, Options, make_plan
-from verl_agentic.cli.options.key_values import parse_key_values
 from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
 from verl_agentic.config.recipe_groups import Recipe, load_recipe, recipe_names
-from verl_agentic.data.rows import write_rows
+from verl_agentic.data.prepare import read_records
+from verl_agentic.data.rows import row_of_columns, write_rows
+from verl_agentic.data.swe.sample_store import sample_store
 from verl_agentic.data.tiny_model import make_tiny_model
 from verl_agentic.diagnostics.dryrun.step_report import Report
 from verl_agentic.env import EnvRow
-from verl_agentic.env_package import load_env_package
 from verl_agentic.rewards.repository.repo_task import RepoTask
 from verl_agentic.types import Message
 
@@ -118,14 +120,19 @@ class Runs:
                     self._refused[name] = refused
 
     def _write_rows(self, system: Recipe) -> list[EnvRow]:
-        """Writes the rows of a system, and returns them; a batch may be larger than the number of tasks."""
-        written: list[EnvRow] = []
-        for split in ("train", "test"):
-            rows = _rows(system, split)
-            copies = -(-int(system.value("data.train_batch_size")) // len(rows))
-            write_rows(rows * copies, self._folder / system.name / f"{split}.jsonl")
-            written += rows
-        return written
+        """Writes the rows of a system with the command of its README, and returns them."""
+        folder = self._folder / system.name
+        command = re.findall(r"^verl-agentic prepare (?:.*\\\n)*.*", _block(system, "bash"), re.MULTILINE)
+        if command:
+            words = shlex.split(command[-1].replace("\\\n", " "), comments=True)
+            files = prepared(words[2:], folder, count=_TASKS)
+        else:  # rows of verl, without an environment
+            prompts = [(Message("user", f"Explain alpha and beta to reader {number}."),) for number in range(_TASKS)]
+            rows = [EnvRow(prompt=prompt, ground_truth=_LABEL, data_source=system.name) for prompt in prompts]
+            files = {split: folder / f"{split}.jsonl" for split in ("train", "test")}
+            for path in files.values():
+                write_rows(rows, path)
+        return [row_of_columns(record, str(path)) for path in files.values() for record in read_records(path)]
 
     def _run(self, plans: Mapping[str, DryrunPlan]) -> list[tuple[str, Step]]:
         """Runs a step of each system in forks of one process."""
@@ -167,7 +174,13 @@ class Runs:
         """Returns the config of the README with files of the tests, and a judge of the tests."""
         config = yaml.safe_load(_block(system, "yaml"))
         folder = self._folder / system.name
-        files = {"train_files": str(folder / "train.jsonl"), "val_files": str(folder / "test.jsonl")}
+        suffix = "parquet" if "verl-agentic prepare" in system.readme else "jsonl"
+        # A batch may be larger than the number of tasks.
+        copies = -(-int(system.value("data.train_batch_size")) // _TASKS)
+        files: dict[str, Any] = {
+            "train_files": [str(folder / f"train.{suffix}")] * copies,
+            "val_files": str(folder / f"test.{suffix}"),
+        }
         config.setdefault("actor_rollout_ref", {}).setdefault("model", {})["path"] = str(self._folder / "model")
         config["data"] = {**config.get("data", {}), **files}
         config["trainer"] = {**config.get("trainer", {}), "default_local_dir": str(folder / "checkpoints")}
@@ -185,18 +198,18 @@ def judged_runs(folder: Path, systems: Sequence[Recipe]) -> Iterator[Runs]:
         yield Runs(folder, systems, judge.url)
 
 
-def _rows(system: Recipe, split: str) -> list[EnvRow]:
-    """Returns the rows that the README's command makes, fewer of them; those of tasks are the bundled ones."""
-    command = re.findall(r"^verl-agentic prepare (?:.*\\\n)*.*", _block(system, "bash"), re.MULTILINE)
-    if not command:  # rows of verl, without an environment
-        prompts = [(Message("user", f"Explain alpha and beta to reader {number}."),) for number in range(_TASKS)]
-        return [EnvRow(prompt=prompt, ground_truth=_LABEL, data_source=system.name) for prompt in prompts]
-    words = shlex.split(command[-1].replace("\\\n", " "), comments=True)
-    given = [words[place + 1] for place, word in enumerate(words) if word == "--option"]
-    options = parse_key_values([option for option in given if not option.startswith("tasks=")], option="--option")
-    make_rows = load_env_package(words[2]).make_rows
-    assert make_rows is not None
-    return list(make_rows(split=split, count=_TASKS, seed=0, **options))
+def prepared(words: Sequence[str], out: Path, *, count: int) -> dict[str, Path]:
+    """Runs `verl-agentic prepare` and returns the files of the splits.
+
+    Args:
+        words: the arguments; tasks are the bundled ones.
+        out: folder of the files.
+        count: number of rows of each split, in place of the numbers among the arguments.
+    """
+    tasks = f"tasks={sample_store().path}"
+    own = [tasks if word.startswith("tasks=") else word for word in words]
+    assert main(["prepare", *own, "--train", str(count), "--test", str(count), "--out", str(out)]) == 0
+    return {split: out / f"{split}.parquet" for split in ("train", "test")}
 
 
 def _texts(rows: Sequence[EnvRow]) -> Iterator[str]:

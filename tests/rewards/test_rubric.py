@@ -202,6 +202,22 @@ def test_every_sample_reports_the_same_keys() -> None:
     assert combine(both, {"solved": Graded(), "judged": None}).numbers.keys() == full.numbers.keys()
 
 
+JUDGE = {"use": "judge", "options": {"endpoint": "http://127.0.0.1:1/v1", "models": ["a"]}}
+
+
+def test_the_fallback_of_an_outcome_is_an_outcome_unless_it_says_otherwise() -> None:
+    chain = [{**JUDGE, "name": "last", "fallback_for": "judge"}, {**JUDGE, "fallback_for": "math"}, {"use": "math"}]
+    made = rubric(*chain)
+    assert {term.name for term in made.outcomes} == {"math", "judge", "last"}
+    assert made.term("judge").component.options["on_invalid"] == "zero", "the defaults of an outcome"
+    said = {"math": Graded(), "judge": Graded(value=0.5), "last": None}
+    assert (combine(made, said).acc, combine(made, said).void) == (0.5, None)
+    shaped = rubric({"use": "math"}, {**JUDGE, "fallback_for": "math", "kind": "shaping", "cap": 0.2})
+    assert [term.name for term in shaped.outcomes] == ["math"]
+    other = rubric({"use": "math"}, {**JUDGE, "cap": 0.2}, {**JUDGE, "name": "b", "fallback_for": "judge", "cap": 0.2})
+    assert [term.name for term in other.outcomes] == ["math"], "the fallback of shaping is shaping"
+
+
 @pytest.mark.parametrize("name", ["solved", "judged", "excess"])
 def test_a_held_out_grader_is_reported_and_changes_nothing(name: str) -> None:
     plain, held = rubric(use("solved")), rubric(use("solved"), {**use(name), "name": "holdout", "weight": 0})

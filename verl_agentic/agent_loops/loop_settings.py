@@ -79,7 +79,8 @@ class LoopSettings(Settings):
     branching: Branching | None = None
     """Rules by which the training rollouts of a prompt branch from each other. None: they do not."""
     external_sessions: int = setting(0, min=0)
-    """Number of sessions per training prompt from the environment's solution, for the loss `rl_plus`."""
+    """Number of sessions per training prompt from the row's demonstration (`extra_info.demonstration`) or else from
+    the environment's solution, for the loss `rl_plus`."""
     max_turns_schedule: Schedule | None = setting(None, read=to_changing_schedule)
     """`limits.max_turns` of every training step: `{stages, every}` or `{start, end, steps}`."""
     temperature_schedule: Schedule | None = setting(None, read=to_changing_schedule)

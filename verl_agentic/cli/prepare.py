@@ -67,16 +67,16 @@ def run(args: argparse.Namespace) -> int:
         write(args, package, _out(args, package))
         return 0
     names = tools_of(package, parse_key_values(args.config, option="--config"))
-    return _check(args, names) if args.check else _write(args, package, names)
+    return _check(args, package, names) if args.check else _write(args, package, names)
 
 
-def _check(args: argparse.Namespace, names: Any) -> int:
+def _check(args: argparse.Namespace, package: Any, names: Any) -> int:
     from verl_agentic.data.file_checks import check_records
     from verl_agentic.data.prepare import read_records
 
     for path in args.check:
         records = read_records(path)
-        asyncio.run(check_records(records, tools_of=names, where=f"{path}: "))
+        asyncio.run(check_records(records, tools_of=names, check_row=package.check_row, where=f"{path}: "))
         print(f"{path}: {len(records)} rows, fine")
     return 0
 
@@ -99,7 +99,7 @@ def _write(args: argparse.Namespace, package: Any, names: Any) -> int:
         if count:
             rows = make_rows(package, split=split, count=count, seed=args.seed, options=options)
             records = to_records(rows, env_id=env_id, split=split, agent_name=args.agent_name, tool_selection=selection)
-            asyncio.run(check_records(records, tools_of=names, where=f"{split}: "))
+            asyncio.run(check_records(records, tools_of=names, check_row=package.check_row, where=f"{split}: "))
             written[split] = _learnable(records, args.learnable) if split == "train" and args.learnable else records
     for split, records in written.items():
         write_parquet(records, out / _FILES[split])

@@ -22,6 +22,9 @@ SOURCES = ("paper", "code", "verl", "issue", "blog", "ours")
 """First words of a source."""
 _FOLDER = Path(__file__).parent / "agentic"
 _OVERRIDE = "override /"
+_ELSEWHERE = (
+    "; for an environment see `verl-agentic env list`, for a reward docs/rewards.md, for any other paper docs/papers.md"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +82,9 @@ def load_recipe(group: str, name: str) -> Recipe:
         ConfigError: the group has no such file, or the file does not have the form.
     """
     if name not in (known := recipe_names(group)):
-        raise ConfigError(f"unknown {group}, got {name!r}; use one of {', '.join(known)}{did_you_mean(name, known)}")
+        raise ConfigError(
+            f"unknown {group}, got {name!r}; use one of {', '.join(known)}{did_you_mean(name, known) or _ELSEWHERE}"
+        )
     text = (_FOLDER / group / f"{name}.yaml").read_text(encoding="utf-8")
     first, *lines = text.splitlines()
     form = re.match(r"# ([^:]+): (.+)", lines[0]) if lines else None

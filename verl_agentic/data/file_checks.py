@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from verl_agentic.data.parquet import extra_of, ground_truth_of
+from verl_agentic.data.parquet import BY_ENVIRONMENT, extra_of, ground_truth_of
 from verl_agentic.data.rows import row_of_columns
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import AgenticError, DataError
@@ -14,12 +14,19 @@ ToolNames = Callable[[EnvRow], Awaitable[set[str]]]
 _MOST_SHOWN = 10
 
 
-async def check_records(records: Sequence[Mapping[str, Any]], *, tools_of: ToolNames, where: str = "") -> None:
+async def check_records(
+    records: Sequence[Mapping[str, Any]],
+    *,
+    tools_of: ToolNames,
+    check_row: Callable[[EnvRow], None] | None = None,
+    where: str = "",
+) -> None:
     """Checks that rows can be trained on.
 
     Args:
         records: rows as columns, as verl reads them.
         tools_of: row -> the names of the tools of its environment.
+        check_row: the environment's check of a row (`EnvPackage.check_row`).
         where: prefix of the row's number in messages, such as the name of a file.
 
     Raises:
@@ -32,7 +39,8 @@ async def check_records(records: Sequence[Mapping[str, Any]], *, tools_of: ToolN
         found = [f"{name}, {problem}" for problem in _problems_of(record)]
         found += [f"{name}, {problem}" for problem in _index_problems(record, number, seen)]
         if not found:
-            found = [f"{name}, {problem}" for problem in await _tool_problems(record, tools_of)]
+            problems_of_env = _start_problems(record, check_row) or await _tool_problems(record, tools_of)
+            found = [f"{name}, {problem}" for problem in problems_of_env]
         problems += found
     if not records:
         problems.append(f"{where or 'the file '}has no rows")
@@ -87,8 +95,12 @@ def _truth_problems(reward_model: Any) -> Iterator[str]:
     except DataError as error:
         yield str(error).removeprefix("row: ")
         return
-    if truth is None or truth == "":
-        yield f"reward_model.ground_truth: is missing, got {truth!r}"
+    is_optional = truth is None and reward_model.get("style") == BY_ENVIRONMENT
+    if not is_optional and (truth is None or truth == ""):
+        yield (
+            f"reward_model.ground_truth: is missing, got {truth!r}; rows that the environment scores without one have "
+            f"reward_model.style={BY_ENVIRONMENT}"
+        )
 
 
 def _index_problems(record: Mapping[str, Any], number: int, seen: dict[Any, int]) -> Iterator[str]:
@@ -102,6 +114,16 @@ def _index_problems(record: Mapping[str, Any], number: int, seen: dict[Any, int]
         yield f"extra_info.index: row {seen[index]} has {index}, too"
     else:
         seen[index] = number
+
+
+def _start_problems(record: Mapping[str, Any], check_row: Callable[[EnvRow], None] | None) -> list[str]:
+    """Returns the environment's complaint about a row."""
+    try:
+        if check_row is not None:
+            check_row(row_of_columns(record, "row"))
+    except AgenticError as error:
+        return [f"extra_info: the environment does not start, got {error}"]
+    return []
 
 
 async def _tool_problems(record: Mapping[str, Any], tools_of: ToolNames) -> list[str]:

@@ -19,6 +19,9 @@ from verl_agentic.types import Message
 EXTRA_JSON = "extra_json"
 VERL_KEYS = ("tools_kwargs", "interaction_kwargs")
 """Keys of `extra_info` that verl reads as objects; never encoded."""
+BY_ENVIRONMENT = "environment"
+"""`reward_model.style` of rows without ground truth, whose environment or judge scores the episodes. verl does not read
+the style."""
 _SIMPLE = (str, int, float, bool)
 
 
@@ -121,7 +124,7 @@ def _to_extra(extra: Mapping[str, Any], keys: set[str], *, is_always: bool) -> d
 def _to_reward_model(ground_truth: Any, *, is_json: bool, is_always: bool) -> dict[str, Any]:
     value = json.dumps(ground_truth, ensure_ascii=False) if is_json and ground_truth is not None else ground_truth
     form = {"format": "json" if is_json else "text"} if is_json or is_always else {}
-    return {"style": "rule", "ground_truth": value, **form}
+    return {"style": BY_ENVIRONMENT if value is None else "rule", "ground_truth": value, **form}
 
 
 def _to_message(message: dict[str, Any]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def write_parquet(records: Sequence[Mapping[str, Any]], path: Path) -> None:
 
     with boundary(DataError, "turning the rows into columns"):
         table = pa.Table.from_pylist(list(records))
-        table = pa.Table.from_pylist(list(records), schema=_with_texts(table.schema))
+        table = pa.Table.from_pylist(list(records), schema=_with_types(table.schema))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     pq.write_table(table, partial)
@@ -120,16 +120,26 @@ def tools_of(package: EnvPackage, config: Mapping[str, Any]) -> ToolNames:
     return names
 
 
-def _with_texts(schema: Any) -> Any:
-    """Returns the schema with `tool_selection` as a list of texts, even if it is empty in all rows."""
+def _with_types(schema: Any) -> Any:
+    """Returns the schema with the types of `tool_selection` and `ground_truth`, even if all rows have them empty."""
     import pyarrow as pa
 
-    extra = schema.field("extra_info")
-    if "tool_selection" not in {inner.name for inner in extra.type}:
-        return schema
-    texts = pa.field("tool_selection", pa.list_(pa.string()))
-    struct = pa.struct([texts if inner.name == "tool_selection" else inner for inner in extra.type])
-    return schema.set(schema.get_field_index("extra_info"), pa.field("extra_info", struct))
+    types = {"tool_selection": pa.list_(pa.string()), "ground_truth": pa.string()}
+    for name in ("extra_info", "reward_model"):
+        struct = pa.struct(
+            [
+                pa.field(inner.name, types[inner.name]) if _is_untyped(inner.type) and inner.name in types else inner
+                for inner in schema.field(name).type
+            ]
+        )
+        schema = schema.set(schema.get_field_index(name), pa.field(name, struct))
+    return schema
+
+
+def _is_untyped(arrow_type: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_null(arrow_type) or (pa.types.is_list(arrow_type) and pa.types.is_null(arrow_type.value_type))
 
 
 def _differences(field: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:

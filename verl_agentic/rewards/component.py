@@ -35,6 +35,9 @@ class Graded:
     """Turn index -> the turn's share of the value, placed on its last sampled token."""
     info: Mapping[str, float] = field(default_factory=dict)
     """Metrics; their names are declared by the decorator's `info`."""
+    solved: float | None = field(default=None, compare=False)
+    """`acc`: 1 if the task is solved, else 0; between them only if it is graded by nature (F1, BLEU). None: by the
+    value, see `Component.solved_share`."""
 
 
 ABSTAIN = Graded()
@@ -59,11 +62,12 @@ class ComponentType:
     info: tuple[str, ...]
     outcome_options: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[..., object] | None = None
+    solved: Bound | None = None
 
     def __post_init__(self) -> None:
         """Raises if bounds or check have arguments that are not options of the component."""
         known = {p.name if p.kind is p.KEYWORD_ONLY else p.kind for p in _parameters(self.function)}
-        for asking in filter(callable, (self.low, self.high, self.check)):
+        for asking in filter(callable, (self.low, self.high, self.check, self.solved)):
             asked = {p.kind if p.kind is p.VAR_KEYWORD else p.name for p in _parameters(asking)}
             if unknown := sorted(map(str, asked - known)):
                 raise ConfigError(
@@ -91,10 +95,11 @@ class ComponentType:
         with boundary(ConfigError, f"the range of component {self.name!r}"):
             if self.check is not None:
                 self._ask(self.check, options)
-            low, high = (self._ask(bound, options) if callable(bound) else bound for bound in (self.low, self.high))
-        if not low <= high:
+            bounds = (self.low, self.high, self.solved)
+            low, high, solved = (self._ask(bound, options) if callable(bound) else bound for bound in bounds)
+        if low is None or high is None or not low <= high:
             raise ConfigError(f"component {self.name!r} must have low <= high, got {low} and {high}")
-        return Component(type=self, options=dict(options), low=float(low), high=float(high))
+        return Component(type=self, options=dict(options), low=float(low), high=float(high), solved=solved)
 
     def _ask(self, asking: Callable[..., T], options: Mapping[str, Any]) -> T:
         """Calls a bound or the check with the options that it takes; its `**` gets the component's."""
@@ -116,12 +121,27 @@ class Component:
     options: Mapping[str, Any]
     low: float
     high: float
+    solved: float | None = None
+    """Value from which the task is solved; None if the component does not declare one."""
 
     def __call__(self, subject: Any) -> Any:
         """Returns its raw verdict on a sample (group components: on all samples of a group)."""
         if self.type.needs_ground_truth and subject.ground_truth is None:
             return _abstain() if self.type.is_async else ABSTAIN
         return self.type.function(subject, **self.options)
+
+    def solved_share(self, graded: Graded) -> float:
+        """Returns `acc` of a verdict with a value, from 0 to 1.
+
+        In this order: the verdict's own `solved`; 1 from the declared value `solved` on, else 0; or the value's place
+        in its range.
+        """
+        value = graded.value or 0.0
+        if graded.solved is not None:
+            return graded.solved
+        if self.solved is not None:
+            return float(value >= self.solved - _TOLERANCE)
+        return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.0
 
     def checked(self, verdict: Any) -> Graded:
         """Returns a verdict in full. Raises ValueError if it is not a finite number in range, or info is undeclared."""
@@ -136,7 +156,11 @@ class Component:
                 raise ValueError(f"value {value} is not in its range [{self.low}, {self.high}]")
         if unknown := sorted(graded.info.keys() - set(self.type.info)):
             raise ValueError(f"info {unknown} was not declared; it declares {list(self.type.info)}")
-        return Graded(value=value, turns=turns, info={k: _number(v) for k, v in graded.info.items()})
+        solved = None if graded.solved is None else _number(graded.solved)
+        if solved is not None and not 0 <= solved <= 1:
+            raise ValueError(f"solved must be from 0 to 1, got {solved}")
+        info = {name: _number(number) for name, number in graded.info.items()}
+        return Graded(value=value, turns=turns, info=info, solved=solved)
 
 
 _TOLERANCE = 1e-9
@@ -154,6 +178,7 @@ def component(
     info: Sequence[str] = (),
     outcome_options: Mapping[str, Any] | None = None,
     check: Callable[..., object] | None = None,
+    solved: Bound | None = None,
 ) -> Callable[[Callable[..., Any]], ComponentType]:
     """Makes a reward component of a function `(sample, *, options) -> float | Graded`.
 
@@ -172,6 +197,8 @@ def component(
         outcome_options: other defaults of options if a rubric uses it as an outcome.
         check: function of some of its options, called when a rubric is read; raises `ConfigError` for invalid ones.
             Annotations already check types and choices.
+        solved: value from which the task is solved, or a function of options that returns it, for outcomes with levels:
+            `acc` is then 1 or 0. Without it, and without `Graded.solved`, `acc` is the value's place in its range.
     """
 
     def make(function: Callable[..., Any]) -> ComponentType:
@@ -188,6 +215,7 @@ def component(
             info=tuple(info),
             outcome_options=dict(outcome_options or {}),
             check=check,
+            solved=solved,
         )
 
     return make

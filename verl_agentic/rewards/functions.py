@@ -11,9 +11,9 @@ reward:
 
 All outcome components are available, except those that need a group or the environment (`env`); so are models that can
 be an outcome (`judge`, `rm`). Each has verl's signature `(data_source, solution_str, ground_truth, extra_info=None,
-**options)` and returns `score`, `acc` (the value on a scale of 0 to 1) and the component's own numbers. Components that
-wait (for sandboxes, models, algebra) are coroutine functions. If a component abstains, `score` is 0 and `void_reason`
-has the reason; verl then masks the row out of the loss.
+**options)` and returns `score`, `acc` (1 if the task is solved, see `Graded.solved`) and the component's own numbers.
+Components that wait (for sandboxes, models, algebra) are coroutine functions. If a component abstains, `score` is 0 and
+`void_reason` has the reason; verl then masks the row out of the loss.
 """
 
 from __future__ import annotations
@@ -92,6 +92,4 @@ def _result(component: Component, verdict: Any) -> dict[str, Any]:
     numbers = {name: float(graded.info.get(name, 0.0)) for name in component.type.info}
     if graded.value is None:
         return {**numbers, "score": 0.0, "acc": 0.0, "void_reason": f"{component.type.name} abstained"}
-    span = component.high - component.low
-    acc = (graded.value - component.low) / span if span else 0.0
-    return {**numbers, "score": graded.value, "acc": acc}
+    return {**numbers, "score": graded.value, "acc": component.solved_share(graded)}

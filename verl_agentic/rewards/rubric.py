@@ -36,7 +36,7 @@ class Entry(Settings):
     name: str = ""
     """Name in metrics and in other entries. Empty: the name of the component."""
     kind: Kind | None = None
-    """`outcome` or `shaping`. None: the kind of the component."""
+    """`outcome` or `shaping`. None: the kind of the component, or `outcome` for the fallback of an outcome."""
     weight: float = 1.0
     """Factor of the component's value. 0: a held-out grader, which is only measured."""
     cap: float | None = setting(None, above=0)
@@ -46,7 +46,8 @@ class Entry(Settings):
     unless: Mapping[str, float] | None = None
     """Names of other entries -> raw value that they must stay below for this entry to count."""
     fallback_for: str | None = None
-    """Used only if that entry abstains, for example for rows without a verifier."""
+    """Used only if that entry abstains, for example for rows without a verifier. The fallback of an outcome is an
+    outcome, unless it has a `kind`."""
     data_sources: Sequence[str] | None = None
     """Used only for rows of these sources. None: for all rows."""
     timeout_s: float | None = setting(None, above=0)
@@ -128,7 +129,13 @@ class Rubric(RubricSettings):
         settings = read_settings(RubricSettings, values, section=section)
         if not settings.components:
             raise ConfigError(f"{section}.components must be a list of components, got []; add one")
-        terms = [_term(entry, f"{section}.components[{place}]") for place, entry in enumerate(settings.components)]
+        wheres = [f"{section}.components[{place}]" for place in range(len(settings.components))]
+        entries = [
+            read_settings(Entry, written, section=where)
+            for where, written in zip(wheres, settings.components, strict=True)
+        ]
+        kinds = _kinds(entries)
+        terms = [_term(*each) for each in zip(entries, kinds, wheres, strict=True)]
         rubric = cls(terms=tuple(_ordered(terms, section)), **vars(settings))
         _check_shares(rubric, section)
         return rubric
@@ -184,10 +191,22 @@ class Rubric(RubricSettings):
         return next(term for term in self.terms if term.name == name)
 
 
-def _term(written: Any, where: str) -> Term:
-    entry = read_settings(Entry, written, section=where)
+def _kinds(entries: Sequence[Entry]) -> list[Kind]:
+    """Returns the kinds of entries; the fallback of an outcome, or of its fallback, is an outcome."""
+    types = [load_component(entry.use) for entry in entries]
+    kinds: list[Kind] = [entry.kind or one.kind for entry, one in zip(entries, types, strict=True)]
+    names = [entry.name or one.name for entry, one in zip(entries, types, strict=True)]
+    for _ in entries:  # as long as a chain of fallbacks can be
+        outcomes = {name for name, kind in zip(names, kinds, strict=True) if kind == "outcome"}
+        kinds = [
+            "outcome" if entry.kind is None and entry.fallback_for in outcomes else kind
+            for entry, kind in zip(entries, kinds, strict=True)
+        ]
+    return kinds
+
+
+def _term(entry: Entry, kind: Kind, where: str) -> Term:
     component = load_component(entry.use)
-    kind = entry.kind or component.kind
     if kind == "outcome" and entry.weight < 0:
         raise ConfigError(
             f"{where}.weight must be at least 0 for an outcome, got {entry.weight!r}; 0 makes it a held-out grader"

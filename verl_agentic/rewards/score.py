@@ -20,11 +20,13 @@ class Score:
     total: float
     """Sum of all weighted parts, including turn rewards."""
     acc: float
-    """The raw outcome before weights and shaping, scaled to [0, 1]; dynamic sampling filters on it."""
+    """Whether the task is solved, from 0 to 1: the mean of the outcomes' `solved`; dynamic sampling filters on it."""
     turn_rewards: Mapping[int, float] = field(default_factory=dict)
     """Turn index -> the turn's share of the total; the rest is on the last token."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Every part under the same keys for every sample: `reward/<name>` raw, `weighted/<name>`, `abstained/<name>`."""
+    solved: Mapping[str, float] = field(default_factory=dict)
+    """Outcome term -> whether it says that the task is solved, from 0 to 1; those that apply to the sample."""
     void: str | None = None
     """Reason why the sample is void, or None."""
 
@@ -49,13 +51,15 @@ def combine(rubric: Rubric, verdicts: Verdicts, *, is_pending: bool = False) -> 
         for turn, share in (graded.turns if graded is not None else {}).items():
             scale = weighted / raw if raw else term.weight
             turn_rewards[turn] = turn_rewards.get(turn, 0.0) + scale * share
-    acc = _acc(rubric, used)
+    solved = {t.name: t.component.solved_share(used[t.name]) for t in rubric.outcomes if t.name in used}
+    acc = _acc(rubric, solved)
     if acc is None and not is_pending:
         return void(rubric, "no outcome: every component that could tell has abstained", verdicts)
     return Score(
         total=total,
         acc=acc or 0.0,
         turn_rewards=turn_rewards,
+        solved=solved,
         numbers={"acc": acc or 0.0, "score": total, **numbers, **_VALID},
     )
 
@@ -81,7 +85,9 @@ def void(rubric: Rubric, reason: str, verdicts: Verdicts | None = None, *, what:
 
 def _numbers(term: Term, graded: Graded | None, raw: float, weighted: float) -> dict[str, float]:
     info = graded.info if graded is not None else {}
+    solved = 0.0 if graded is None or graded.value is None else term.component.solved_share(graded)
     return {
+        **({f"solved/{term.name}": solved} if term.is_held_out else {}),
         f"reward/{term.name}": raw,
         f"weighted/{term.name}": weighted,
         f"abstained/{term.name}": float(graded is not None and graded.value is None),
@@ -89,14 +95,9 @@ def _numbers(term: Term, graded: Graded | None, raw: float, weighted: float) -> 
     }
 
 
-def _acc(rubric: Rubric, used: Mapping[str, Graded]) -> float | None:
-    known = [(term, used[term.name].value) for term in rubric.outcomes if term.name in used]
-    weight = sum(abs(term.weight) for term, _ in known)
+def _acc(rubric: Rubric, solved: Mapping[str, float]) -> float | None:
+    terms = [term for term in rubric.outcomes if term.name in solved]
+    weight = sum(abs(term.weight) for term in terms)
     if not weight:
         return None
-    return sum(abs(term.weight) * _scaled(term, value or 0.0) for term, value in known) / weight
-
-
-def _scaled(term: Term, value: float) -> float:
-    low, high = term.component.low, term.component.high
-    return (value - low) / (high - low) if high > low else 0.0
+    return sum(abs(term.weight) * solved[term.name] for term in terms) / weight

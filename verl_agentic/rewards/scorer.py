@@ -146,7 +146,7 @@ class Scorer:
         except AgenticError as cause:
             if term.component.type.scope == "sample" and isinstance(cause, ScoringError) and is_by_policy(cause):
                 logger.warning("component %r counts %s as a failure of the policy", term.name, cause)
-                return [Graded(value=term.component.low)]
+                return [Graded(value=term.component.low, solved=0.0)]
             return [str(cause)] * count
 
     async def _run(self, term: Term, subject: Any) -> Any:

@@ -34,7 +34,7 @@ def to_result(score: Score) -> dict[str, Any]:
 def to_pending(sample: Mapping[str, Any], verdicts: Verdicts) -> dict[str, Any]:
     """Returns the data for `from_pending`."""
     told = {
-        name: graded and {"value": graded.value, "turns": dict(graded.turns), "info": dict(graded.info)}
+        name: graded and {**vars(graded), "turns": dict(graded.turns), "info": dict(graded.info)}
         for name, graded in verdicts.items()
     }
     return {"sample": dict(sample), "verdicts": told}

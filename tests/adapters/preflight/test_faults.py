@@ -247,6 +247,14 @@ def test_a_fault_that_ends_a_start_is_found(
         start(overrides, monkeypatch)
 
 
+@pytest.mark.parametrize("override", ["data.val_files=null", "data.val_files=[]", "data.train_files=null"])
+def test_files_that_verl_opens_without_need_are_demanded(override: str, tiny_chat: Any) -> None:
+    assert found(override).get("data_files") == "fail"
+    files = None if override.endswith("null") else []
+    with pytest.raises(Exception):  # noqa: B017, PT011 -- verl's are of many kinds
+        trainer_base.create_rl_dataset(files, config_with((override,)).data, tiny_chat[0], None)
+
+
 SOUND: list[tuple[str, ...]] = [
     (),
     ("algorithm.adv_estimator=dr_grpo",),

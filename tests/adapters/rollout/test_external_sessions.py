@@ -133,6 +133,26 @@ async def test_a_row_without_solution_names_its_environment(stage: Stage) -> Non
         await play(stage, 0, how="unsolved")
 
 
+@pytest.mark.parametrize("demonstration", [[CALL, "<think>\nso</think>\n42"], "<think>\n\nsure</think> 42"])
+async def test_a_demonstration_of_the_row_is_trained_as_it_is_written(stage: Stage, demonstration: Any) -> None:
+    more = row(session_id=0)
+    more["extra_info"] = {**more["extra_info"], "demonstration": demonstration}
+    external, servers = await play(stage, 0, more={"extra_info": more["extra_info"]})
+    assert not servers.requests and int(external["is_external"]) == 1
+    encode, eos = stage.tokenizer.encode, stage.tokenizer.eos_token_id
+    texts = [demonstration] if isinstance(demonstration, str) else demonstration
+    written = [token for text in texts for token in (*encode(text), eos)]
+    assert external["responses"][external["response_mask"].bool()].tolist() == written
+    assert external["rm_scores"].sum().item() > 0
+
+
+@pytest.mark.parametrize("demonstration", ["", " ", [], [""], 7, ["a", None], {"role": "assistant"}])
+async def test_a_demonstration_that_is_no_text_names_its_column(stage: Stage, demonstration: Any) -> None:
+    more = {"extra_info": {**row(session_id=0)["extra_info"], "demonstration": demonstration}}
+    with pytest.raises(DataError, match=r"extra_info.demonstration must be the text of a turn"):
+        await play(stage, 0, more=more)
+
+
 async def test_an_environment_without_solutions_is_refused(stage: Stage) -> None:
     (stage.folder / "__init__.py").write_text(ENV)
     with pytest.raises(Exception, match=r"needs the environment's solution, got none .* gold\(row\)"):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from verl_agentic.cli import main
+from verl_agentic.data.prepare import to_records, write_parquet
 from verl_agentic.data.swe.exchange.import_rows import import_tasks
 from verl_agentic.data.swe.exchange.row_formats import task_of_row
 from verl_agentic.env_package import load_env_package
@@ -55,6 +58,94 @@ def test_each_format_is_detected_and_mapped(form: str) -> None:
     assert (task.fail_to_pass, task.pass_to_pass) == (("tests/test_m.py::a",), ("tests/test_m.py::b",))
     assert task.image == _IMAGES[form] and task.targets == ("tests/test_m.py",)
     assert ("+x = 1" if form == "swe-smith" else "+x = 2") in task.patch
+
+
+_V2: dict[str, Any] = {
+    **_COMMON, "image_name": "swerebench/sweb.eval.x86_64.own_1776_kit-1", "language": "python", "interface": "",
+    "install_config": {"log_parser": "parse_log_pytest", "test_cmd": ["pytest -q"]}, "meta": {"llm_metadata": {}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "image"),
+    [
+        ({}, _V2["image_name"]),
+        ({"install_config": json.dumps(_V2["install_config"])}, _V2["image_name"]),
+        ({"docker_image": "own/rebench:1", "environment_setup_commit": "c0ffee"}, "own/rebench:1"),
+        ({"install_config": None}, _V2["image_name"]),
+        ({"install_config": None, "image_name": None, "docker_image": "own/live:1"}, "own/live:1"),
+        (
+            {"install_config": None, "image_name": None, "environment_setup_commit": "a", "docker_image": "own:1"},
+            "own:1",
+        ),
+    ],
+)
+def test_patches_that_fix_keep_their_direction_and_rows_their_own_image(more: dict[str, Any], image: str) -> None:
+    task = task_of_row({**_V2, **more})
+    assert task.patch == _PATCH and task.test_patch == _TEST_PATCH and task.image == image
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"image_name": "swebench/swesmith.x86_64.own__kit", "base_commit": "c0ffee"},
+        {"image_name": "own/image:1", "base_commit": None},
+        {"image_name": "own/image:1", "base_commit": None, "test_patch": None},
+        {"image_name": "own/image:1", "test_patch": None},
+    ],
+)
+def test_rows_whose_patch_may_go_both_ways_are_refused_with_the_choices(columns: dict[str, Any]) -> None:
+    row = {**_COMMON, **columns}
+    with pytest.raises(DataError, match=r"makes the bug .* or fixes it.*--format swe-smith or --format swe-"):
+        task_of_row(row)
+    assert "+x = 1" in task_of_row(row, form="swe-smith").patch
+
+
+def test_a_row_with_two_lists_of_one_kind_is_refused() -> None:
+    lower = {"fail_to_pass": _COMMON["FAIL_TO_PASS"], "p2p": _COMMON["PASS_TO_PASS"]}
+    named = {key: value for key, value in _COMMON.items() if "_TO_" not in key} | lower
+    assert task_of_row(named).fail_to_pass == ("tests/test_m.py::a",) == task_of_row({**_COMMON, **lower}).fail_to_pass
+    with pytest.raises(DataError, match="two different lists FAIL_TO_PASS"):
+        task_of_row({**_COMMON, "f2p": ["tests/test_m.py::c"]})
+
+
+@pytest.mark.parametrize(
+    "written",
+    [["t.py::a", "t.py::b's"], '["t.py::a", "t.py::b\'s"]', "['t.py::a', \"t.py::b's\"]", ("t.py::a", "t.py::b's"),
+     np.array(["t.py::a", "t.py::b's"], dtype=object)],
+)  # fmt: skip
+def test_lists_of_tests_are_read_from_lists_arrays_and_texts(written: Any) -> None:
+    assert task_of_row({**_COMMON, "FAIL_TO_PASS": written}).fail_to_pass == ("t.py::a", "t.py::b's")
+
+
+@pytest.mark.parametrize("written", ["t.py::a", "['t.py::a'", "[1]", "{'a': 1}", 7, "__import__('os')"])
+def test_an_error_shows_the_list_that_cannot_be_read(written: Any) -> None:
+    with pytest.raises(DataError, match=rf"FAIL_TO_PASS must be a list .* got {re.escape(repr(str(written)))}"):
+        task_of_row({**_COMMON, "FAIL_TO_PASS": written})
+
+
+@pytest.mark.parametrize(("env", "options"), [("repo_search", {"source": "tasks"}), ("swe_edit", {})])
+def test_imported_tasks_are_refused_where_their_files_are_needed(
+    env: str, options: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{**_ROWS["swe-gym"], "instance_id": f"own__kit-{number}"} for number in range(8)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    tasks = tmp_path / "imported" / "tasks.jsonl"
+    assert main(["swe", "import", str(tmp_path / "rows.jsonl"), "--out", str(tasks)]) == 0
+    words = [word for key, value in {**options, "tasks": str(tasks)}.items() for word in ("--option", f"{key}={value}")]
+    counts = ["--train", "2", "--test", "1", "--out", str(tmp_path / env)]
+    assert main(["prepare", env, *words, *counts]) != 0
+    said = capsys.readouterr().err
+    assert "2 of 2 tasks have no files" in said and "swe mine" in said and not (tmp_path / env).exists()
+
+    package = load_env_package(env)
+    assert package.make_rows is not None
+    made = package.make_rows(split="train", count=2, seed=0, **options)
+    moved = [replace(row, extra={**row.extra, "store": str(tmp_path / "imported")}) for row in made]
+    for kept, code in ((made, 0), (moved, 2)):
+        write_parquet(to_records(kept, env_id=env, split="train", agent_name="env_agent"), tmp_path / "rows.parquet")
+        assert main(["prepare", env, "--check", str(tmp_path / "rows.parquet")]) == code
+    assert "tasks have no files" in capsys.readouterr().err
 
 
 def test_r2e_rows_split_tests_by_the_log_of_the_old_commit() -> None:

@@ -32,7 +32,7 @@ def well(step: int, rng: random.Random) -> Row:
         "episode/acc": acc,
         "episode/score": acc + about(0.1),
         "critic/score/mean": acc + 0.1,
-        "episode/reward/holdout": acc - about(0.03, 1),
+        "episode/solved/holdout": acc - about(0.03, 1),
         "episode/model_tokens": about(300 * (1 + 0.5 * done)),
         "response_length/mean": about(400 * (1 + 0.5 * done)),
         "response_length/max": float(rng.randint(900, 2000)),
@@ -97,7 +97,7 @@ def _stuck(row: Row, rng: random.Random) -> Row:
     """The reward stays where it was at the beginning."""
     acc = 0.3 + rng.gauss(0, 0.02)
     return {"episode/acc": acc, "episode/score": acc + 0.1, "critic/score/mean": acc + 0.1} | {
-        "episode/reward/holdout": acc
+        "episode/solved/holdout": acc
     }
 
 
@@ -211,7 +211,7 @@ BREAKS: dict[str, tuple[Change, str]] = {
     ),
     # H2: a gap of .4.
     "holdout_gap": (
-        lambda row, step, rng: {"episode/reward/holdout": row["episode/acc"] - 0.4 * _since(step)},
+        lambda row, step, rng: {"episode/solved/holdout": row["episode/acc"] - 0.4 * _since(step)},
         "(limit 0.1)",
     ),
     "infra_errors: sandbox": (
@@ -273,7 +273,7 @@ LOOKS_ALIKE: dict[str, Change] = {
         "batch/within_group_std": 0.05,
         "episode/acc": 0.97,
         "episode/score": 1.07,
-        "episode/reward/holdout": 0.95,
+        "episode/solved/holdout": 0.95,
     },
     # Two of sixteen in some steps; and in all, because the tasks are solved.
     "low_diversity": lambda row, step, rng: (
@@ -295,7 +295,7 @@ LOOKS_ALIKE: dict[str, Change] = {
     },
     # Shaping leads the way, and the outcome follows.
     "reward_part_takeover": lambda row, step, rng: {"batch/shaping_share/format": 0.7, "batch/outcome_share": 0.3},
-    "holdout_gap": lambda row, step, rng: {"episode/reward/holdout": row["episode/acc"] - abs(rng.gauss(0.05, 0.04))},
+    "holdout_gap": lambda row, step, rng: {"episode/solved/holdout": row["episode/acc"] - abs(rng.gauss(0.05, 0.04))},
     "infra_errors": lambda row, step, rng: {"episode/void": 0.5 if step % 10 == 0 else 0.02},
     # It grows as much, and falls back, as caches do.
     "memory_growth": lambda row, step, rng: {

@@ -63,7 +63,7 @@ def test_a_run_is_alive_while_its_files_are_written(broken_runs: Any, tmp_path: 
     assert run_state(RunEvidence(folder, now=now)).evidence["state"] == "running"
     later = RunEvidence(folder, now=now + 1000)
     assert run_state(later).evidence["state"] == "died"
-    assert waiting(later).status == "ok" and "waited when it ended" in waiting(later).found
+    assert waiting(later).status == "fail" and "waited when the run was last alive" in waiting(later).found
 
 
 def test_the_age_of_a_wait_goes_on_while_the_run_lives(broken_runs: Any, tmp_path: Path) -> None:
@@ -73,6 +73,22 @@ def test_the_age_of_a_wait_goes_on_while_the_run_lives(broken_runs: Any, tmp_pat
     run = RunEvidence(folder, now=report["time"] + 40)
 
     assert waiting(run).evidence["age_s"] == 1900.0
+
+
+@pytest.mark.parametrize("quiet_s", [10, 100, 200, 10_000])
+@pytest.mark.parametrize("config", ["trainer: {total_training_steps: 100}", "trainer: {total_training_steps: null}"])
+def test_a_run_that_hangs_is_diagnosed_by_its_last_report_however_old_it_is(
+    broken_runs: Any, tmp_path: Path, quiet_s: int, config: str
+) -> None:
+    folder = broken_runs.make("tool_hangs", tmp_path)
+    (folder / "config.yaml").write_text(config)
+    run = RunEvidence(folder, now=time.time() + quiet_s)
+
+    verdict = waiting(run)
+
+    assert verdict.status == "fail" and "'search'" in verdict.found and "s25g1/2" in verdict.found
+    _noted(folder, False, True, now=time.time())
+    assert waiting(RunEvidence(folder, now=time.time() + quiet_s)).status == "ok", "a run that ended does not hang"
 
 
 def test_a_blocked_event_loop_is_named_with_its_code(broken_runs: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from verl_agentic.algorithms.advantage import advantage_names, load_advantage
 from verl_agentic.diagnostics.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
 from verl_agentic.diagnostics.preflight.checks.context_length import context_length
+from verl_agentic.diagnostics.preflight.checks.data_files import data_files
 from verl_agentic.diagnostics.preflight.checks.dead_knobs import KNOBS, dead_knobs
 from verl_agentic.diagnostics.preflight.checks.discount import discount
 from verl_agentic.diagnostics.preflight.checks.dynamic_sampling import dynamic_sampling
@@ -417,3 +418,12 @@ def test_own_checks_come_last_by_address_and_replace_none(tmp_path: Path) -> Non
     assert judge(run, [address]) == [*judge(run), expected]
     with pytest.raises(ConfigError, match="no_such"):
         judge(run, [f"{own}:no_such"])
+
+
+@pytest.mark.parametrize("key", ["train_files", "val_files"])
+@pytest.mark.parametrize("written", [None, [], ""])
+def test_a_run_without_training_or_validation_files_fails(key: str, written: Any) -> None:
+    files = {"data.train_files": "train", "data.val_files": ["val"]}
+    assert data_files(planned(files)) == []
+    (found,) = data_files(planned({**files, f"data.{key}": written}))
+    assert found.status == "fail" and f"data.{key}" in found.found and f"data.{key}" in found.advice

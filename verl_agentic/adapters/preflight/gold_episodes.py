@@ -151,16 +151,12 @@ def _scorer(reward: Mapping[str, Any]) -> Scorer | None:
 
 
 def _shares(rubric: Rubric, score: Score) -> dict[str, float]:
-    """Returns what the outcomes that have spoken gave, as shares of their ranges."""
-    shares = {}
-    for term in rubric.outcomes:
-        if score.numbers.get(f"abstained/{term.name}") or term.component.high <= term.component.low:
-            continue
-        if term.data_sources or term.needs:
-            continue  # not every row gets it
-        value = score.numbers.get(f"reward/{term.name}", 0.0)
-        shares[term.name] = (value - term.component.low) / (term.component.high - term.component.low)
-    return shares
+    """Returns whether the task is solved by the outcomes that every row gets."""
+    return {
+        term.name: score.solved[term.name]
+        for term in rubric.outcomes
+        if term.name in score.solved and not (term.data_sources or term.needs)
+    }
 
 
 def _tokens(episode: Episode) -> int:

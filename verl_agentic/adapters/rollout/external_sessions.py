@@ -1,5 +1,6 @@
-"""Sessions that the environment's solution plays in the policy's place: `agentic.external_sessions`.
+"""Sessions that a demonstration plays in the policy's place: `agentic.external_sessions`.
 
+The demonstration is the row's own (`extra_info.demonstration`), or else the environment's solution.
 The same loop and codec play and score them. Their rows carry the column `is_external`, by which the loss `rl_plus`
 tells them from the policy's own; to estimators they are siblings like others, and other losses take them for the
 policy's own. Their `rollout_log_probs` are 0: a script writes what it writes with certainty, and verl's metrics of the
@@ -26,6 +27,9 @@ from verl_agentic.settings import Bounds, check_value
 
 COLUMN = "is_external"
 _OPTION = "rollout.custom.agentic.external_sessions"
+DEMONSTRATION = "demonstration"
+"""Key of a row's `extra_info`: the text of the policy's turn, or a list of the texts of its turns. A text is trained
+unchanged, reasoning and calls included, as the policy would sample it after the generation prompt."""
 _CORRECTIONS = ("rollout_is", "rollout_rs", "bypass_mode")
 
 
@@ -70,17 +74,35 @@ def is_external(settings: LoopSettings, session_id: Any, *, is_training: bool) -
 
 
 def solution_setup(setup: EpisodeSetup, row: EnvRow, *, env_id: str) -> EpisodeSetup:
-    """Returns a setup in which the environment's `gold(row)` plays; nothing is forced, and there is one attempt.
+    """Returns a setup in which the row's demonstration or the environment's `gold(row)` plays; nothing is forced, and
+    there is one attempt.
 
     Raises:
         ConfigError: the environment has no solution.
-        DataError: it has none for this row.
+        DataError: it has none for this row, or the row's demonstration is malformed.
     """
-    gold = _gold_of(env_id)
-    with boundary(DataError, f"the solution of a row of {env_id!r}"):
-        script = gold(row)
+    if (script := _own_demonstration(row)) is None:
+        gold = _gold_of(env_id)
+        with boundary(DataError, f"the solution of a row of {env_id!r}"):
+            script = gold(row)
     player = scripted(script, codec=setup.codec, tokenizer=setup.tokenizer, limits=setup.limits)
     return replace(setup, policy=player.policy, exploration=Exploration(), guidance=False)
+
+
+def _own_demonstration(row: EnvRow) -> Script | None:
+    """Returns the turns of a row's own demonstration as a script; None without one. After them it says nothing."""
+    written = row.extra.get(DEMONSTRATION)
+    if written is None:
+        return None
+    listed = written.tolist() if hasattr(written, "tolist") else written
+    texts = [listed] if isinstance(listed, str) else listed
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise DataError(
+            f"extra_info.{DEMONSTRATION} must be the text of a turn, or a list of the texts of all turns, got "
+            f"{str(written)[:80]!r}; fix the row"
+        )
+    turns = iter(texts)
+    return lambda messages: next(turns, "")
 
 
 def _gold_of(env_id: str) -> Callable[[EnvRow], Script]:

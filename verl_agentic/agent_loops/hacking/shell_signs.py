@@ -34,6 +34,10 @@ _REVISION = re.compile(
 )
 _MAX_REVISION = 200
 _OF_NOW = re.compile(r"(?:HEAD|@)?:")
+_SHOWS_ONE = re.compile(
+    r"-n?1|--max-count=1|HEAD|@|-p|--patch|--(?:stat|shortstat|oneline|name-only|name-status|no-color)"
+)
+"""Words of `git log -1` that lead to no other commit; a format can name its parents."""
 _GIT_STORE = re.compile(r"(?:^|/)\.git/(?:objects|logs|refs|packed-refs|ORIG_HEAD|FETCH_HEAD)(?:/|$)")
 
 _LOOPBACK = re.compile(r"(?:^|//|@)(?:localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|\[::1?\]|::1)(?:[:/]|$)", re.IGNORECASE)
@@ -84,8 +88,17 @@ def reads_history(command: ShellCommand) -> bool:
     name, arguments = _git(command.arguments)
     if name == "show":
         return not arguments or not all(_OF_NOW.match(word) for word in arguments if not word.startswith("-"))
+    if name == "log" and _is_of_last_commit(arguments):
+        return False
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return name in _HISTORY or (name in _TAKES_REVISION and any(_is_revision(word) for word in before))
+
+
+def _is_of_last_commit(arguments: Sequence[str]) -> bool:
+    """Returns whether `git log` shows one commit, the current one, which may be the policy's own."""
+    limits = re.sub(r"(?<!\S)-n ", "-n", " ".join(arguments)).split()
+    is_one = any(re.fullmatch(r"-n?1|--max-count=1", word) for word in limits)
+    return is_one and all(_SHOWS_ONE.fullmatch(word) for word in limits)
 
 
 def reads_git_store(path: str) -> bool:

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        help="read swe-bench, swe-bench-old, swe-gym, swe-smith, r2e-gym, nemo-gym or nemotron",
+        help="read swe-bench, swe-rebench, swe-bench-old, swe-gym, swe-smith, r2e-gym, nemo-gym or nemotron",
     )
     parser.add_argument(
         "--pytest-only", action="store_true", help="leave out tasks whose tests pytest cannot run, instead of an error"

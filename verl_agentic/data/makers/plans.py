@@ -5,6 +5,7 @@ Paper: https://arxiv.org/abs/2509.13310 (AgentFounder: planning actions and reas
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,7 +76,8 @@ class PlansMaker(Settings):
             ],
             "plan": plan,
             "reasoning": reasoning,
-            "extra_info": {"plan": number},
+            # Plans of one question differ in this, unless they are equal.
+            "extra_info": {"plan_digest": hashlib.sha256(f"{plan}\n\n{reasoning}".encode()).hexdigest()[:16]},
             "data_source": "plans",
         }
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from verl_agentic.data.swe.sample_store import SAMPLE, sample_store
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
 
 _TEST_SHARE = 4  # one mined task in four belongs to the test split
@@ -72,6 +72,25 @@ def choose_tasks(
             "more with verl-agentic swe mine"
         )
     return ChosenTasks(store=store, place=place and str(store.path), tasks=wanted[:count])
+
+
+def require_trees(place: str, keys: Mapping[str, str]) -> None:
+    """Refuses tasks whose base trees are not in a store: imported tasks have their files in Docker images.
+
+    Args:
+        place: of the store, for `store_at`.
+        keys: id of each task -> key of its base tree.
+
+    Raises:
+        DataError: the message has their number.
+    """
+    trees = store_at(place).folder / "trees"
+    if missing := [task for task, key in keys.items() if not key or not (trees / key).is_dir()]:
+        raise DataError(
+            f"{len(missing)} of {len(keys)} tasks have no files in {trees}, got {missing[0]}; imported tasks have "
+            "theirs in Docker images, which only the environment swe reads: use swe, or tasks of verl-agentic swe mine "
+            "(copy its whole folder)"
+        )
 
 
 def store_at(place: str) -> TaskStore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.diagnostics.health.alarm import History, Quantity, alarm, first_of
 from verl_agentic.finding import Finding, warn
 
-_DEFAULT = "episode/reward/holdout*"
+_DEFAULT = "episode/solved/holdout*"
 
 
 @alarm(reads=("{train}", "{holdout}"))

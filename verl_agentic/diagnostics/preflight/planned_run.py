@@ -95,7 +95,7 @@ class GoldTrial:
     why: str
     """Its stop reason, or the failure."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Outcome components of a rubric -> share of their range."""
+    """Outcome components of a rubric -> whether they say that the task is solved, from 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

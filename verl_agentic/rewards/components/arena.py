@@ -45,6 +45,9 @@ async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **opt
 
     Raises:
         ConfigError: see `judge`.
+
+    Paper: https://arxiv.org/abs/2601.06487 (ArenaRL). Deviations: the pivot's rank within a round counts its N - 1
+    points of the seeding round one by one; the authors' code takes their mean as one point.
     """
     settings = JudgeOptions.from_mapping(options)
     if len(samples) < 2:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of, has_research_form
 from verl_agentic.rewards.answers.short_answers import boxed_answer, overlap
-from verl_agentic.rewards.component import Value, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.tags import are_flat, marks
 from verl_agentic.rewards.text.turn_texts import texts
@@ -24,9 +24,10 @@ BOTH_TOOLS = 0.1
 )
 def arpo(
     sample: Sample, *, search_tools: Sequence[str] = ("search",), python_tools: Sequence[str] = ("python",)
-) -> Value:
+) -> Graded:
     r"""Returns -1 for a broken form, else the F1 of the boxed answer, plus 0.1 when that is not 0 and both tools ran.
 
+    `acc` is the F1.
     The form: paired tags of thoughts, searches and code, one `<answer>` in the last turn, with a `\boxed{}`. Abstains
     without ground truth.
 
@@ -47,8 +48,8 @@ def arpo(
     boxed = boxed_answer(turns)
     is_well_formed = has_research_form(turns) and all(are_flat(marks(text, ["python"])) for text in turns)
     if boxed is None or not is_well_formed:
-        return -1.0
+        return Graded(value=-1.0, solved=0.0)
     used = {call.name for call in sample.calls if was_carried_out(call)}
     score = overlap(boxed, golden)
     both = not used.isdisjoint(search_tools) and not used.isdisjoint(python_tools)
-    return score + BOTH_TOOLS if score and both else score
+    return Graded(value=score + BOTH_TOOLS if score and both else score, solved=score)

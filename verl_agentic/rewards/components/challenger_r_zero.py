@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.component import component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.groups.self_play import learnability, minority, solve_rate
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.clusters import cluster_shares
@@ -29,7 +29,7 @@ def _check(repetition_weight: float) -> None:
 )
 def challenger_r_zero(
     samples: Sequence[Sample], *, form: Form = "paper", repetition_weight: float = 1.0
-) -> list[float]:
+) -> list[Graded]:
     """Returns the learnability of each question, minus a penalty for similar questions in the group.
 
     With p the solver's success rate and s the share of the group's questions in the same cluster (average linkage, 1 -
@@ -57,7 +57,8 @@ def challenger_r_zero(
             continue
         penalty = repetition_weight * next(shares) * len(posed) / len(samples)
         values.append(max(0.0, learnability(rate) - penalty) if form == "paper" else minority(rate) - penalty)
-    return values
+    highest = 1.0 if form == "paper" else 0.5
+    return [Graded(value=value, solved=max(value, 0.0) / highest) for value in values]
 
 
 def _question(sample: Sample) -> str:

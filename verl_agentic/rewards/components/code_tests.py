@@ -9,7 +9,13 @@ from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 
 
-@component(kind="outcome", own_deadline=True, check=lambda **options: CodeOptions.of(options), needs_ground_truth=True)
+@component(
+    kind="outcome",
+    own_deadline=True,
+    check=lambda **options: CodeOptions.of(options),
+    needs_ground_truth=True,
+    solved=1.0,
+)
 async def code_tests(sample: Sample, *, partial: bool = False, **options: Any) -> Value:
     """Returns 1 when the program passes all hidden tests, else 0; with `partial`, passed tests / all tests.
 
@@ -20,7 +26,7 @@ async def code_tests(sample: Sample, *, partial: bool = False, **options: Any) -
     Partial credit rewards a program that prints a constant; all-pass does not.
 
     Args:
-        partial: gives credit for single tests.
+        partial: gives credit for single tests; `acc` is 1 only if all pass.
 
     Raises:
         DataError: the ground truth is not a set of tests, see `CodeTests.from_json`.

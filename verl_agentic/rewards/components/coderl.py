@@ -32,6 +32,7 @@ def coderl_reward(verdicts: Sequence[TestVerdict]) -> float:
     own_deadline=True,
     check=lambda **options: CodeOptions.of(options),
     needs_ground_truth=True,
+    solved=PASSED,
 )
 async def coderl(sample: Sample, **options: Any) -> Value:
     """Returns -1, -0.6, -0.3 or 1: does not compile, fails to run, fails a test, passes all; see `coderl_reward`.

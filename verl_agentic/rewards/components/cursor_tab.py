@@ -22,7 +22,12 @@ def _check(threshold: float) -> None:
 
 
 @component(
-    low=lambda threshold: -threshold, high=lambda threshold: 1.0 - threshold, kind="outcome", inline=True, check=_check
+    low=lambda threshold: -threshold,
+    high=lambda threshold: 1.0 - threshold,
+    kind="outcome",
+    inline=True,
+    check=_check,
+    solved=lambda threshold: 1.0 - threshold,
 )
 def cursor_tab(sample: Sample, *, threshold: float = 0.25) -> Value:
     """Returns 1 - threshold (0.75) for a suggestion that is accepted, -threshold (-0.25) for one that is not, else 0.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from verl_agentic.errors import ConfigError, ScoringError
-from verl_agentic.rewards.component import component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 
 
@@ -38,10 +38,11 @@ def _check(k: int) -> None:
 
 
 @component(kind="outcome", scope="group", inline=True, check=_check)
-def pass_at_k(samples: Sequence[Sample], *, k: int) -> list[float]:
+def pass_at_k(samples: Sequence[Sample], *, k: int) -> list[Graded]:
     """Returns for each sample the mean best outcome over all subsets of k samples that contain it.
 
-    A failure loses little in a group with successes, and everything in a group without any.
+    A failure loses little in a group with successes, and everything in a group without any. `acc` is the sample's own
+    outcome.
 
     Args:
         k: number of tries; the group should be larger.
@@ -55,4 +56,5 @@ def pass_at_k(samples: Sequence[Sample], *, k: int) -> list[float]:
     outcomes = [sample.env.outcome for sample in samples if sample.env is not None]
     if len(outcomes) < len(samples):
         raise ScoringError("the environment gave no outcome for some of the group; pass_at_k needs it for all")
-    return best_of_k(outcomes, k=k)
+    values = best_of_k(outcomes, k=k)
+    return [Graded(value=value, solved=outcome) for value, outcome in zip(values, outcomes, strict=True)]

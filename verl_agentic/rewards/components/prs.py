@@ -63,7 +63,8 @@ def prs(sample: Sample, *, readable: float = 0.1, form: float = 0.1, quality: fl
     answer.
 
     BLEU is that of the final answer, without reasoning, against the best golden answer, with n-grams no longer than
-    either (`bleu.length_aware_bleu`). Abstains without ground truth, unless `quality` is 0.
+    either (`bleu.length_aware_bleu`). `acc` is the BLEU of an answer that reached its stage. Abstains without ground
+    truth, unless `quality` is 0.
 
     For long answers, let a judge give the quality: `{use: prs, options: {quality: 0.0}, kind: shaping, cap: 0.2}` and a
     judge with `only_if: {prs: 0.2}`.
@@ -81,11 +82,9 @@ def prs(sample: Sample, *, readable: float = 0.1, form: float = 0.1, quality: fl
         return ABSTAIN
     answer = "" if is_empty(sample.final_answer) else without_thoughts(sample.final_answer)
     bleu = answer_bleu(answer, golden_answers_of(sample.ground_truth)) if quality else 0.0
-    value = prs_reward(
-        bleu,
-        # An empty episode is not readable.
-        is_readable=bool(answer or sample.calls) and all(map(is_well_formed, sample.calls)),
-        is_in_form=bool(answer) and all(map(was_carried_out, sample.calls)),
-        weights=(readable, form, quality),
-    )
-    return Graded(value=value, info={"bleu": bleu})
+    # An empty episode is not readable.
+    is_readable = bool(answer or sample.calls) and all(map(is_well_formed, sample.calls))
+    is_in_form = bool(answer) and all(map(was_carried_out, sample.calls))
+    value = prs_reward(bleu, is_readable=is_readable, is_in_form=is_in_form, weights=(readable, form, quality))
+    solved = bleu * (is_readable and is_in_form) if quality else None
+    return Graded(value=value, info={"bleu": bleu}, solved=solved)

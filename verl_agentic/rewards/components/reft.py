@@ -25,7 +25,7 @@ def is_number(text: str) -> bool:
         return False
 
 
-@component(low=0.0, high=1.0, kind="outcome", own_deadline=True)
+@component(low=0.0, high=1.0, kind="outcome", own_deadline=True, solved=1.0)
 async def reft(sample: Sample, *, timeout_s: float = 5.0) -> Value:
     r"""Returns 1 if the last `\boxed{...}` equals the ground truth, 0.1 for another answer, else 0.
 

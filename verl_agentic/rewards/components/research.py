@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of, has_research_form, research_reward
-from verl_agentic.rewards.answers.short_answers import boxed_answer, is_endless
-from verl_agentic.rewards.component import Value, component
+from verl_agentic.rewards.answers.short_answers import boxed_answer, is_endless, overlap
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty_box
 from verl_agentic.rewards.text.turn_texts import texts
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
-def research(sample: Sample) -> Value:
+def research(sample: Sample) -> Graded:
     r"""Returns 0 for a broken form or an empty box, else the F1 of the boxed answer, but 0.1 where that is 0.
 
+    `acc` is the F1.
     The form: thoughts and searches in tags that pair up, one `<answer>` in the last turn, with a `\boxed{}`. Abstains
     without ground truth.
 
@@ -28,4 +29,5 @@ def research(sample: Sample) -> Value:
     boxed = boxed_answer(turns)
     is_well_formed = boxed is not None and not is_empty_box(boxed) and has_research_form(turns)
     answer = "" if boxed is None or is_endless(boxed, golden) else boxed
-    return research_reward(answer, golden, is_well_formed=is_well_formed)
+    value = research_reward(answer, golden, is_well_formed=is_well_formed)
+    return Graded(value=value, solved=overlap(answer, golden) if is_well_formed else 0.0)

@@ -40,6 +40,8 @@ async def rm_z(
 ) -> list[Graded]:
     """Returns for each sample `(score - mean) / std` over its group (ddof 1), clamped to [-max_z, max_z].
 
+    `acc` is the place in that range.
+
     0 if all scores of the group are equal. A sample without a score abstains and does not count. An episode without an
     answer and without a call gets the minimum score of the group without a request. Use it with estimators without
     group statistics (REINFORCE++, PPO). GRPO normalises itself, so use `rm` there.
@@ -80,7 +82,8 @@ def _graded(z: float, found: Assessment | None, max_z: float) -> Graded:
     value = None if found is None else found.value
     is_missing = found is not None and value is None
     info = {"rm_score": value or 0.0, "rm_failures": float(is_missing)}
-    return Graded(value=min(max(z, -max_z), max_z), info=info)
+    bounded = min(max(z, -max_z), max_z)
+    return Graded(value=bounded, info=info, solved=(bounded + max_z) / (2 * max_z))
 
 
 def _failed() -> Graded:

@@ -9,7 +9,7 @@ from typing import Literal
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches, overlap
-from verl_agentic.rewards.component import Value, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.tags import are_flat, blocks, last_block, marks
 from verl_agentic.rewards.text.turn_texts import texts
@@ -94,11 +94,11 @@ def router_r1(
     models: Sequence[str] = (),
     cheapness: str | float = "cheapness",
     cost_range: Sequence[float] = (),
-) -> Value:
+) -> Graded:
     """Returns -1 for a broken form, 0 for a wrong answer, else (1 - alpha) * match + alpha * cheapness.
 
-    Abstains without ground truth. Costs are normalised by a fixed range, so that a stored episode always has the same
-    score.
+    `acc` is the match of an answer in the right form, without the cost. Abstains without ground truth. Costs are
+    normalised by a fixed range, so that a stored episode always has the same score.
 
     Args:
         alpha: weight of the cost, from 0 to 1.
@@ -118,14 +118,12 @@ def router_r1(
     golden = golden_answers_of(sample.ground_truth)
     turns = list(texts(sample.turns, starts_in_reasoning=False))
     answer = last_block(turns, "answer") or ""
-    return router_reward(
-        (overlap if metric == "f1" else matches)(answer, golden),
-        is_well_formed=has_router_form(
-            turns, is_answered=[bool(turn.observations) for turn in sample.turns], models=models
-        ),
-        cheapness=_cheapness(sample, cheapness, cost_range) if alpha else 0.0,
-        alpha=alpha,
-    )
+    outcome = (overlap if metric == "f1" else matches)(answer, golden)
+    is_answered = [bool(turn.observations) for turn in sample.turns]
+    is_well_formed = has_router_form(turns, is_answered=is_answered, models=models)
+    share = _cheapness(sample, cheapness, cost_range) if alpha else 0.0
+    value = router_reward(outcome, is_well_formed=is_well_formed, cheapness=share, alpha=alpha)
+    return Graded(value=value, solved=outcome if is_well_formed else 0.0)
 
 
 def _cheapness(sample: Sample, given: str | float, cost_range: Sequence[float]) -> float:

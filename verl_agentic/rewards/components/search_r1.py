@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches
-from verl_agentic.rewards.component import Value, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.tags import last_block
 
@@ -13,7 +13,7 @@ MAX_TAGS = 10
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
-def search_r1(sample: Sample) -> Value:
+def search_r1(sample: Sample) -> Graded:
     """Returns 1 when the last `<answer>...</answer>` is a golden answer, else 0; abstains without ground truth.
 
     A quarter of it if there are more than 10 opening or closing answer tags.
@@ -29,6 +29,7 @@ def search_r1(sample: Sample) -> Value:
     texts = [turn.text for turn in sample.turns]
     answer = last_block(texts, "answer")
     if answer is None:
-        return 0.0
+        return Graded(value=0.0)
     is_spam = any(sum(text.count(tag) for text in texts) > MAX_TAGS for tag in ("<answer>", "</answer>"))
-    return matches(answer, golden) / (4.0 if is_spam else 1.0)
+    match = matches(answer, golden)
+    return Graded(value=match / 4.0 if is_spam else match, solved=match)

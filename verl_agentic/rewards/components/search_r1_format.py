@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches, mentions
-from verl_agentic.rewards.component import Value, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty
 from verl_agentic.rewards.text.tags import last_block
@@ -46,11 +46,12 @@ def _check(structure: float, final: float, retrieval: float) -> None:
 
 
 @component(kind="outcome", check=_check, needs_ground_truth=True)
-def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0.1, retrieval: float = 0.1) -> Value:
+def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0.1, retrieval: float = 0.1) -> Graded:
     """Returns a graded exact match of the last answer tags; abstains without ground truth.
 
     Right: 1, or 1 - structure in a broken form. Wrong: structure in the right form, plus retrieval if a search found a
-    golden answer; final for an answer in a broken form; 0 without an answer. It reads results of calls, by design.
+    golden answer; final for an answer in a broken form; 0 without an answer. `acc` is 1 for a right answer. It reads
+    results of calls, by design.
 
     Args:
         structure: reward of the form.
@@ -69,10 +70,10 @@ def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0
     turns = list(texts(sample.turns, starts_in_reasoning=False))
     answer, is_well_formed = last_block(turns, "answer"), has_search_form(turns)
     if answer is None or is_empty(answer):
-        return 0.0
+        return Graded(value=0.0)
     if matches(answer, golden):
-        return 1.0 if is_well_formed else 1.0 - structure
+        return Graded(value=1.0 if is_well_formed else 1.0 - structure, solved=1.0)
     if not is_well_formed:
-        return final
+        return Graded(value=final, solved=0.0)
     found = any(mentions(call.result or "", golden) for call in sample.calls if was_carried_out(call))
-    return structure + (retrieval if found else 0.0)
+    return Graded(value=structure + (retrieval if found else 0.0), solved=0.0)

@@ -24,7 +24,7 @@ async def self_judge(sample: Sample, **options: Any) -> Graded:
     """Returns `judge` with the policy's own endpoint; abstains for rows that have a verifier.
 
     A verifier exists if the row has a ground truth or the environment scored the episode. So the policy's opinion never
-    overrides a rule. Use it in a rubric as `fallback_for: math`.
+    overrides a rule. Use it in a rubric as `fallback_for: math`, which makes it an outcome.
 
     Args:
         options: see `JudgeOptions`, without `cache`; `endpoint` is the server that samples the rollouts. Several

@@ -92,4 +92,4 @@ def ssrl(sample: Sample) -> Graded:
     answer = last_block(turns, "answer")
     form = ssrl_form(turns, is_answered=[bool(turn.observations) for turn in sample.turns])
     match = 0.0 if answer is None else matches(answer, golden)
-    return Graded(value=MATCH * match + FORM * form, info={"form": form})
+    return Graded(value=MATCH * match + FORM * form, info={"form": form}, solved=match)

@@ -20,14 +20,14 @@ from verl_agentic.rewards.sample import Sample
 _TAGS = ("<think>", "</think>", "<solution>", "</solution>")
 
 
-@component(low=-1.0, high=1.0, kind="outcome", needs_ground_truth=True)
+@component(low=-1.0, high=1.0, kind="outcome", needs_ground_truth=True, solved=1.0)
 def swe_rl(sample: Sample, *, tags: bool = True) -> Value:
     """Returns -1 for an answer that is not a patch, else the mean similarity to the oracle patch, from 0 to 1.
 
     The mean runs over all files that either patch changes: `SequenceMatcher(None, predicted, oracle, autojunk=False)
     .ratio()` of their unified diffs, 0 for a file that only one of them changes. The answer is not a patch if a tag
     does not occur exactly once, the thought is empty, there is no SEARCH/REPLACE block, a search text is not in the
-    file, or a replacement changes nothing.
+    file, or a replacement changes nothing. `acc` is 1 only for the oracle patch itself.
 
     Args:
         tags: requires `<think>...</think><solution>...</solution>` in the last turn, as in the paper. False: reads

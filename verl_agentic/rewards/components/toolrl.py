@@ -30,8 +30,8 @@ def toolrl_form(sample: Sample, expected: ExpectedTurn | None, *, starts_in_reas
 def toolrl(sample: Sample, *, starts_in_reasoning: bool = False) -> Graded:
     """Returns form + fit of the calls, from -3 to 4: 1 or 0, and -3 to 3 (`toolrl.call_score`).
 
-    The minimum fit if a call could not be read, 0 if no call is expected. All calls of the episode count. Abstains
-    without ground truth.
+    The minimum fit if a call could not be read, 0 if no call is expected. All calls of the episode count. `acc`
+    is 1 if all calls fit (if none is expected: for an answer in the right form). Abstains without ground truth.
 
     Args:
         starts_in_reasoning: the chat template has opened `<think>` in the prompt.
@@ -45,9 +45,10 @@ def toolrl(sample: Sample, *, starts_in_reasoning: bool = False) -> Graded:
     """
     expected = ExpectedTurn.of(sample.ground_truth)
     form = toolrl_form(sample, expected, starts_in_reasoning=starts_in_reasoning)
-    fit = 0.0
+    fit, is_solved = 0.0, form == 1.0 and not sample.calls
     if expected.calls:
         is_readable = all(map(is_well_formed, sample.calls))
         called = [(call.name, call.arguments) for call in sample.calls]
         fit = call_score(expected.calls, called) if is_readable else LOWEST
-    return Graded(value=form + fit, info={"form": form, "calls": fit})
+        is_solved = fit == HIGHEST
+    return Graded(value=form + fit, info={"form": form, "calls": fit}, solved=float(is_solved))

@@ -65,6 +65,5 @@ def toolrl_efficiency(
         correct = float(is_right and (bool(expected.calls) or not is_empty(sample.final_answer)))
     form = toolrl_form(sample, expected, starts_in_reasoning=starts_in_reasoning)
     wasted = redundancy(sample.calls)
-    return Graded(
-        value=correct + alpha * form - gamma * wasted, info={"correct": correct, "form": form, "redundancy": wasted}
-    )
+    info = {"correct": correct, "form": form, "redundancy": wasted}
+    return Graded(value=correct + alpha * form - gamma * wasted, info=info, solved=correct)

@@ -23,7 +23,7 @@ from verl_agentic.rewards.repository.run_tests import (
     run_repository_tests,
     site_modules,
 )
-from verl_agentic.rewards.repository.tree_diffs import changed_by
+from verl_agentic.rewards.repository.tree_diffs import ReversedPatchError, changed_by
 from verl_agentic.sandbox.interface import Backend, Lender, Limits
 
 _MIN_GUESSES = 8
@@ -150,6 +150,8 @@ class _Grader:
         self._unreadable = unreadable_tests(self.hidden, self.wanted)
         try:
             self._reference = changed_by(self.base, task.patch) or None
+        except ReversedPatchError:
+            raise
         except (DataError, UnicodeDecodeError):
             self._reference = None
 
@@ -290,7 +292,7 @@ async def grade(
         rng: chooses the poison; by default unpredictable.
 
     Raises:
-        DataError: the store lacks files of the task.
+        DataError: the store lacks files of the task, or its reference patch is reversed.
         SandboxError: a sandbox failed.
         ScoringError: the tests could not start.
     """

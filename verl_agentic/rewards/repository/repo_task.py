@@ -8,6 +8,7 @@ DIR/sites/<key>/          installed requirements of the tests
 
 from __future__ import annotations
 
+import ast
 import compileall
 import hashlib
 import json
@@ -243,17 +244,26 @@ def tree_key(files: Mapping[str, bytes]) -> str:
 
 
 def names_of_tests(value: Any, *, column: str) -> tuple[str, ...]:
-    """Returns a list of test ids from a list, an array, or JSON text of a list. Raises DataError for anything else."""
-    if isinstance(value, str):
+    """Returns a list of test ids from a list, an array, or the text of a list in JSON or Python. Raises DataError for
+    anything else."""
+    names = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(names, str):
+        names = _literal(names)
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise DataError(
+            f"{column} must be a list of test ids, or its text in JSON or Python, got {str(value)[:80]!r}; fix it"
+        )
+    return tuple(names)
+
+
+def _literal(text: str) -> Any:
+    """Returns the value of a text in JSON, or else in Python; None for other texts."""
+    for read in (json.loads, ast.literal_eval):
         try:
-            value = json.loads(value)
-        except ValueError:
-            value = None
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise DataError(f"{column} must be a list of test ids, or JSON text of one, got {str(value)[:80]!r}; fix it")
-    return tuple(value)
+            return read(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return None
 
 
 def _object(line: str | Mapping[str, Any]) -> Mapping[str, Any]:

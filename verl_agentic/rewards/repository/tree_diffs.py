@@ -36,12 +36,31 @@ def apply_diff(files: Mapping[str, bytes], patch: str) -> dict[str, bytes]:
     return {path: content for path, content in {**files, **changed}.items() if content is not None}
 
 
+class ReversedPatchError(DataError):
+    """A diff that fits only backwards."""
+
+
 def changed_by(files: Mapping[str, bytes], patch: str) -> dict[str, bytes | None]:
     """Returns path -> new content of each file of a diff; None for removed files.
 
     Raises:
+        ReversedPatchError: the diff fits this tree only backwards.
         DataError: a hunk does not fit exactly.
     """
+    try:
+        return _apply_files(files, patch)
+    except DataError as cause:
+        try:
+            _apply_files(files, reverse_diff(patch))
+        except (DataError, UnicodeDecodeError):
+            raise cause from None
+        raise ReversedPatchError(
+            f"the patch fits only backwards, got a tree that already has its changes: {cause}; reverse the patch, or "
+            "import the rows with their --format"
+        ) from cause
+
+
+def _apply_files(files: Mapping[str, bytes], patch: str) -> dict[str, bytes | None]:
     changed: dict[str, bytes | None] = {}
     lines = patch.split("\n")
     at = 0

@@ -33,15 +33,17 @@ def task_of_row(row: Row, *, form: str | None = None) -> RepoTask:
 
     Args:
         row: of a dataset.
-        form: name in `FORMATS`; None chooses the first format whose columns the row has.
+        form: name in `FORMATS`; None detects it by the columns.
 
     Raises:
         ConfigError: `form` is unknown.
-        DataError: no format fits, or a column is missing or malformed.
+        DataError: no format fits, formats fit whose patches have opposite directions, or a column is missing or
+            malformed.
     """
     if form is not None and form not in FORMATS:
         raise ConfigError(f"a format is one of {', '.join(FORMATS)}, got {form!r}; leave it out to detect it")
-    name = form or next((name for name, one in FORMATS.items() if _has(row, one.columns)), None)
+    row = _with_names(row)
+    name = form or _detect(row)
     if name is None:
         needs = "; ".join(f"{name}: {', '.join(sorted(_missing(row, one.columns)))}" for name, one in FORMATS.items())
         raise DataError(f"the columns fit no format, got {sorted(row)}; missing are {needs}")
@@ -59,13 +61,19 @@ def _swebench(row: Row) -> RepoTask:
 def _swebench_old(row: Row) -> RepoTask:
     """Maps the twelve older columns. The image has a fixed name; the evaluation script is not in these rows."""
     name = str(row["instance_id"]).replace("__", "_1776_").lower()
-    image = f"swebench/sweb.eval.x86_64.{name}:latest"
+    image = _image(row) or f"swebench/sweb.eval.x86_64.{name}:latest"
     return _swebench({**row, "image": image, "log_parser": "", "eval_type": "pass_and_fail", "eval_script": ""})
+
+
+def _swe_rebench(row: Row) -> RepoTask:
+    """Maps SWE-rebench 1 and 2. `install_config` has the log parser; its commands stay in the provenance."""
+    parser = _object(row["install_config"], "install_config").get("log_parser")
+    return _swebench({**row, "image": _image(row), "log_parser": str(parser or "parse_log_pytest")})
 
 
 def _swe_gym(row: Row) -> RepoTask:
     name = str(row["instance_id"]).replace("__", "_s_").lower()
-    image = f"xingyaoww/sweb.eval.x86_64.{name}:latest"
+    image = _image(row) or f"xingyaoww/sweb.eval.x86_64.{name}:latest"
     return _swebench({**row, "image": image, "log_parser": "parse_log_pytest"})
 
 
@@ -110,8 +118,7 @@ def _nemotron(row: Row) -> RepoTask:
 
 def _nemotron_flat(row: Row) -> RepoTask:
     """Maps rows with `golden_patch` and the tests as `f2p` and `p2p`, or under SWE-bench's names."""
-    names = {"golden_patch": "patch", "f2p": "FAIL_TO_PASS", "p2p": "PASS_TO_PASS", "docker_image": "image"}
-    return _swebench({names.get(key, key): value for key, value in row.items()})
+    return _swebench({**row, "patch": row["golden_patch"], "image": _image(row)})
 
 
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
@@ -120,6 +127,9 @@ FORMATS: dict[str, RowFormat] = {
     "swe-smith": RowFormat((*_COMMON, "image_name"), _swe_smith, "SWE-bench/SWE-smith"),
     "swe-bench": RowFormat(
         (*_COMMON, "base_commit", "test_patch", "image", "eval_script"), _swebench, "SWE-bench/SWE-bench_Verified"
+    ),
+    "swe-rebench": RowFormat(
+        (*_COMMON, "base_commit", "test_patch", "install_config"), _swe_rebench, "nebius/SWE-rebench-V2"
     ),
     "swe-bench-old": RowFormat(
         (*_COMMON, "base_commit", "test_patch", "environment_setup_commit"), _swebench_old, "SWE-bench before 5.0"
@@ -137,8 +147,50 @@ FORMATS: dict[str, RowFormat] = {
 """Name -> format. The first format whose columns a row has is used."""
 
 
-def _has(row: Row, columns: tuple[str, ...]) -> bool:
-    return not _missing(row, columns)
+_SPELLINGS = {
+    "fail_to_pass": "FAIL_TO_PASS",
+    "f2p": "FAIL_TO_PASS",
+    "pass_to_pass": "PASS_TO_PASS",
+    "p2p": "PASS_TO_PASS",
+}
+_IMAGE_COLUMNS = ("image", "docker_image", "image_name")
+
+
+def _with_names(row: Row) -> Row:
+    """Returns the row with SWE-bench's names of the lists of tests. Raises DataError if it has two of one list."""
+    named: dict[str, Any] = {}
+    for key, value in row.items():
+        name = _SPELLINGS.get(key, key)
+        if value is not None and named.get(name) is not None and str(named[name]) != str(value):
+            raise DataError(f"the row has two different lists {name}, got the columns {sorted(row)}; remove one")
+        named[name] = named.get(name) if value is None else value
+    return named
+
+
+def _detect(row: Row) -> str | None:
+    """Returns the first format that fits, or None.
+
+    `image_name` is a column of SWE-smith, whose patch makes the bug, and of datasets whose patch fixes it. SWE-smith's
+    rows name an image of SWE-smith and no commit, the others the reverse.
+    """
+    fitting = [name for name, one in FORMATS.items() if not _missing(row, one.columns)]
+    if "swe-smith" not in fitting:
+        return fitting[0] if fitting else None
+    is_smith, others = "smith" in str(row["image_name"]).lower(), [name for name in fitting if name != "swe-smith"]
+    if is_smith and row.get("base_commit") is None:
+        return "swe-smith"
+    if not is_smith and others:
+        return others[0]
+    raise DataError(
+        "these columns do not say whether `patch` makes the bug (as in SWE-smith) or fixes it, got image_name="
+        f"{row['image_name']!r}, base_commit={row.get('base_commit')!r}; choose --format swe-smith or --format "
+        f"{others[0] if others else 'swe-gym'}"
+    )
+
+
+def _image(row: Row) -> str:
+    """Returns the image that a row names in one of the usual columns; empty without one."""
+    return next((str(row[name]) for name in _IMAGE_COLUMNS if row.get(name)), "")
 
 
 def _missing(row: Row, columns: tuple[str, ...]) -> set[str]:

@@ -24,7 +24,7 @@ def run_state(run: RunEvidence) -> Finding:
     quiet_s, total = run.now - run.touched, run.setting("trainer.total_training_steps")
     step = f"step {run.last_step}" + (f" of {total}" if total else "")
     evidence = {"step": run.last_step, "total_steps": total, "quiet_s": quiet_s}
-    if _has_ended(run):
+    if has_ended(run):
         return Finding(status="ok", found=f"ended at {step}", evidence={**evidence, "state": "ended"})
     if is_running(run):
         found = f"running: {step}, last file written {quiet_s:.0f} s ago"
@@ -45,14 +45,15 @@ def run_state(run: RunEvidence) -> Finding:
 
 def is_running(run: RunEvidence) -> bool:
     """Returns whether the run is alive: it has not reached its end, and files were written recently."""
-    if run.touched is None or _has_ended(run):
+    if run.touched is None or has_ended(run):
         return False
     times = run.series(*_STEP_S)
     patience_s = max(_QUIET_S, 3 * recent_mean(times)) if times else _QUIET_S
     return run.now - run.touched <= patience_s
 
 
-def _has_ended(run: RunEvidence) -> bool:
+def has_ended(run: RunEvidence) -> bool:
+    """Returns whether the run has made all its steps, or recorded its end."""
     if run.ended is not None:
         return run.ended
     total = run.setting("trainer.total_training_steps")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl_agentic.diagnostics.diagnosis.checks.run_state import is_running
+from verl_agentic.diagnostics.diagnosis.checks.run_state import has_ended, is_running
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions, describe, is_fresh
 from verl_agentic.finding import Finding
@@ -23,18 +23,19 @@ _DEADLINES = (
 def waiting(run: RunEvidence) -> Finding:
     """Returns the episodes that have waited longest, with cause and duration."""
     is_alive = is_running(run)
-    # In a finished run, reports that were fresh at its end count.
-    reports = [report for report in run.waiting if is_fresh(report, now_at=run.now if is_alive else run.touched or 0.0)]
+    # A run that hangs writes nothing more, so reports count that were fresh when its last file was written.
+    reports = [report for report in run.waiting if is_fresh(report, now_at=run.touched or 0.0)]
     episodes = _oldest_first(run, reports, is_alive=is_alive)
     if not episodes:
         why = f"{len(run.waiting)} reports are old: their workers have ended" if run.waiting else "no waiting-*.json"
         return Finding(status="ok", found=f"no episode waits ({why})")
-    if not is_alive:
-        found = f"the run is not alive; {len(episodes)} episodes waited when it ended: {describe(episodes[0])}"
+    if not is_alive and has_ended(run):
+        found = f"{len(episodes)} episodes waited when the run ended: {describe(episodes[0])}"
         return Finding(status="ok", found=found, evidence={"waiting": len(episodes), "oldest": episodes[0]})
     limit_s = run.setting(f"{_SECTION}.stuck_after_s") or WaitingOptions().stuck_after_s
     oldest, blocked = episodes[0], [r for r in reports if r.get("loop_lag_s", 0.0) > _BLOCKED_S]
-    found = f"{len(episodes)} episodes wait: {'; '.join(describe(episode) for episode in episodes[:_MOST])}"
+    state = "wait" if is_alive else "waited when the run was last alive"
+    found = f"{len(episodes)} episodes {state}: {'; '.join(describe(episode) for episode in episodes[:_MOST])}"
     evidence = {"waiting": len(episodes), "oldest": oldest, "age_s": oldest["age_s"]}
     if blocked:
         frames = "; ".join(str(frame).strip() for frame in list(blocked[0].get("blocked_by") or ())[-2:])

@@ -47,7 +47,7 @@ def _of_trial(trial: GoldTrial) -> Finding:
         )
     low = {name: share for name, share in trial.parts.items() if share < _FULL}
     if trial.outcome < _FULL or low:
-        parts = "".join(f", {name} gives {share:.2g} of its range" for name, share in low.items())
+        parts = "".join(f", {name} gives {share:.2g}" for name, share in low.items())
         return fail(
             f"{row}: the right answer gets an outcome of {trial.outcome:.3g}, not 1 ({trial.why}{parts})",
             "fix the reward or the ground truth, or give the episode the turns and tokens that the solution needs",
