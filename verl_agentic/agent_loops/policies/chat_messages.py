@@ -189,7 +189,7 @@ class ChatConversation:
         """None: the server knows where its turns end."""
         return ()
 
-    def render_action(self, message: Message) -> str:
+    def render_action(self, message: Message, *, continues: bool = False) -> str:
         """Returns a turn as text; see `Codec.render_action`."""
         if self._codec is not None:
             return self._codec.render_action(message)
