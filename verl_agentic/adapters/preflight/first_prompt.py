@@ -25,6 +25,7 @@ from verl_agentic.data.parquet import env_row
 from verl_agentic.diagnostics.preflight.planned_run import CallTrial, FirstPrompt, Model
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import DataError
+from verl_agentic.types import Message, ToolCall
 
 _DEADLINE_S = 60.0
 _SECTION = "actor_rollout_ref.rollout.custom.agentic"
@@ -176,6 +177,7 @@ async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[FirstPrompt, C
         hidden_tools=[],
         messages=messages,
         sampling=dict(request["sampling_params"]),
+        refused_messages=await _try_later_messages(worker, loop, messages, schemas, ids),
     )
     if not schemas or not _uses_template(worker, name):
         return prompt, None
@@ -222,6 +224,34 @@ def _given(loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], lis
     if selected:
         schemas = [schema for schema in schemas if schema["function"]["name"] in selected]
     return list(row["raw_prompt"]), schemas
+
+
+async def _try_later_messages(
+    worker: Worker, loop: Any, messages: Sequence[Mapping[str, Any]], schemas: Sequence[Any], ids: Sequence[int]
+) -> list[str] | None:
+    """Renders messages after the first prompt and a turn that the policy has ended; returns those that fail."""
+    codec = getattr(loop, "_codec", None)
+    if codec is None or loop._settings.limits.max_turns < 2:
+        return None
+    name = schemas[0]["function"]["name"] if schemas else "tool"
+    calls = tuple(ToolCall(name, {}, f"call_0_{index}") for index in range(2))
+    user = Message("user", "one")
+    results = tuple(Message("tool", call.call_id, name=name, call_id=call.call_id) for call in calls)
+    later = {
+        "a message of the user": ((), (user,)),
+        "the results of two calls": (calls, results),
+        "the results of two calls and a message of the user": (calls, (*results, user)),
+    }
+    tokenizer, refused = worker.model.tokenizer, []
+    stream = [*ids, *tokenizer.encode("one", add_special_tokens=False), tokenizer.eos_token_id]
+    for what, (turn_calls, new) in later.items():
+        turn = Message("assistant", "one", tool_calls=turn_calls)
+        before = [*map(Message.from_dict, messages), turn]
+        try:
+            await codec.encode_context(before, new, stream=stream, tools=schemas)
+        except Exception as cause:  # whatever the template raises
+            refused.append(f"{what}: {cause}")
+    return refused
 
 
 def _uses_template(worker: Worker, name: str) -> bool:
