@@ -123,7 +123,9 @@ class TurnBoundary:
     def _find_way(self, roles: tuple[str, ...], tools: Any) -> int:
         """Returns the number of the first way in which messages of these roles reach the policy.
 
-        Other messages than those of the episode are rendered, so the policy has no influence on the way.
+        Other messages than those of the episode are rendered, so the policy has no influence on the way. The builder's
+        way counts only if the template takes such messages after a turn: in a synthetic conversation, some templates
+        take a message of the system for a turn of the policy.
         """
         if not template_source(self._tokenizer):  # the builder alone knows how to render
             return 0
@@ -134,20 +136,23 @@ class TurnBoundary:
                 message |= {"name": "probe", "tool_call_id": f"call_0_{index}"}
         calls = [call for message in new if "name" in message for call in next(reply_forms([message]))[0]]
         turn: ChatMessage = {"role": "assistant", "content": "", **({"tool_calls": calls} if calls else {})}
-        refusal: Exception | None = None
-        for number, way in enumerate(self._ways([turn], new, self._ending[:1], tools)):
-            try:
-                text = self._tokenizer.decode(way()[1])
-            except Exception as cause:
-                refusal = refusal or cause
-                continue
-            if all(one in text for one in texts):
-                return number
-        reason = f"got {type(refusal).__name__}: {refusal}" if refusal is not None else "it leaves their text out"
-        raise ConfigError(
-            f"the chat template renders no message of {', '.join(dict.fromkeys(roles))} after a turn of the policy, "
-            f"{reason}; set actor_rollout_ref.model.custom_chat_template, or use another model"
-        )
+        ways = list(self._ways([turn], new, self._closing, tools))
+        faults = [self._find_fault(way, texts) for way in ways]
+        shown = [number for number, fault in enumerate(faults) if not fault]
+        if not shown:
+            raise ConfigError(
+                f"the chat template renders no message of {', '.join(dict.fromkeys(roles))} after a turn of the "
+                f"policy, {faults[1]}; set actor_rollout_ref.model.custom_chat_template, or use another model"
+            )
+        return shown[-1] if shown == [0, len(ways) - 1] else shown[0]
+
+    def _find_fault(self, way: Callable[[], tuple[int, list[int]]], texts: Sequence[str]) -> str:
+        """Returns why messages with these texts do not reach the policy in a way; empty if they do."""
+        try:
+            text = self._tokenizer.decode(way()[1])
+        except Exception as cause:
+            return f"got {type(cause).__name__}: {cause}"
+        return "" if all(one in text for one in texts) else "it leaves their text out"
 
     def _ways(
         self, previous: Sequence[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any
@@ -167,7 +172,7 @@ class TurnBoundary:
         appended = list(merged.token_ids[kept:])
         if closed[kept:] == appended[: len(closed) - kept]:  # taken back and written again: it stays the sampled one
             appended, kept = appended[len(closed) - kept :], len(closed)
-        if kept == len(closed) and closed[-1:] == self._ending[:1]:
+        if kept == len(closed) and closed[-1:] == self._closing[-1:]:
             appended = self._separator + appended
         return kept, appended
 
@@ -176,7 +181,7 @@ class TurnBoundary:
     ) -> tuple[int, list[int]]:
         """Renders messages with the template, after a question and a turn of the policy."""
         _, appended = self._split_after_turn(calls, messages, tools)
-        separator = self._ending[1:] if closed[-1:] == self._ending[:1] else []
+        separator = self._ending[len(self._closing) :] if closed[-1:] == self._closing[-1:] else []
         return len(closed), separator + appended
 
     def _split_after_turn(
@@ -229,11 +234,11 @@ class TurnBoundary:
 
     def _missing(self, seen: list[int]) -> list[int]:
         """Returns what must follow the last token so that the turn has ended."""
-        if not self._ending or (seen and seen[-1] in self._enders):
+        closing = self._closing
+        if not closing or (seen and seen[-1] in self._enders):
             return []
-        if self._ending[0] in self._special_tokens:
-            return self._ending[:1]
-        return [] if seen[-len(self._ending) :] == self._ending else self._ending
+        written = next((n for n in range(len(closing), 0, -1) if seen[-n:] == closing[:n]), 0)
+        return closing[written:]
 
     @cached_property
     def _ending(self) -> list[int]:
@@ -250,13 +255,19 @@ class TurnBoundary:
             return []
 
     @cached_property
+    def _closing(self) -> list[int]:
+        """The beginning of the ending that closes a turn: up to its last special token, or all of it."""
+        special = [index for index, token in enumerate(self._ending) if token in self._special_tokens]
+        return self._ending[: special[-1] + 1] if special else self._ending
+
+    @cached_property
     def _separator(self) -> list[int]:
         """Tokens that the template writes between the end of a turn and the next turn, if the builder omits them."""
-        if len(self._ending) < 2 or self._ending[0] not in self._special_tokens:
+        before, rest = [_USER, _REPLIES[0]], self._ending[len(self._closing) :]
+        if not rest:
             return []
-        before, rest = [_USER, _REPLIES[0]], self._ending[1:]
         try:
-            merged = self._builder.merge_context_tokens(before, [*before, _USER], self._ending[:1])
+            merged = self._builder.merge_context_tokens(before, [*before, _USER], self._closing[-1:])
         except Exception as cause:  # of the builder for unknown families, which never writes it
             logger.info("verl's builder does not render a message of the user: %s", cause)
             return rest
@@ -271,7 +282,7 @@ class TurnBoundary:
             named.add(self._tokenizer.eos_token_id)
         # What a prompt is made of begins turns, with one exception: messages often end with the same token.
         beginning = {*self._builder.build_initial_tokens([_USER])}
-        ending = {i for i in self._ending[:1] if i in self._special_tokens}
+        ending = {i for i in self._closing[-1:] if i in self._special_tokens}
         return frozenset((named - beginning) | ending | self._stop_token_ids)
 
     @cached_property
