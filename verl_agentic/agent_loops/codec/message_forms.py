@@ -13,22 +13,26 @@ from typing import Any
 
 ChatMessage = dict[str, Any]
 WriteCalls = Callable[[Iterable[tuple[str, Mapping[str, Any]]]], str]
+SILENT: ChatMessage = {"role": "assistant", "content": ""}
 _UNNAMED = "tool"
 
 
 def reply_forms(new: Sequence[ChatMessage]) -> Iterator[tuple[list[ChatMessage], list[ChatMessage]]]:
-    """Yields forms of the messages after a turn, each with the calls of a turn that they can follow.
+    """Yields forms of the messages after a turn, each with two turns that they can follow.
 
-    The calls have the names and ids of the results, and nothing else of what the policy wrote.
+    The turns differ in nothing but the last thing they say. Their calls have the names and ids of the results, and
+    nothing else of what the policy wrote.
     """
     results = [message for message in new if message["role"] == "tool"]
     for messages, num_calls in ((list(new), len(results)), (_with_short_ids(new), 1)) if results else ():
-        calls = [_call_of(message) for message in messages if message["role"] == "tool"][:num_calls]
-        yield calls, messages
-        yield _with_text_arguments(calls), messages
+        called = [message for message in messages if message["role"] == "tool"][:num_calls]
+        turns = [_with_calls(SILENT, [_call_of(result, said) for result in called]) for said in "01"]
+        yield turns, messages
+        yield list(map(_with_text_arguments, turns)), messages
+    spoken = [{**SILENT, "content": said} for said in "01"]
     if not results:
-        yield [], list(new)
-    yield [], [{"role": "user", "content": _joint(new)}]
+        yield spoken, list(new)
+    yield spoken, [{"role": "user", "content": _joint(new)}]
 
 
 def prompt_forms(messages: Sequence[ChatMessage], *, write_calls: WriteCalls) -> Iterator[list[ChatMessage]]:
@@ -40,25 +44,23 @@ def prompt_forms(messages: Sequence[ChatMessage], *, write_calls: WriteCalls) ->
     """
     yield list(messages)
     if any(message.get("tool_calls") for message in messages):
-        yield [_with_calls(message, _with_text_arguments(message.get("tool_calls") or ())) for message in messages]
+        yield list(map(_with_text_arguments, messages))
         yield _with_one_call_each(messages)
     for keeps_system in (True, False):
         yield _alternating(messages, write_calls=write_calls, keeps_system=keeps_system)
 
 
-def _call_of(result: ChatMessage) -> ChatMessage:
-    return {
-        "id": result.get("tool_call_id") or "call_0",
-        "type": "function",
-        "function": {"name": result.get("name") or _UNNAMED, "arguments": {}},
-    }
+def _call_of(result: ChatMessage, said: str) -> ChatMessage:
+    function = {"name": result.get("name") or _UNNAMED, "arguments": {"value": said}}
+    return {"id": result.get("tool_call_id") or "call_0", "type": "function", "function": function}
 
 
-def _with_text_arguments(calls: Iterable[ChatMessage]) -> list[ChatMessage]:
-    return [
-        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
-        for call in calls
-    ]
+def _with_text_arguments(message: ChatMessage) -> ChatMessage:
+    """Returns a turn whose arguments are the text of a JSON object."""
+    functions = [call["function"] for call in message.get("tool_calls") or ()]
+    texts = [{**function, "arguments": json.dumps(function["arguments"])} for function in functions]
+    calls = message.get("tool_calls") or ()
+    return _with_calls(message, [{**call, "function": text} for call, text in zip(calls, texts, strict=True)])
 
 
 def _with_short_ids(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -79,7 +81,7 @@ def _with_one_call_each(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         written.append(_with_calls(message, calls[:1]))
         for number, call in enumerate(calls):
             if number:
-                written.append(_with_calls({"role": "assistant", "content": ""}, [call]))
+                written.append(_with_calls(SILENT, [call]))
             if left and left[0]["role"] == "tool":
                 written.append({**left.pop(0), "tool_call_id": call["id"]})
     return written

@@ -134,8 +134,7 @@ class TurnBoundary:
         for index, message in enumerate(new):
             if message["role"] == "tool":
                 message |= {"name": "probe", "tool_call_id": f"call_0_{index}"}
-        calls = [call for message in new if "name" in message for call in next(reply_forms([message]))[0]]
-        turn: ChatMessage = {"role": "assistant", "content": "", **({"tool_calls": calls} if calls else {})}
+        (turn, _), _ = next(reply_forms(new))
         ways = list(self._ways([turn], new, self._closing, tools))
         faults = [self._find_fault(way, texts) for way in ways]
         shown = [number for number, fault in enumerate(faults) if not fault]
@@ -159,8 +158,8 @@ class TurnBoundary:
     ) -> Iterator[Callable[[], tuple[int, list[int]]]]:
         """Yields ways to render messages: each returns how much of `closed` stays, and what is appended to it."""
         yield partial(self._build, previous, new, closed, tools)
-        for calls, messages in reply_forms(new):
-            yield partial(self._render_after_turn, calls, messages, closed, tools)
+        for turns, messages in reply_forms(new):
+            yield partial(self._render_after_turn, turns, messages, closed, tools)
 
     def _build(
         self, previous: Sequence[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any
@@ -177,22 +176,21 @@ class TurnBoundary:
         return kept, appended
 
     def _render_after_turn(
-        self, calls: list[ChatMessage], messages: list[ChatMessage], closed: list[int], tools: Any
+        self, turns: list[ChatMessage], messages: list[ChatMessage], closed: list[int], tools: Any
     ) -> tuple[int, list[int]]:
         """Renders messages with the template, after a question and a turn of the policy."""
-        _, appended = self._split_after_turn(calls, messages, tools)
+        _, appended = self._split_after_turn(turns, messages, tools)
         separator = self._ending[len(self._closing) :] if closed[-1:] == self._closing[-1:] else []
         return len(closed), separator + appended
 
     def _split_after_turn(
-        self, calls: list[ChatMessage], messages: list[ChatMessage], tools: Any
+        self, turns: Sequence[ChatMessage], messages: list[ChatMessage], tools: Any
     ) -> tuple[list[int], list[int]]:
         """Returns the tokens that end a turn, and those of the messages and of the next turn's header.
 
         The same conversation with another turn ends alike, from the end of that turn on. Without the messages, it ends
         with the end of the turn alone.
         """
-        turns = [{**reply, **({"tool_calls": calls} if calls else {})} for reply in _REPLIES]
         whole, bare = (
             _common_end(*(self._render([_USER, turn, *new], with_header=bool(new), tools=tools) for turn in turns))
             for new in (messages, [])
@@ -248,7 +246,7 @@ class TurnBoundary:
         except Exception as cause:
             logger.info("verl's builder does not render a turn: %s", cause)
         try:
-            return self._split_after_turn([], [_USER], None)[0]
+            return self._split_after_turn(_REPLIES, [_USER], None)[0]
         except Exception as cause:
             # Models without a template have a builder that knows how their turns end.
             logger.info("how a turn ends could not be read off the chat template: %s", cause)
