@@ -233,10 +233,8 @@ class TurnBoundary:
     def _missing(self, seen: list[int]) -> list[int]:
         """Returns what must follow the last token so that the turn has ended."""
         closing = self._closing
-        if not closing or (seen and seen[-1] in self._enders):
-            return []
         written = next((n for n in range(len(closing), 0, -1) if seen[-n:] == closing[:n]), 0)
-        return closing[written:]
+        return [] if not written and seen and seen[-1] in self._enders else closing[written:]
 
     @cached_property
     def _ending(self) -> list[int]:
