@@ -164,5 +164,5 @@ REFUSING = (
         tokens=("<|close|>",),
     ),
 )
-SINGLE_TURN = Family("one turn", _plain(check="m.role == 'assistant'"), "qwen3")
+SINGLE_TURN = Family("one turn", _plain(check="not loop.first"), "qwen3")
 FORBIDS_A_WORD = Family("forbids a word", _plain(check="'forbidden' in m.content"), "qwen3")
