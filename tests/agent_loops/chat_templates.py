@@ -131,7 +131,9 @@ class Chat:
 # Templates that refuse conversations, as those of many families do.
 
 _TURN = "{{ '<|im_start|>' + m.role + '\\n' + (m.content or '') }}"
-_CALLS = "{%- for call in m.tool_calls or [] %}{{ '<tool_call>' + (call.function | tojson) + '</tool_call>' }}{% endfor -%}"
+_CALLS = (
+    "{%- for call in m.tool_calls or [] %}{{ '<tool_call>' + (call.function | tojson) + '</tool_call>' }}{% endfor -%}"
+)
 _END = "{{ '<|im_end|>\\n' }}"
 _HEADER = "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}"
 
@@ -142,9 +144,8 @@ def _plain(*, before: str = "", check: str = "", calls: str = _CALLS, end: str =
     return f"{before}{{%- for m in messages -%}}{refuse}{_TURN}{calls}{end}{{%- endfor -%}}{header}"
 
 
-_COUNT = "{%- set ns = namespace(n=0) -%}"
 _NO_ALTERNATION = "(m.role == 'user') != (loop.index0 % 2 == 0) or m.role not in ('user', 'assistant')"
-_BAD_ID = "(m.role == 'tool' and (m.tool_call_id or '') | length != 9) or ((m.tool_calls or [{'id': 9 * 'x'}])[0].id | length != 9)"
+_BAD_ID = "(m.tool_call_id or 9 * 'x') | length != 9 or (m.tool_calls or [{'id': 9 * 'x'}])[0].id | length != 9"
 REFUSING = (
     Family("alternating roles", _plain(check=_NO_ALTERNATION), "gemma"),
     Family("one call a turn", _plain(check="(m.tool_calls or []) | length > 1"), "llama"),
@@ -153,10 +154,14 @@ REFUSING = (
     Family("system at the beginning", _plain(check="m.role == 'system' and not loop.first"), "qwen3"),
     Family(
         "an end without a header",
-        _plain(header="{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% else %}{{ '<|endoftext|>' }}{% endif -%}"),
+        _plain(header=_HEADER + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif -%}"),
         "phi3",
     ),
-    Family("drops results", _plain(before="{%- set messages = messages | rejectattr('role', 'equalto', 'tool') | list -%}"), "x"),
+    Family(
+        "drops results",
+        _plain(before="{%- set messages = messages | rejectattr('role', 'equalto', 'tool') | list -%}"),
+        "x",
+    ),
     Family(
         "two closing tokens",
         _plain(end="{{ ('<|close|>' if m.role == 'assistant' else '') + '<|im_end|>\\n' }}"),

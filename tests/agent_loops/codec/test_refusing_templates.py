@@ -1,4 +1,4 @@
-"""Chat templates that refuse conversations: every message reaches the policy, and no turn of the policy can fail one."""
+"""Chat templates that refuse conversations: every message reaches the policy, and none of its turns can void it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 QUESTION = Message("user", "What is 6*7?")
-LIMITS = EpisodeLimits(
-    max_response_tokens=3000, max_context_tokens=4000, max_turns=8, max_retries=1, retry_wait_s=0.0
-)
+LIMITS = EpisodeLimits(max_response_tokens=3000, max_context_tokens=4000, max_turns=8, max_retries=1, retry_wait_s=0.0)
 USER, SYSTEM = Message("user", "and now?"), Message("system", "be brief")
 CALLS = tuple(ToolCall("python", {"code": f"six{n}"}, f"call_0_{n}") for n in range(3))
 RESULTS = tuple(Message("tool", f"result{n}", name="python", call_id=call.call_id) for n, call in enumerate(CALLS))
@@ -197,7 +195,7 @@ class _AnyTools:
 
 def test_a_template_of_single_turns_is_refused_with_what_it_cannot_do(families: dict[str, Any]) -> None:
     chat = SINGLE_TURN.chat(families["chatml"].tokenizer)
-    with pytest.raises(ConfigError, match="no message of tool after a turn .* refuses it; set .*custom_chat_template"):
+    with pytest.raises(ConfigError, match=r"no message of tool after a turn .* refuses it; set .*custom_chat_template"):
         play(chat, chat.codec, [call(), "It is 42."])
     episode, _ = play(chat, chat.codec, ["It is 42."])
     assert episode.reward.outcome == 1, "an episode of one turn needs no more"

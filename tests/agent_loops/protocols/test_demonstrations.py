@@ -21,7 +21,9 @@ from verl_agentic.types import Message, ToolCall
 
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000, max_turns=64, max_retries=0)
 THINKS = Family("opens reasoning", STRIPS_THINKING, "qwen3")
-CLOSES = Family("opens and closes reasoning", STRIPS_THINKING.replace("<think>\\n", "<think>\\n\\n</think>\\n\\n"), "qwen3")
+CLOSES = Family(
+    "opens and closes reasoning", STRIPS_THINKING.replace("<think>\\n", "<think>\\n\\n</think>\\n\\n"), "qwen3"
+)
 CALL = {
     "chat": ToolCall("python", {"code": "print(1)"}),
     "retool": ToolCall("python", {"code": "print(1)"}),
@@ -64,7 +66,9 @@ def test_a_written_turn_is_read_as_it_was_meant_after_the_header_that_precedes_i
     codec, call = codec_of(chat, protocol), CALL[protocol]
     text = codec.render_action(Message("assistant", said, tool_calls=(call,), reasoning=reasoning))
     action = decode(chat, codec, text)
-    assert [(c.name, dict(c.arguments), c.error) for c in action.tool_calls] == [(call.name, dict(call.arguments), None)]
+    assert [(c.name, dict(c.arguments), c.error) for c in action.tool_calls] == [
+        (call.name, dict(call.arguments), None)
+    ]
     assert are_flat(marks(header(chat, codec) + text, ["think"])), text
     assert reasoning in text or protocol == "chat"
 
@@ -91,15 +95,15 @@ def test_a_turn_that_goes_on_after_an_observation_in_its_text_has_no_header(
 
 
 @pytest.mark.parametrize("tool_format", FORMATS)
-def test_every_format_closes_the_reasoning_that_a_header_has_opened(
-    families: dict[str, Any], tool_format: str
-) -> None:
+def test_every_format_closes_the_reasoning_that_a_header_has_opened(families: dict[str, Any], tool_format: str) -> None:
     opening = FORMATS[tool_format].reasoning[0]
     chat = Family("thinks", STRIPS_THINKING.replace("<think>\\n", opening), "x").chat(families["chatml"].tokenizer)
     codec, call = chat.codec_for(tool_format), CALL["chat"]
     for said in ("", "I try it."):
         action = decode(chat, codec, codec.render_action(Message("assistant", said, tool_calls=(call,))))
-        assert [(c.name, dict(c.arguments), c.error) for c in action.tool_calls] == [("python", {"code": "print(1)"}, None)]
+        assert [(c.name, dict(c.arguments), c.error) for c in action.tool_calls] == [
+            ("python", {"code": "print(1)"}, None)
+        ]
     said = codec.render_action(Message("assistant", "It is 42.", reasoning="I know."))
     assert "I know." in said and "I know." not in (decode(chat, codec, said).answer or "")
 

@@ -21,6 +21,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import get_dataset_class
 
 from verl_agentic.adapters.rollout.token_builder import give_token_builder
+from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.data.parquet import env_row
 from verl_agentic.diagnostics.preflight.planned_run import CallTrial, FirstPrompt, Model
 from verl_agentic.env_package import load_env
@@ -229,10 +230,25 @@ def _given(loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], lis
 async def _try_later_messages(
     worker: Worker, loop: Any, messages: Sequence[Mapping[str, Any]], schemas: Sequence[Any], ids: Sequence[int]
 ) -> list[str] | None:
-    """Renders messages after the first prompt and a turn that the policy has ended; returns those that fail."""
     codec = getattr(loop, "_codec", None)
     if codec is None or loop._settings.limits.max_turns < 2:
         return None
+    prompt = list(map(Message.from_dict, messages))
+    return await find_refused_messages(codec, worker.model.tokenizer, prompt=prompt, schemas=schemas, ids=ids)
+
+
+async def find_refused_messages(
+    codec: Codec, tokenizer: Any, *, prompt: Sequence[Message], schemas: Sequence[Any], ids: Sequence[int]
+) -> list[str]:
+    """Renders messages after a prompt and a turn that the policy has ended; returns those that fail, with the reason.
+
+    Args:
+        codec: of the protocol.
+        tokenizer: the model's.
+        prompt: its messages.
+        schemas: the tools in it.
+        ids: its tokens.
+    """
     name = schemas[0]["function"]["name"] if schemas else "tool"
     calls = tuple(ToolCall(name, {}, f"call_0_{index}") for index in range(2))
     user = Message("user", "one")
@@ -242,13 +258,12 @@ async def _try_later_messages(
         "the results of two calls": (calls, results),
         "the results of two calls and a message of the user": (calls, (*results, user)),
     }
-    tokenizer, refused = worker.model.tokenizer, []
+    refused = []
     stream = [*ids, *tokenizer.encode("one", add_special_tokens=False), tokenizer.eos_token_id]
     for what, (turn_calls, new) in later.items():
         turn = Message("assistant", "one", tool_calls=turn_calls)
-        before = [*map(Message.from_dict, messages), turn]
         try:
-            await codec.encode_context(before, new, stream=stream, tools=schemas)
+            await codec.encode_context([*prompt, turn], new, stream=stream, tools=schemas)
         except Exception as cause:  # whatever the template raises
             refused.append(f"{what}: {cause}")
     return refused

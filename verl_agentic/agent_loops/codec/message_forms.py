@@ -87,9 +87,7 @@ def _with_one_call_each(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return written
 
 
-def _alternating(
-    messages: Sequence[ChatMessage], *, write_calls: WriteCalls, keeps_system: bool
-) -> list[ChatMessage]:
+def _alternating(messages: Sequence[ChatMessage], *, write_calls: WriteCalls, keeps_system: bool) -> list[ChatMessage]:
     """Returns a conversation in which the user and the policy speak in turn, without tools."""
     written: list[ChatMessage] = []
     for index, message in enumerate(messages):

@@ -6,8 +6,8 @@ There, the template renders the messages after a question and a turn of the poli
 
 Builders also expect that a turn ended with the one token that the chat template ends it with. A turn may also end with
 another stop token (`<|endoftext|>`), with a stop text, or in the middle of a word; and the builder for families that
-verl does not know leaves out what the template writes after that token. What is missing is added here, after the sampled
-tokens, none of which is altered.
+verl does not know leaves out what the template writes after that token. What is missing is added here, after the
+sampled tokens, none of which is altered.
 """
 
 from __future__ import annotations

@@ -93,9 +93,7 @@ async def encode_answer(
     return row
 
 
-def _sampled_ids(
-    message: Mapping[str, Any], *, before: Sequence[Message], codec: Codec, tokenizer: Any
-) -> list[int]:
+def _sampled_ids(message: Mapping[str, Any], *, before: Sequence[Message], codec: Codec, tokenizer: Any) -> list[int]:
     """Returns the tokens of a turn; a truncated text has no end of turn."""
     if "text" in message:
         return tokenizer.encode(message["text"], add_special_tokens=False)

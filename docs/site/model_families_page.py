@@ -1,9 +1,6 @@
-"""Tries real chat templates of many model families, and writes docs/model_families.md.
+"""Writes docs/model_families.md: tries real chat templates of many model families.
 
-The templates are read from packages that are not installed for it:
-
-    pip download --no-deps trl==1.16.0 axolotl==0.19.0 && unzip '*.whl' -d templates
-    python benchmarks/model_families.py templates --out docs/model_families.md
+make families    # downloads the packages with the templates, and runs this
 
 Each template gets the tiny model's tokenizer with the template's special tokens, and verl's token builder and parser of
 its family.
@@ -11,13 +8,13 @@ its family.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import copy
+import json
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +27,7 @@ from verl.utils.tokenizer import continuous_token_wiring
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from verl_agentic import EpisodeLimits, load_env_package, run_episode
+from verl_agentic.adapters.preflight.first_prompt import find_refused_messages
 from verl_agentic.adapters.rollout.token_builder import create_any_builder
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec, Codec
@@ -39,16 +37,19 @@ from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
 from verl_agentic.agent_loops.protocols.text_codec import TextCodec
 from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
-from verl_agentic.env import Env, EnvRow, ToolEnv, Transcript
+from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.errors import ConfigError
 from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, ToolCall
 
 _SPECIAL = re.compile(
     r"<\|[^|<>\s'\"]+\|?>|<[^|<>\s/'\"]+\|>|<｜[^｜<>\s]+｜>|<(?:start|end)_of_turn>|\[/?[A-Z][A-Z_]+\]|\]~[a-z!]+\[|\[e~\["
 )
-_LIMITS = EpisodeLimits(
-    max_response_tokens=4000, max_context_tokens=9000, max_turns=6, max_retries=1, retry_wait_s=0.0
-)
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER, PAGE = ROOT / "build" / "templates", ROOT / "docs" / "model_families.md"
+BEGIN, END = "<!-- begin of the table -->", "<!-- end of the table -->"
+_LIMITS = EpisodeLimits(max_response_tokens=4000, max_context_tokens=9000, max_turns=6, max_retries=1, retry_wait_s=0.0)
+_GOLD_LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000, max_turns=64, max_retries=0)
 SEARCH = {
     "type": "function",
     "function": {
@@ -89,7 +90,14 @@ FAMILIES = (
     Family("GLM 4.7", "glm4moe", "glm4_moe", "<|user|>", "glm", call_end="<|observation|>"),
     Family("GPT-OSS", "gptoss", "gpt_oss", "<|return|>", "gpt-oss", call_end="<|call|>"),
     Family("DeepSeek V3", "deepseekv3", "deepseek_v3", "<｜end▁of▁sentence｜>", "", "<｜begin▁of▁sentence｜>"),
-    Family("DeepSeek R1 Distill Qwen", "deepseek_r1_distill", "qwen2", "<｜end▁of▁sentence｜>", "", "<｜begin▁of▁sentence｜>"),
+    Family(
+        "DeepSeek R1 Distill Qwen",
+        "deepseek_r1_distill",
+        "qwen2",
+        "<｜end▁of▁sentence｜>",
+        "",
+        "<｜begin▁of▁sentence｜>",
+    ),
     Family("Gemma", "gemma", "gemma", "<end_of_turn>", "", "<bos>"),
     Family("Gemma 3", "gemma3", "gemma3_text", "<end_of_turn>", "", "<bos>"),
     Family("Gemma 4", "gemma4_v5", "gemma4", "<turn|>", "gemma4", "<bos>", call_end="<|tool_response>"),
@@ -154,7 +162,9 @@ class Trial:
         parser = tool_parser.ToolParser.get_tool_parser(name, self.tokenizer)
         return ChatTemplateCodec(builder=self.builder, parser=parser, tokenizer=self.tokenizer, tool_format=name)
 
-    def text(self, protocol: str) -> TextCodec:
+    def codec(self, protocol: str) -> Codec:
+        if protocol == "chat":
+            return self.chat
         return TextCodec(load_protocol(protocol), tokenizer=self.tokenizer, builder=self.builder)
 
     def encode(self, text: str) -> list[int]:
@@ -165,13 +175,11 @@ class Trial:
         for as_text in (False, True):
             chat = [message.to_dict() for message in messages]
             for call in (call["function"] for message in chat for call in message.get("tool_calls", ())):
-                call["arguments"] = '{"query": "six"}' if as_text else call["arguments"]
+                call["arguments"] = json.dumps(call["arguments"]) if as_text else call["arguments"]
             try:
                 tools = [SEARCH] if with_tools else None
                 return self.encode(
-                    self.tokenizer.apply_chat_template(
-                        chat, tokenize=False, add_generation_prompt=header, tools=tools
-                    )
+                    self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=header, tools=tools)
                 )
             except Exception:
                 continue
@@ -214,7 +222,7 @@ def table_row(trial: Trial) -> list[str]:
     return [
         trial.family.name,
         trial.family.parser or "none",
-        "yes" if trial.opens_reasoning() else "no",
+        "opens" if trial.opens_reasoning() else "-",
         tools,
         _user_message(trial),
         _results(trial, has_tools=has_tools, count=1),
@@ -223,6 +231,7 @@ def table_row(trial: Trial) -> list[str]:
         _read_back(trial) if has_tools else "-",
         _masks(trial),
         _gold(trial, has_tools=has_tools),
+        _preflight(trial),
         _history(trial),
     ]
 
@@ -263,7 +272,9 @@ def _system_message(trial: Trial) -> str:
     tail = trial.follow(turn, [new], with_tools=False)
     if isinstance(tail, str):
         return trial.note("system message", tail)
-    if _ends_alike(trial.render([_QUESTION, turn, new], with_tools=False), tail) and "Be brief." in trial.tokenizer.decode(tail):
+    if _ends_alike(
+        trial.render([_QUESTION, turn, new], with_tools=False), tail
+    ) and "Be brief." in trial.tokenizer.decode(tail):
         return "exact"
     as_user = trial.render([_QUESTION, turn, Message("user", new.content)], with_tools=False)
     return "as user" if _ends_alike(as_user, tail) else trial.note("system message", "other tokens than the template's")
@@ -272,19 +283,23 @@ def _system_message(trial: Trial) -> str:
 def _read_back(trial: Trial) -> str:
     """Tells whether the parser reads the call that the template writes."""
     if not trial.family.parser:
-        return trial.note("reads its calls", "verl has no parser of this family; use a text protocol")
+        return trial.note("reads its calls", "verl has no parser for them; use a text protocol")
     turn = Message("assistant", "", tool_calls=(_CALL,))
     whole = trial.render([_QUESTION, turn], with_tools=True, header=False)
-    prompt = next(
-        (ids for header in (True, False) if (ids := trial.render([_QUESTION], with_tools=True, header=header)) is not None
-         and whole is not None and whole[: len(ids)] == ids), None)  # fmt: skip
+    prompts = [trial.render([_QUESTION], with_tools=True, header=header) for header in (True, False)]
+    prompt = next((ids for ids in prompts if whole and ids and whole[: len(ids)] == ids), None)
     if whole is None or prompt is None:
         return trial.note("reads its calls", "the template writes no call after this prompt")
     written = trial.tokenizer.decode(whole[len(prompt) :])
+    if "search" not in written:
+        return trial.note("reads its calls", "the template writes no calls")
     action = asyncio.run(trial.chat.decode_action(trial.encode(written.rstrip("\n")), turn=0, tools=[SEARCH]))
-    if [(call.name, dict(call.arguments), call.error) for call in action.tool_calls] == [("search", {"query": "six"}, None)]:
+    if [(call.name, dict(call.arguments), call.error) for call in action.tool_calls] == [
+        ("search", {"query": "six"}, None)
+    ]:
         return "yes"
-    return trial.note("reads its calls", f"read {[(c.name, c.error_kind) for c in action.tool_calls]} in {written!r}")
+    read = [call.error_kind for call in action.tool_calls] or "no call"
+    return trial.note("reads its calls", f"{read} in `{json.dumps(written)}`")
 
 
 def _masks(trial: Trial) -> str:
@@ -309,7 +324,10 @@ def _masks(trial: Trial) -> str:
     row = EnvRow(prompt=(_QUESTION,), ground_truth="42")
     policy = ScriptedPolicy(write, encode=trial.encode, end_ids=[])
     setup = EpisodeSetup(policy=policy, codec=trial.chat, tokenizer=trial.tokenizer, limits=_LIMITS)
-    episode = asyncio.run(run_episode(row, make_env=Asking, setup=setup, request_id="r"))
+    try:
+        episode = asyncio.run(run_episode(row, make_env=Asking, setup=setup, request_id="r"))
+    except ConfigError as cause:
+        return trial.note("masks", f"the run ends: {cause}")
     (trajectory,) = episode.trajectories
     trained = [i for i, m in zip(trajectory.response_ids, trajectory.response_mask, strict=True) if m]
     if episode.is_void or episode.retries:
@@ -329,15 +347,29 @@ def _gold(trial: Trial, *, has_tools: bool) -> str:
 def _play_gold(trial: Trial, protocol: str, env_id: str) -> str:
     package = load_env_package(env_id)
     row = package.make_rows(split="train", count=1, seed=1)[0]
-    codec: Codec = trial.chat if protocol == "chat" else trial.text(protocol)
+    codec = trial.codec(protocol)
     assert package.gold is not None
     setup = scripted(package.gold(row), codec=codec, tokenizer=trial.tokenizer, limits=_GOLD_LIMITS)
-    make_env: Callable[[EnvRow], Env] = package.make_env
-    episode = asyncio.run(run_episode(row, make_env=make_env, setup=setup, request_id="r"))
-    return "" if episode.reward.outcome == 1 else f"{episode.reward.outcome}, {episode.stop_reason.value} {episode.error or ''}"
+    try:
+        episode = asyncio.run(run_episode(row, make_env=package.make_env, setup=setup, request_id="r"))
+    except ConfigError as cause:
+        return f"the run ends: {cause}"
+    return (
+        ""
+        if episode.reward.outcome == 1
+        else f"{episode.reward.outcome}, {episode.stop_reason.value} {episode.error or ''}"
+    )
 
 
-_GOLD_LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000, max_turns=64, max_retries=0)
+def _preflight(trial: Trial) -> str:
+    """Tells whether preflight's check `rendering` passes."""
+    failed = []
+    for protocol in ("chat", "retool", "ragen"):
+        codec = trial.codec(protocol)
+        prompt = asyncio.run(codec.encode_prompt([_QUESTION], []))
+        trying = find_refused_messages(codec, trial.tokenizer, prompt=[_QUESTION], schemas=[], ids=prompt)
+        failed += [f"{protocol}: {refused}" for refused in asyncio.run(trying)]
+    return "yes" if not failed else trial.note("preflight", ", ".join(failed))
 
 
 def _history(trial: Trial) -> str:
@@ -345,22 +377,23 @@ def _history(trial: Trial) -> str:
     opening, closing = trial.format.reasoning
     turn = Message("assistant", f"{opening}\nSecret thoughts.\n{closing}\n\nIt is 42.")
     whole = trial.render([_QUESTION, turn, _NEXT], with_tools=False)
-    return "-" if whole is None else "kept" if "Secret thoughts" in trial.tokenizer.decode(whole) else "dropped"
+    return "refused" if whole is None else "kept" if "Secret thoughts" in trial.tokenizer.decode(whole) else "dropped"
 
 
 COLUMNS = (
-    "Family",
-    "Parser",
-    "Header opens reasoning",
-    "Tools in the prompt",
-    "User message",
-    "One result",
-    "Two results",
-    "System message",
-    "Reads its calls",
-    "Masks exact",
-    "Demonstrations score 1",
-    "Earlier reasoning, by the template",
+    "family",
+    "parser",
+    "header: reasoning",
+    "tools in prompt",
+    "user message",
+    "one result",
+    "two results",
+    "system message",
+    "reads its calls",
+    "masks",
+    "solutions score 1",
+    "preflight",
+    "earlier reasoning",
 )
 
 
@@ -372,7 +405,9 @@ def load_trials(folder: Path) -> list[Trial]:
     trials = []
     for family in FAMILIES:
         package, _, name = f"trl/{family.template}".rpartition("/")
-        parts = ("axolotl", "utils", "chat_templates", "templates") if "axolotl" in package else ("trl", "chat_templates")
+        parts = (
+            ("axolotl", "utils", "chat_templates", "templates") if "axolotl" in package else ("trl", "chat_templates")
+        )
         template = folder.joinpath(*parts, f"{name}.jinja").read_text()
         tokenizer = copy.deepcopy(base)
         specials = {*_SPECIAL.findall(template), family.end, *([family.bos] if family.bos else [])}
@@ -385,36 +420,18 @@ def load_trials(folder: Path) -> list[Trial]:
     return trials
 
 
-def table(trials: Sequence[Trial]) -> str:
-    """Returns the table and the reasons as Markdown."""
+def page(folder: Path = FOLDER) -> str:
+    """Returns the page with the table of the templates below a folder, and the reason for every no."""
+    for name in ("verl_agentic", continuous_token_wiring.logger.name, tool_parser.logger.name):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    trials = load_trials(folder)
     rows = [list(COLUMNS), ["---"] * len(COLUMNS), *map(table_row, trials)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    reasons = [
-        f"- {trial.family.name}: {'; '.join(reason.replace('|', chr(92) + '|') for reason in trial.reasons)}."
-        for trial in trials
-        if trial.reasons
-    ]
-    return "\n".join([*lines, "", "Reasons for each no:", "", *reasons])
-
-
-def main() -> None:
-    """Writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    for logger in ("verl_agentic", continuous_token_wiring.logger.name, tool_parser.logger.name):
-        logging.getLogger(logger).setLevel(logging.CRITICAL)
-    text = table(load_trials(arguments.folder))
-    if arguments.out is None:
-        print(text)
-        return
-    head, begin, rest = arguments.out.read_text().partition(BEGIN)
+    reasons = [f"- {trial.family.name}: {'; '.join(trial.reasons)}." for trial in trials if trial.reasons]
+    head, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, end, foot = rest.partition(END)
-    arguments.out.write_text(f"{head}{begin}\n{text}\n{end}{foot}")
+    return "\n".join([head + begin, *lines, "", "Reasons:", "", *reasons, end + foot])
 
-
-BEGIN, END = "<!-- begin of the table -->", "<!-- end of the table -->"
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(page(), encoding="utf-8")
