@@ -94,6 +94,24 @@ def test_a_turn_that_goes_on_after_an_observation_in_its_text_has_no_header(
     assert decode(chat, codec, text, turn=1).tool_calls[0].error is None
 
 
+@pytest.mark.parametrize("text", ["I wonder.</think>\n\n", "", "<think>I wonder.</think>"])
+@pytest.mark.parametrize("protocol", ["retool", "search_r1", "ragen", "json_action"])
+def test_a_conversation_that_a_prompt_continues_has_whole_blocks_of_reasoning(
+    families: dict[str, Any], protocol: str, text: str
+) -> None:
+    chat = THINKS.chat(families["chatml"].tokenizer)
+    codec, call = codec_of(chat, protocol), CALL[protocol]
+    silent = codec.render_action(Message("assistant", "", tool_calls=(call,)), continues=True)
+    first, second = (decode(chat, codec, said).to_message() for said in (text + silent, silent))
+    results = [Message("tool", f"{n}", name=call.name, call_id=f"call_{n}_0") for n in range(2)]
+    begun = [first, results[0], second, results[1]]
+    prompt = asyncio.run(codec.encode_prompt([Message("user", "QUESTION"), *begun], []))
+    continued = chat.text(prompt).partition("QUESTION")[2]
+    continued = continued[continued.index("<|im_start|>assistant") :]
+    tags = marks(continued, ["think"])
+    assert are_flat(tags[:-1] if protocol in ("ragen", "json_action") else tags), continued
+
+
 @pytest.mark.parametrize("tool_format", FORMATS)
 def test_every_format_closes_the_reasoning_that_a_header_has_opened(families: dict[str, Any], tool_format: str) -> None:
     opening = FORMATS[tool_format].reasoning[0]

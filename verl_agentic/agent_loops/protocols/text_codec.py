@@ -221,10 +221,12 @@ class TextCodec:
         return self._actions.write(safe)
 
     def _as_text(self, messages: Sequence[Message]) -> str:
-        return "".join(
+        """Returns the policy's turns and their observations as one text, which follows a header."""
+        texts = [
             self._written(message) if message.role == "assistant" else self._observed([message])[0]
             for message in messages
-        )
+        ]
+        return "".join([self._as_begun(texts[0]), *texts[1:]]) if texts else ""
 
     # Observations.
 
