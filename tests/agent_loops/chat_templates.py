@@ -148,6 +148,15 @@ _NO_ALTERNATION = "(m.role == 'user') != (loop.index0 % 2 == 0) or m.role not in
 _BAD_ID = "(m.tool_call_id or 9 * 'x') | length != 9 or (m.tool_calls or [{'id': 9 * 'x'}])[0].id | length != 9"
 REFUSING = (
     Family("alternating roles", _plain(check=_NO_ALTERNATION), "gemma"),
+    Family(
+        "alternating roles after a system message",
+        _plain(
+            before="{%- if messages[0].role == 'system' %}{{ messages[0].content }}{% set messages = messages[1:] %}"
+            "{% endif -%}",
+            check="(m.role == 'user') != (loop.index0 % 2 == 0)",
+        ),
+        "gemma",
+    ),
     Family("one call a turn", _plain(check="(m.tool_calls or []) | length > 1"), "llama"),
     Family("ids of nine characters", _plain(check=_BAD_ID), "mistral"),
     Family("arguments as text", _plain(check="m.tool_calls and m.tool_calls[0].function.arguments is not string"), "x"),

@@ -82,11 +82,26 @@ def test_what_the_template_renders_is_what_is_appended(chat: Chat, kind: str) ->
     assert whole.endswith(f"{chat.family.end}{follow(chat, new)}")
 
 
-def test_several_results_after_a_template_of_one_call_are_rendered_as_results(families: dict[str, Any]) -> None:
-    chat = next(f for f in REFUSING if f.name == "one call a turn").chat(families["chatml"].tokenizer)
+@pytest.mark.parametrize("name", ["one call a turn", "ids of nine characters", "arguments as text"])
+def test_results_stay_results_where_a_template_refuses_their_calls(families: dict[str, Any], name: str) -> None:
+    chat = next(f for f in REFUSING if f.name == name).chat(families["chatml"].tokenizer)
     assert follow(chat, RESULTS).count("<|im_start|>tool\n") == 3
-    nine = next(f for f in REFUSING if f.name == "ids of nine characters").chat(families["chatml"].tokenizer)
-    assert follow(nine, RESULTS).count("<|im_start|>tool\n") == 3
+    said = Message("assistant", "Let me see.", tool_calls=CALLS[:2])
+    prompt = chat.text(asyncio.run(chat.codec.encode_prompt([QUESTION, said, *RESULTS[:2]], [SCHEMA])))
+    assert prompt.count("<|im_start|>tool\n") == 2 and prompt.count("<tool_call>") == 2
+
+
+def test_a_message_of_the_system_never_stands_in_the_place_of_a_turn(families: dict[str, Any]) -> None:
+    chat = next(f for f in REFUSING if "after a system" in f.name).chat(families["chatml"].tokenizer)
+    assert follow(chat, [SYSTEM]) == f"\n<|im_start|>user\n{SYSTEM.content}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_the_number_of_calls_does_not_multiply_the_work(families: dict[str, Any]) -> None:
+    chat = families["chatml"]
+    codec = chat.codec_for()
+    for count in range(1, 40):
+        asyncio.run(codec.encode_context([QUESTION], RESULTS[:1] * count, stream=[1, 2], tools=[SCHEMA]))
+    assert len(codec._boundary._first_ways) == 2
 
 
 @pytest.mark.parametrize(

@@ -472,7 +472,7 @@ class Attempt:
         return new, edit
 
     async def _encode(self, new: Sequence[Message]) -> ContextTokens:
-        """Returns the tokens of new messages. The template renders others, so a failure is an outcome of the policy."""
+        """Returns the tokens of new messages. A failure depends on what the policy wrote, so it is the policy's."""
         with boundary(DataError, "rendering an observation"):
             return await self.setup.codec.encode_context(
                 self._context, new, stream=self.trajectory.token_ids, tools=self._tools

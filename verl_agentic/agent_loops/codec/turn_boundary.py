@@ -105,7 +105,7 @@ class TurnBoundary:
         """
         seen = list(stream[-_SEEN_TOKENS:])
         closed = [*seen, *self._missing(seen)]
-        roles = tuple(message["role"] for message in new)
+        roles = _shape_of(new)
         if roles not in self._first_ways:
             self._first_ways[roles] = self._find_way(roles, tools)
         refusal: Exception | None = None
@@ -285,6 +285,15 @@ class TurnBoundary:
     def _special_tokens(self) -> Mapping[int, str]:
         added = getattr(self._tokenizer, "added_tokens_decoder", {})
         return {i: token.content for i, token in added.items() if token.special}
+
+
+def _shape_of(messages: Sequence[ChatMessage]) -> tuple[str, ...]:
+    """Returns the roles of messages, at most two of a kind in a row: the policy chooses how many results there are."""
+    roles: list[str] = []
+    for message in messages:
+        if roles[-2:] != [message["role"]] * 2:
+            roles.append(message["role"])
+    return tuple(roles)
 
 
 def _common_end(first: list[int], second: list[int]) -> list[int]:
