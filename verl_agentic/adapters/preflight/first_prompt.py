@@ -21,7 +21,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import get_dataset_class
 
 from verl_agentic.adapters.rollout.token_builder import give_token_builder
-from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec, Codec
 from verl_agentic.data.parquet import env_row
 from verl_agentic.diagnostics.preflight.planned_run import CallTrial, FirstPrompt, Model
 from verl_agentic.env_package import load_env
@@ -297,7 +297,9 @@ async def _try_call(worker: Worker, loop: Any, schemas: Sequence[Any]) -> CallTr
     written = _write(worker, {"name": function["name"], "arguments": arguments}, schemas)
     if written is None or function["name"] not in written:
         return None
-    ids = worker.model.tokenizer.encode(written, add_special_tokens=False)
+    codec = getattr(loop, "_codec", None)  # in history, templates may leave out the reasoning that a header opens
+    turn = codec.close_reasoning(written) if isinstance(codec, ChatTemplateCodec) else written
+    ids = worker.model.tokenizer.encode(turn, add_special_tokens=False)
     eos = worker.model.tokenizer.eos_token_id
     ids = ids[: ids.index(eos) + 1] if eos in ids else ids
     read = await _read(worker, loop, ids, schemas)

@@ -160,16 +160,19 @@ class ChatTemplateCodec:
         else:
             before = form.said_before.replace("{content}", message.content) if message.content else ""
             written = before + form.write((call.name, call.arguments) for call in message.tool_calls)
-        if not self._starts_in_reasoning:
-            return written
-        return continue_reasoning(written, form.reasoning, thoughts=message.reasoning)
+        return self.close_reasoning(written, thoughts=message.reasoning)
 
     def call_prefix(self, tool: str) -> str:
         """Returns the beginning of a call in the model's own form, outside of the reasoning that a prompt may have
         opened; see `Codec.call_prefix`."""
-        form = self._written_format
-        prefix = form.prefix(tool)
-        return continue_reasoning(prefix, form.reasoning) if self._starts_in_reasoning else prefix
+        return self.close_reasoning(self._written_format.prefix(tool))
+
+    def close_reasoning(self, written: str, *, thoughts: str = "") -> str:
+        """Returns a turn as it follows the header, which may have opened a block of reasoning; see
+        `continue_reasoning`."""
+        if not self._starts_in_reasoning:
+            return written
+        return continue_reasoning(written, self._written_format.reasoning, thoughts=thoughts)
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
         """Returns the rendered prompt; see `Codec.encode_prompt`.
