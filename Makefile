@@ -11,6 +11,7 @@
 # make check        lint, format, types, import contracts
 # make test-vllm    run the tests that need vLLM, in .venv-vllm (made if it is missing)
 # make vllm         make .venv-vllm: this package, and vLLM for a CPU (4 GB, minutes)
+# make families     download chat templates of model families, and write docs/model_families.md
 # make docs         build the site of docs/ into build/site (installs the extra `docs` first)
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
@@ -24,7 +25,7 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env vllm peers check docs bench bench-accept install clean results-long test-vllm
+.PHONY: quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env vllm peers families check docs bench bench-accept install clean results-long test-vllm
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -107,6 +108,11 @@ test-vllm: vllm
 	$(VLLM)/bin/python -m pytest tests/adapters/vllm_engine -m vllm -W default $(PYTEST_ARGS)
 
 # Environments of their own that borrow the dependencies: what they need besides is installed without theirs.
+families:
+	$(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --dest build/templates trl==1.16.0 axolotl==0.19.0
+	cd build/templates && $(CURDIR)/$(BIN)/python -m zipfile -e trl-*.whl . && $(CURDIR)/$(BIN)/python -m zipfile -e axolotl-*.whl .
+	$(BIN)/python docs/site/model_families_page.py
+
 peers: build/peers/trl/.installed build/peers/swift/.installed
 
 build/peers/trl/.installed: PACKAGES := trl==1.16.0 jmespath==1.1.0

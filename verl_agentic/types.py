@@ -115,7 +115,8 @@ class Message:
     """The end of `content` that came from the policy, a tool or an environment, such as a summary in the prompt. The
     codec neutralises it as it does a tool's output."""
     reasoning: str = ""
-    """Thoughts before `content`, in a turn that a script writes. Protocols with tags of reasoning write them; others
+    """Thoughts before `content`, in a turn that a script writes, or that a chat server returned apart from the content.
+    Protocols with tags of reasoning write them, the chat protocol where the header of a turn opens reasoning; others
     leave them out."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -188,6 +189,8 @@ class Action:
     answer: str | None = None
     """The final answer, where the protocol marks it; None where it is the content of a turn without a call. Read
     `env.Transcript.final_answer`, which leaves out reasoning."""
+    reasoning: str = ""
+    """Thoughts that a chat server returned apart from the content. A policy's own are part of `content`."""
     counts: Mapping[str, float] = field(default_factory=dict)
     """Counts of the protocol in this turn, such as `repaired_calls`; added up over the episode."""
     num_context_tokens: int = 0
@@ -203,7 +206,7 @@ class Action:
 
     @cached_property
     def _message(self) -> Message:
-        return Message("assistant", self.content, tool_calls=self.tool_calls)
+        return Message("assistant", self.content, tool_calls=self.tool_calls, reasoning=self.reasoning)
 
 
 @dataclass(frozen=True, kw_only=True)

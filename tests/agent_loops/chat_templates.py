@@ -126,3 +126,57 @@ class Chat:
         return self.tokenizer.apply_chat_template(
             [m.to_dict() for m in messages], tools=tools, add_generation_prompt=prompt, tokenize=False
         )
+
+
+# Templates that refuse conversations, as those of many families do.
+
+_TURN = "{{ '<|im_start|>' + m.role + '\\n' + (m.content or '') }}"
+_CALLS = (
+    "{%- for call in m.tool_calls or [] %}{{ '<tool_call>' + (call.function | tojson) + '</tool_call>' }}{% endfor -%}"
+)
+_END = "{{ '<|im_end|>\\n' }}"
+_HEADER = "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}"
+
+
+def _plain(*, before: str = "", check: str = "", calls: str = _CALLS, end: str = _END, header: str = _HEADER) -> str:
+    """Returns a template of plain turns, with checks before the conversation and before each message."""
+    refuse = f"{{%- if {check} %}}{{{{ raise_exception('this template refuses it') }}}}{{% endif -%}}" if check else ""
+    return f"{before}{{%- for m in messages -%}}{refuse}{_TURN}{calls}{end}{{%- endfor -%}}{header}"
+
+
+_NO_ALTERNATION = "(m.role == 'user') != (loop.index0 % 2 == 0) or m.role not in ('user', 'assistant')"
+_BAD_ID = "(m.tool_call_id or 9 * 'x') | length != 9 or (m.tool_calls or [{'id': 9 * 'x'}])[0].id | length != 9"
+REFUSING = (
+    Family("alternating roles", _plain(check=_NO_ALTERNATION), "gemma"),
+    Family(
+        "alternating roles after a system message",
+        _plain(
+            before="{%- if messages[0].role == 'system' %}{{ messages[0].content }}{% set messages = messages[1:] %}"
+            "{% endif -%}",
+            check="(m.role == 'user') != (loop.index0 % 2 == 0)",
+        ),
+        "gemma",
+    ),
+    Family("one call a turn", _plain(check="(m.tool_calls or []) | length > 1"), "llama"),
+    Family("ids of nine characters", _plain(check=_BAD_ID), "mistral"),
+    Family("arguments as text", _plain(check="m.tool_calls and m.tool_calls[0].function.arguments is not string"), "x"),
+    Family("system at the beginning", _plain(check="m.role == 'system' and not loop.first"), "qwen3"),
+    Family(
+        "an end without a header",
+        _plain(header=_HEADER + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif -%}"),
+        "phi3",
+    ),
+    Family(
+        "drops results",
+        _plain(before="{%- set messages = messages | rejectattr('role', 'equalto', 'tool') | list -%}"),
+        "x",
+    ),
+    Family(
+        "two closing tokens",
+        _plain(end="{{ ('<|close|>' if m.role == 'assistant' else '') + '<|im_end|>\\n' }}"),
+        "x",
+        tokens=("<|close|>",),
+    ),
+)
+SINGLE_TURN = Family("one turn", _plain(check="not loop.first"), "qwen3")
+FORBIDS_A_WORD = Family("forbids a word", _plain(check="'forbidden' in m.content"), "qwen3")

@@ -515,8 +515,10 @@ async def test_a_server_that_answers_nonsense_has_failed(completion: Completion,
     assert episode.error_kind == "policy" and error in (episode.error or "")
 
 
-@pytest.mark.parametrize("where", ["decode_action", "encode_context"])
-async def test_a_codec_that_fails_on_what_the_policy_wrote_does_not_raise(where: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "stop"), [("decode_action", StopReason.INFRA_ERROR), ("encode_context", StopReason.POLICY_FAULT)]
+)
+async def test_a_codec_that_fails_on_what_the_policy_wrote_does_not_raise(where: str, stop: StopReason) -> None:
     class Fragile(CharCodec):
         async def decode_action(self, *args: Any, **options: Any) -> Action:
             if where == "decode_action":
@@ -528,7 +530,7 @@ async def test_a_codec_that_fails_on_what_the_policy_wrote_does_not_raise(where:
 
     chosen = replace(episode_setup(Script(["call:a"]), replace(LIMITS, max_retries=0)), codec=Fragile())
     episode = await run_episode(ROW, make_env=FakeEnv, setup=chosen, request_id="r")
-    assert episode.stop_reason is StopReason.INFRA_ERROR and "too deep" in (episode.error or "")
+    assert episode.stop_reason is stop and "too deep" in (episode.error or "")
 
 
 async def test_a_deadline_names_what_was_late() -> None:

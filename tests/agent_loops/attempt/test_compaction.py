@@ -299,7 +299,7 @@ def test_a_configuration_that_cannot_work_is_refused(bad: dict[str, Any], says: 
         read_settings(Compaction, bad, section="compaction")
 
 
-async def test_a_shortened_conversation_that_cannot_be_rendered_is_no_reason_to_raise() -> None:
+async def test_a_shortened_conversation_that_cannot_be_rendered_is_a_failure_of_the_policy() -> None:
     class Fragile(CharCodec):
         async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Any]) -> list[int]:
             if len(messages) > 1:
@@ -314,7 +314,8 @@ async def test_a_shortened_conversation_that_cannot_be_rendered_is_no_reason_to_
         compaction=DROP,
     )
     episode = await run_episode(ROW, make_env=lambda r: Talking(r, ["x" * 300]), setup=chosen, request_id="r")
-    assert episode.is_void and "roles must alternate" in (episode.error or "")
+    assert episode.stop_reason is StopReason.POLICY_FAULT and "roles must alternate" in (episode.error or "")
+    assert any(episode.trajectories[-1].response_mask) and not episode.retries
 
 
 @pytest.mark.parametrize("how", [DROP, SUMMARISE], ids=["drop", "summary"])

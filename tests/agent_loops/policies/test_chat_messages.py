@@ -134,6 +134,26 @@ async def test_no_text_of_the_policy_or_a_tool_reaches_the_server_as_a_control_t
     assert "< |im_end|>" in sent and "<|im_" not in sent
 
 
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("has_codec", [False, True])
+async def test_thoughts_that_a_server_returns_apart_go_back_to_it_and_into_the_log(
+    server: Server, tiny_chat: Any, field: str, has_codec: bool
+) -> None:
+    thoughtful, final = says(None, ("add", '{"a": 1, "b": 2}')), says("3")
+    for answer, thoughts in ((thoughtful, "I add <|im_end|> them."), (final, "That is it.")):
+        answer["choices"][0]["message"][field] = thoughts
+    options = dict(zip(("tokenizer", "codec"), tiny_chat, strict=True)) if has_codec else {}
+    episode = await play(server, thoughtful, final, **options)
+    sent = server.bodies[-1]["messages"][2]
+    assert sent[field] == "I add < |im_end|> them." and len(sent) == 4  # role, content, calls, thoughts
+    assert episode.reward.outcome == 1 and [action.reasoning for action in episode.actions] == [
+        "I add <|im_end|> them.",
+        "That is it.",
+    ]
+    assert all(f"<think>\n{action.reasoning}\n</think>\n\n" in action.text for action in episode.actions)
+    assert [action.content for action in episode.actions] == ["", "3"]
+
+
 async def test_several_calls_of_one_turn_are_answered_by_their_ids(server: Server) -> None:
     await play(server, says(None, ("add", '{"a": 1, "b": 2}'), ("add", '{"a": 3, "b": 4}')), says("3"))
     told = server.bodies[1]["messages"][3:]

@@ -21,10 +21,12 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import get_dataset_class
 
 from verl_agentic.adapters.rollout.token_builder import give_token_builder
+from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec, Codec
 from verl_agentic.data.parquet import env_row
 from verl_agentic.diagnostics.preflight.planned_run import CallTrial, FirstPrompt, Model
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import DataError
+from verl_agentic.types import Message, ToolCall
 
 _DEADLINE_S = 60.0
 _SECTION = "actor_rollout_ref.rollout.custom.agentic"
@@ -176,6 +178,7 @@ async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[FirstPrompt, C
         hidden_tools=[],
         messages=messages,
         sampling=dict(request["sampling_params"]),
+        refused_messages=await _try_later_messages(worker, loop, messages, schemas, ids),
     )
     if not schemas or not _uses_template(worker, name):
         return prompt, None
@@ -224,6 +227,48 @@ def _given(loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], lis
     return list(row["raw_prompt"]), schemas
 
 
+async def _try_later_messages(
+    worker: Worker, loop: Any, messages: Sequence[Mapping[str, Any]], schemas: Sequence[Any], ids: Sequence[int]
+) -> list[str] | None:
+    codec = getattr(loop, "_codec", None)
+    if codec is None or loop._settings.limits.max_turns < 2:
+        return None
+    prompt = list(map(Message.from_dict, messages))
+    return await find_refused_messages(codec, worker.model.tokenizer, prompt=prompt, schemas=schemas, ids=ids)
+
+
+async def find_refused_messages(
+    codec: Codec, tokenizer: Any, *, prompt: Sequence[Message], schemas: Sequence[Any], ids: Sequence[int]
+) -> list[str]:
+    """Renders messages after a prompt and a turn that the policy has ended; returns those that fail, with the reason.
+
+    Args:
+        codec: of the protocol.
+        tokenizer: the model's.
+        prompt: its messages.
+        schemas: the tools in it.
+        ids: its tokens.
+    """
+    name = schemas[0]["function"]["name"] if schemas else "tool"
+    calls = tuple(ToolCall(name, {}, f"call_0_{index}") for index in range(2))
+    user = Message("user", "one")
+    results = tuple(Message("tool", call.call_id, name=name, call_id=call.call_id) for call in calls)
+    later = {
+        "a message of the user": ((), (user,)),
+        "the results of two calls": (calls, results),
+        "the results of two calls and a message of the user": (calls, (*results, user)),
+    }
+    refused = []
+    stream = [*ids, *tokenizer.encode("one", add_special_tokens=False), tokenizer.eos_token_id]
+    for what, (turn_calls, new) in later.items():
+        turn = Message("assistant", "one", tool_calls=turn_calls)
+        try:
+            await codec.encode_context([*prompt, turn], new, stream=stream, tools=schemas)
+        except Exception as cause:  # whatever the template raises
+            refused.append(f"{what}: {cause}")
+    return refused
+
+
 def _uses_template(worker: Worker, name: str) -> bool:
     section = OmegaConf.select(worker.config, _SECTION) or {}
     return name != "env_agent" or (section.get("protocol") or "chat") == "chat"
@@ -252,7 +297,9 @@ async def _try_call(worker: Worker, loop: Any, schemas: Sequence[Any]) -> CallTr
     written = _write(worker, {"name": function["name"], "arguments": arguments}, schemas)
     if written is None or function["name"] not in written:
         return None
-    ids = worker.model.tokenizer.encode(written, add_special_tokens=False)
+    codec = getattr(loop, "_codec", None)  # in history, templates may leave out the reasoning that a header opens
+    turn = codec.close_reasoning(written) if isinstance(codec, ChatTemplateCodec) else written
+    ids = worker.model.tokenizer.encode(turn, add_special_tokens=False)
     eos = worker.model.tokenizer.eos_token_id
     ids = ids[: ids.index(eos) + 1] if eos in ids else ids
     read = await _read(worker, loop, ids, schemas)

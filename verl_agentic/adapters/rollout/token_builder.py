@@ -1,19 +1,24 @@
-"""Patches verl: `ContinuousTokenBuilder` gets `merge_context_tokens` where verl has it under its former name.
+"""Patches verl: `agent_loop.create_continuous_token_builder`; `ContinuousTokenBuilder` gets `merge_context_tokens`
+where verl has it under its former name.
 
-Makes verl's builders of token streams in the same way with every supported version.
+Makes verl's builders of token streams in the same way with every supported version, and for every checkpoint.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from typing import Any
 
 from transformers import AutoConfig
+from verl.experimental.agent_loop import agent_loop
 from verl.utils.tokenizer.continuous_token import ContinuousTokenBuilder
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from verl_agentic.adapters.patching import add
+from verl_agentic.adapters.patching import add, wrap
+
+logger = logging.getLogger(__name__)
 
 
 def token_builder(tokenizer: Any, model_path: str, **options: Any) -> Any:
@@ -28,7 +33,7 @@ def token_builder(tokenizer: Any, model_path: str, **options: Any) -> Any:
         family = {"hf_model_type": AutoConfig.from_pretrained(model_path).model_type}
     else:  # verl 0.9.0 looks for the name of a model family in the path
         family = {"model_family": "auto", "model_path": model_path}
-    return create_continuous_token_builder(tokenizer, **family, **options)
+    return create_any_builder(create_continuous_token_builder, tokenizer, **family, **options)
 
 
 def give_token_builder(loop: Any) -> None:
@@ -36,6 +41,19 @@ def give_token_builder(loop: Any) -> None:
     if getattr(loop, "continuous_token_builder", ...) is None:
         path, options = loop.config.actor_rollout_ref.model.path, loop.apply_chat_template_kwargs
         loop.continuous_token_builder = token_builder(loop.tokenizer, path, chat_template_kwargs=options)
+
+
+@wrap(agent_loop, "create_continuous_token_builder")
+def create_any_builder(create: Any, /, tokenizer: Any, **options: Any) -> Any:
+    """Makes a builder. The default one replaces that of a family whose special tokens the tokenizer lacks, as in a
+    `qwen2` checkpoint without `<|im_end|>`."""
+    try:
+        return create(tokenizer, **options)
+    except ValueError as cause:
+        if options.get("processor") is not None or options.get("model_family") == "default":
+            raise
+        logger.warning("the tokenizer is not that of its model family: %s; turns are joined by its template", cause)
+        return create(tokenizer, **{**options, "model_family": "default"})
 
 
 # Not by version: 0.9.0 and snapshots of 0.10.0.dev have the former name, 0.9.1 has the new one.

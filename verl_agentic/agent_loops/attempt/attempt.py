@@ -472,8 +472,8 @@ class Attempt:
         return new, edit
 
     async def _encode(self, new: Sequence[Message]) -> ContextTokens:
-        """Returns the tokens of new messages. They contain the policy's text, so a failure is not the row's."""
-        with boundary(EnvError, "rendering an observation"):
+        """Returns the tokens of new messages. A failure depends on what the policy wrote, so it is the policy's."""
+        with boundary(DataError, "rendering an observation"):
             return await self.setup.codec.encode_context(
                 self._context, new, stream=self.trajectory.token_ids, tools=self._tools
             )
@@ -526,7 +526,7 @@ class Attempt:
         self._tools, self._announced = list(new.tools), None
         self._offered, self._tool_names = self._tools, list(map(tool_name, new.tools))
         self._context = list(new.messages)
-        with boundary(DataError if not self.actions else EnvError, "rendering a conversation"):
+        with boundary(DataError, "rendering a conversation"):
             first = self.parent or self
             known = [(a.actions, (*a.rows, a.trajectory)) for a in (first, *first.sides)]
             self.trajectory.prompt_ids = await encode_row(new, self.setup.codec, known)
@@ -566,7 +566,7 @@ class Attempt:
 
     async def _start_row(self, context: list[Message], *, needed_tokens: int) -> bool:
         """Starts a row whose prompt is a conversation; returns False if it leaves too little room."""
-        with boundary(EnvError, "rendering a shortened conversation"):
+        with boundary(DataError, "rendering a shortened conversation"):
             prompt_ids = await self.setup.codec.encode_prompt(context, self._callable_tools)
         if self.setup.limits.max_context_tokens - len(prompt_ids) < needed_tokens:
             return False

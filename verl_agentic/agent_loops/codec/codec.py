@@ -6,14 +6,14 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 from verl_agentic.agent_loops.codec.control_tokens import Guard
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
 from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn, Schema, parameters_of
 from verl_agentic.agent_loops.codec.tool_calls import CallParser, CallReader, ForeignReader
-from verl_agentic.agent_loops.codec.tool_formats import FORMATS, MALFORMED_CALL
+from verl_agentic.agent_loops.codec.tool_formats import FORMATS, MALFORMED_CALL, ToolFormat
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder, TurnBoundary
 from verl_agentic.agent_loops.threads import offload, offload_if_long
 from verl_agentic.tools.schema_check import argument_schema
@@ -53,8 +53,16 @@ class Codec(Protocol):
         """Texts that end a turn; the tokens that hold them are sampled ones and stay."""
         ...
 
-    def render_action(self, message: Message) -> str:
-        """Returns an assistant message as the policy would write it, without the token that ends its turn."""
+    def render_action(self, message: Message, *, continues: bool = False) -> str:
+        """Returns an assistant message as the policy would write it, without the token that ends its turn.
+
+        Reasoning that the header of the turn has opened is closed first.
+
+        Args:
+            message: the turn.
+            continues: the turn follows an observation that the protocol writes into the policy's turn, so it has no
+                header; see `render_next_action`.
+        """
         ...
 
     def call_prefix(self, tool: str) -> str:
@@ -144,19 +152,27 @@ class ChatTemplateCodec:
         """None: chat templates end a turn with a token."""
         return ()
 
-    def render_action(self, message: Message) -> str:
+    def render_action(self, message: Message, *, continues: bool = False) -> str:
         """Returns the turn in the model's own form of tool calls; see `Codec.render_action`."""
-        form = self._format or FORMATS["hermes"]
+        form = self._written_format
         if not message.tool_calls:
-            return form.said.replace("{content}", message.content)
-        before = form.said_before.replace("{content}", message.content) if message.content else ""
-        return before + form.write((call.name, call.arguments) for call in message.tool_calls)
+            written = form.said.replace("{content}", message.content)
+        else:
+            before = form.said_before.replace("{content}", message.content) if message.content else ""
+            written = before + form.write((call.name, call.arguments) for call in message.tool_calls)
+        return self.close_reasoning(written, thoughts=message.reasoning)
 
     def call_prefix(self, tool: str) -> str:
         """Returns the beginning of a call in the model's own form, outside of the reasoning that a prompt may have
         opened; see `Codec.call_prefix`."""
-        form = self._format or FORMATS["hermes"]
-        return (f"{form.reasoning[1]}\n\n" if self._starts_in_reasoning else "") + form.prefix(tool)
+        return self.close_reasoning(self._written_format.prefix(tool))
+
+    def close_reasoning(self, written: str, *, thoughts: str = "") -> str:
+        """Returns a turn as it follows the header, which may have opened a block of reasoning; see
+        `continue_reasoning`."""
+        if not self._starts_in_reasoning:
+            return written
+        return continue_reasoning(written, self._written_format.reasoning, thoughts=thoughts)
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
         """Returns the rendered prompt; see `Codec.encode_prompt`.
@@ -220,9 +236,10 @@ class ChatTemplateCodec:
         return await self._reader.read(text, turn=turn, tools=checked, starts_in_reasoning=starts_in_reasoning)
 
     def _encode_prompt(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
-        ids = self._builder.build_initial_tokens(messages, tools=tools)
+        render = partial(self._boundary.prompt, messages, write_calls=self._written_format.write)
+        ids = render(tools=tools)
         if tools is not None and self._shows_tools is None:
-            self._shows_tools = ids != self._builder.build_initial_tokens(messages, tools=None)
+            self._shows_tools = ids != render(tools=None)
             if not self._shows_tools:
                 logger.warning(
                     "the chat template does not print tools, got %d of them; the policy will not know them: use "
@@ -237,6 +254,10 @@ class ChatTemplateCodec:
 
     def _decode(self, ids: list[int]) -> tuple[str, bool]:
         return self._exact_text(ids), self._starts_in_reasoning
+
+    @property
+    def _written_format(self) -> ToolFormat:
+        return self._format or FORMATS["hermes"]
 
     @cached_property
     def _starts_in_reasoning(self) -> bool:
@@ -255,6 +276,30 @@ class ChatTemplateCodec:
         for token in self._special_tokens:
             text = text.replace(token, "")
         return text.strip()
+
+
+def render_next_action(codec: Codec, message: Message, *, before: Sequence[Message]) -> str:
+    """Returns the policy's next turn in a conversation as text; see `Codec.render_action`."""
+    last = next((earlier for earlier in reversed(before) if earlier.role == "assistant"), None)
+    if last is not None and codec.stop_texts and any(call.error is None for call in last.tool_calls):
+        return codec.render_action(message, continues=True)
+    return codec.render_action(message)
+
+
+def continue_reasoning(written: str, tags: tuple[str, str], *, thoughts: str = "") -> str:
+    """Returns a turn as it continues the block of reasoning that its header has opened.
+
+    A turn that closes the block itself stays as it is, without a second opening tag.
+
+    Args:
+        written: the turn.
+        tags: what opens and closes the block.
+        thoughts: the reasoning, if the turn has none.
+    """
+    opening, closing = tags
+    if closing in written:
+        return written.removeprefix(opening)
+    return f"{thoughts}{closing}\n\n{written}"
 
 
 def check_schemas(tools: Sequence[Schema]) -> None:

@@ -1,28 +1,33 @@
 """The seam between a turn that the policy sampled and the messages that follow it.
 
-verl's token builders render new messages exactly, but expect that a turn ended with the one token that the chat
-template ends it with. A turn may also end with another stop token (`<|endoftext|>`), with a stop text, or in the
-middle of a word; and the builder for families that verl does not know leaves out what the template writes after that
-token. What is missing is added here, after the sampled tokens, none of which is altered.
+verl's token builders render new messages exactly, but after a synthetic conversation, which some chat templates refuse.
+There, the template renders the messages after a question and a turn of the policy, in the first form that it takes
+(`message_forms`). Nothing that the policy wrote is rendered again, beside the names and ids of its calls.
+
+Builders also expect that a turn ended with the one token that the chat template ends it with. A turn may also end with
+another stop token (`<|endoftext|>`), with a stop text, or in the middle of a word; and the builder for families that
+verl does not know leaves out what the template writes after that token. What is missing is added here, after the
+sampled tokens, none of which is altered.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 from verl_agentic.agent_loops.codec.control_tokens import template_source
+from verl_agentic.agent_loops.codec.message_forms import ChatMessage, WriteCalls, prompt_forms, reply_forms
+from verl_agentic.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 _USER = {"role": "user", "content": "0"}
 _REPLIES = ({"role": "assistant", "content": "0"}, {"role": "assistant", "content": "1"})
 _SEEN_TOKENS = 32  # of the stream; builders look at its last few tokens
 _MAX_REMEMBERED, _MAX_KEY_CHARS = 256, 2_000
-
-ChatMessage = dict[str, Any]
+_PROBE = "probe{index}text"
 
 
 class ContextBuilder(Protocol):
@@ -55,10 +60,31 @@ class TurnBoundary:
             tokenizer: the model's.
             stop_token_ids: ids that end a turn and that the template writes itself before what follows.
         """
-        self._builder = _remembering(builder)
+        self._prompt_builder, self._builder = builder, _remembering(builder)
         self._tokenizer = tokenizer
         self._stop_token_ids = frozenset(stop_token_ids)
         self._needs_tools: dict[frozenset[str], bool] = {}
+        self._first_ways: dict[tuple[str, ...], int] = {}
+
+    def prompt(self, messages: Sequence[ChatMessage], *, tools: Any, write_calls: WriteCalls) -> list[int]:
+        """Returns the tokens of a conversation up to and with the header of the policy's turn.
+
+        Args:
+            messages: the conversation.
+            tools: the schemas of the prompt, or None.
+            write_calls: see `message_forms.prompt_forms`.
+
+        Raises:
+            Exception: that of the template, if it takes no form of the conversation.
+        """
+        refusal: Exception | None = None
+        for form in prompt_forms(messages, write_calls=write_calls):
+            try:
+                return list(self._prompt_builder.build_initial_tokens(form, tools=tools))
+            except Exception as cause:
+                refusal = refusal or cause
+        assert refusal is not None
+        raise refusal
 
     def append(
         self, previous: Sequence[ChatMessage], new: Sequence[ChatMessage], *, stream: Sequence[int], tools: Any
@@ -72,18 +98,112 @@ class TurnBoundary:
             new: the messages after it.
             stream: the ids that the policy has seen and sampled; ends with its turn.
             tools: the schemas that the prompt was rendered with.
+
+        Raises:
+            ConfigError: the template renders no messages of these roles after a turn.
+            DataError: it renders some, and not these.
         """
         seen = list(stream[-_SEEN_TOKENS:])
         closed = [*seen, *self._missing(seen)]
+        roles = _shape_of(new)
+        if roles not in self._first_ways:
+            self._first_ways[roles] = self._find_way(roles, tools)
+        refusal: Exception | None = None
+        for number, way in enumerate(self._ways(previous, new, closed, tools)):
+            if number < self._first_ways[roles]:
+                continue
+            try:
+                kept, appended = way()
+            except Exception as cause:
+                refusal = cause
+                continue
+            return max(0, len(seen) - kept), closed[len(seen) : kept] + appended
+        raise DataError(f"the chat template cannot render these messages, got {refusal}") from refusal
+
+    def _find_way(self, roles: tuple[str, ...], tools: Any) -> int:
+        """Returns the number of the first way in which messages of these roles reach the policy.
+
+        Other messages than those of the episode are rendered, so the policy has no influence on the way. The builder's
+        way counts only if the template takes such messages after a turn: in a synthetic conversation, some templates
+        take a message of the system for a turn of the policy.
+        """
+        if not template_source(self._tokenizer):  # the builder alone knows how to render
+            return 0
+        texts = [_PROBE.replace("{index}", str(index)) for index in range(len(roles))]
+        new = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+        for index, message in enumerate(new):
+            if message["role"] == "tool":
+                message |= {"name": "probe", "tool_call_id": f"call_0_{index}"}
+        (turn, _), _ = next(reply_forms(new))
+        ways = list(self._ways([turn], new, self._closing, tools))
+        faults = [self._find_fault(way, texts) for way in ways]
+        shown = [number for number, fault in enumerate(faults) if not fault]
+        if not shown:
+            raise ConfigError(
+                f"the chat template renders no message of {', '.join(dict.fromkeys(roles))} after a turn of the "
+                f"policy, {faults[1]}; set actor_rollout_ref.model.custom_chat_template, or use another model"
+            )
+        return shown[-1] if shown == [0, len(ways) - 1] else shown[0]
+
+    def _find_fault(self, way: Callable[[], tuple[int, list[int]]], texts: Sequence[str]) -> str:
+        """Returns why messages with these texts do not reach the policy in a way; empty if they do."""
+        try:
+            text = self._tokenizer.decode(way()[1])
+        except Exception as cause:
+            return f"got {type(cause).__name__}: {cause}"
+        return "" if all(one in text for one in texts) else "it leaves their text out"
+
+    def _ways(
+        self, previous: Sequence[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any
+    ) -> Iterator[Callable[[], tuple[int, list[int]]]]:
+        """Yields ways to render messages: each returns how much of `closed` stays, and what is appended to it."""
+        yield partial(self._build, previous, new, closed, tools)
+        for turns, messages in reply_forms(new):
+            yield partial(self._render_after_turn, turns, messages, closed, tools)
+
+    def _build(
+        self, previous: Sequence[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any
+    ) -> tuple[int, list[int]]:
+        """Renders messages with verl's builder."""
         before = [_USER, *previous]  # some templates want a question before an answer
         merged = self._merge(before, new, closed, tools)
         kept = len(closed) - merged.removed_prefix_token_count
         appended = list(merged.token_ids[kept:])
         if closed[kept:] == appended[: len(closed) - kept]:  # taken back and written again: it stays the sampled one
             appended, kept = appended[len(closed) - kept :], len(closed)
-        if kept == len(closed) and closed[-1:] == self._ending[:1]:
+        if kept == len(closed) and closed[-1:] == self._closing[-1:]:
             appended = self._separator + appended
-        return max(0, len(seen) - kept), closed[len(seen) : kept] + appended
+        return kept, appended
+
+    def _render_after_turn(
+        self, turns: list[ChatMessage], messages: list[ChatMessage], closed: list[int], tools: Any
+    ) -> tuple[int, list[int]]:
+        """Renders messages with the template, after a question and a turn of the policy."""
+        _, appended = self._split_after_turn(turns, messages, tools)
+        separator = self._ending[len(self._closing) :] if closed[-1:] == self._closing[-1:] else []
+        return len(closed), separator + appended
+
+    def _split_after_turn(
+        self, turns: Sequence[ChatMessage], messages: list[ChatMessage], tools: Any
+    ) -> tuple[list[int], list[int]]:
+        """Returns the tokens that end a turn, and those of the messages and of the next turn's header.
+
+        The same conversation with another turn ends alike, from the end of that turn on. Without the messages, it ends
+        with the end of the turn alone.
+        """
+        whole, bare = (
+            _common_end(*(self._render([_USER, turn, *new], with_header=bool(new), tools=tools) for turn in turns))
+            for new in (messages, [])
+        )
+        length = next((n for n, (a, b) in enumerate(zip(whole, bare, strict=False)) if a != b), len(bare))
+        return whole[:length], whole[length:]
+
+    def _render(self, messages: Sequence[ChatMessage], *, with_header: bool, tools: Any) -> list[int]:
+        options = getattr(self._builder, "chat_template_kwargs", None) or {}
+        text = self._tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=with_header, tools=tools, **options
+        )
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _merge(self, before: list[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any) -> Any:
         """Returns the builder's merge. It renders all tools twice for every message; where that has made no difference
@@ -112,34 +232,42 @@ class TurnBoundary:
 
     def _missing(self, seen: list[int]) -> list[int]:
         """Returns what must follow the last token so that the turn has ended."""
-        if not self._ending or (seen and seen[-1] in self._enders):
-            return []
-        if self._ending[0] in self._special_tokens:
-            return self._ending[:1]
-        return [] if seen[-len(self._ending) :] == self._ending else self._ending
+        closing = self._closing
+        written = next((n for n in range(len(closing), 0, -1) if seen[-n:] == closing[:n]), 0)
+        return [] if not written and seen and seen[-1] in self._enders else closing[written:]
 
     @cached_property
     def _ending(self) -> list[int]:
         """Tokens that the template writes after the content of a turn."""
         try:
-            first, second = (self._builder.render_delta_token_id([_USER], [reply]) for reply in _REPLIES)
+            return _common_end(*(self._builder.render_delta_token_id([_USER], [reply]) for reply in _REPLIES))
+        except Exception as cause:
+            logger.info("verl's builder does not render a turn: %s", cause)
+        try:
+            return self._split_after_turn(_REPLIES, [_USER], None)[0]
         except Exception as cause:
             # Models without a template have a builder that knows how their turns end.
             logger.info("how a turn ends could not be read off the chat template: %s", cause)
             return []
-        length = next((n for n, (a, b) in enumerate(zip(first[::-1], second[::-1], strict=False)) if a != b), 0)
-        return first[len(first) - length :]
+
+    @cached_property
+    def _closing(self) -> list[int]:
+        """The beginning of the ending that closes a turn: up to its last special token, or all of it."""
+        special = [index for index, token in enumerate(self._ending) if token in self._special_tokens]
+        return self._ending[: special[-1] + 1] if special else self._ending
 
     @cached_property
     def _separator(self) -> list[int]:
         """Tokens that the template writes between the end of a turn and the next turn, if the builder omits them."""
-        if len(self._ending) < 2 or self._ending[0] not in self._special_tokens:
+        before, rest = [_USER, _REPLIES[0]], self._ending[len(self._closing) :]
+        if not rest:
             return []
-        before = [_USER, _REPLIES[0]]
-        merged = self._builder.merge_context_tokens(before, [*before, _USER], self._ending[:1])
-        follows = list(merged.token_ids[1:])
-        rest = self._ending[1:]
-        return [] if follows[: len(rest)] == rest else rest
+        try:
+            merged = self._builder.merge_context_tokens(before, [*before, _USER], self._closing[-1:])
+        except Exception as cause:  # of the builder for unknown families, which never writes it
+            logger.info("verl's builder does not render a message of the user: %s", cause)
+            return rest
+        return [] if list(merged.token_ids[1:])[: len(rest)] == rest else rest
 
     @cached_property
     def _enders(self) -> frozenset[int]:
@@ -150,13 +278,29 @@ class TurnBoundary:
             named.add(self._tokenizer.eos_token_id)
         # What a prompt is made of begins turns, with one exception: messages often end with the same token.
         beginning = {*self._builder.build_initial_tokens([_USER])}
-        ending = {i for i in self._ending[:1] if i in self._special_tokens}
+        ending = {i for i in self._closing[-1:] if i in self._special_tokens}
         return frozenset((named - beginning) | ending | self._stop_token_ids)
 
     @cached_property
     def _special_tokens(self) -> Mapping[int, str]:
         added = getattr(self._tokenizer, "added_tokens_decoder", {})
         return {i: token.content for i, token in added.items() if token.special}
+
+
+def _shape_of(messages: Sequence[ChatMessage]) -> tuple[str, ...]:
+    """Returns the roles of messages, at most two of a kind in a row: the policy chooses how many results there are."""
+    roles: list[str] = []
+    for message in messages:
+        if roles[-2:] != [message["role"]] * 2:
+            roles.append(message["role"])
+    return tuple(roles)
+
+
+def _common_end(first: list[int], second: list[int]) -> list[int]:
+    """Returns the tokens with which both lists end."""
+    pairs = zip(first[::-1], second[::-1], strict=False)
+    length = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+    return first[len(first) - length :]
 
 
 def _remembering(builder: ContextBuilder) -> Any:

@@ -24,6 +24,7 @@ from verl_agentic.agent_loops.codec.parsed_turn import (
     parameters_of,
     reason_of,
 )
+from verl_agentic.agent_loops.codec.tool_formats import THINK
 from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
 from verl_agentic.agent_loops.policies.completions import (
     Endpoint,
@@ -42,6 +43,10 @@ IdSource = Literal["exact", "sampled", "approximate"]
 `approximate`: all ids were encoded here."""
 
 
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""Names under which servers return thoughts, and take them back with the conversation."""
+
+
 class _AnyTokenizer:
     """Replaces an unknown tokenizer: removes turn markers of common model families."""
 
@@ -55,9 +60,18 @@ class _AnyTokenizer:
 
 
 def plain_text(message: Message) -> str:
-    """Returns a turn as text without a template: the content, then a line of JSON per call."""
+    """Returns a turn as text without a template: its thoughts between tags, the content, a line of JSON per call."""
+    message = with_thoughts(message)
     calls = [json.dumps({"name": c.name, "arguments": dict(c.arguments)}) for c in message.tool_calls]
     return "\n".join([message.content, *calls] if message.content else calls)
+
+
+def with_thoughts(message: Message) -> Message:
+    """Returns a turn whose content begins with its thoughts, between tags."""
+    if not message.reasoning:
+        return message
+    block = "\n".join([THINK[0], message.reasoning, THINK[1]])
+    return replace(message, content=f"{block}\n\n{message.content}", reasoning="")
 
 
 class ChatConversation:
@@ -99,6 +113,8 @@ class ChatConversation:
         """Ids of a turn -> the server's message."""
         self._unreadable: dict[str, str] = {}
         """Id of a call -> its raw arguments, if they are not JSON."""
+        self._reasoning_fields: Sequence[str] = ()
+        """Names under which the server returned thoughts."""
         self.usage: Counter[str] = Counter()
         """Tokens as the server counts them."""
 
@@ -145,7 +161,10 @@ class ChatConversation:
         if not isinstance(content, str | None) or not isinstance(calls, list | None):
             raise PolicyError(f"an answer must have a message with content or tool_calls, got {str(message)[:200]}")
         read = [self._read_call(call, f"call_{number}_{index}") for index, call in enumerate(calls or ())]
-        return Message("assistant", _encodable(content or ""), tool_calls=tuple(read))
+        thoughts = {name: message[name] for name in _REASONING_FIELDS if isinstance(message.get(name), str)}
+        self._reasoning_fields = [name for name, text in thoughts.items() if text] or self._reasoning_fields
+        reasoning = _encodable(next(filter(None, thoughts.values()), ""))
+        return Message("assistant", _encodable(content or ""), tool_calls=tuple(read), reasoning=reasoning)
 
     def _read_call(self, call: Any, default_id: str) -> ToolCall:
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -167,6 +186,9 @@ class ChatConversation:
             wire["tool_calls"] = [self._call_to_wire(call) for call in message.tool_calls]
         if message.role == "tool":
             wire["tool_call_id"] = message.call_id
+        if message.reasoning:
+            (safe,) = self._guard.prompt([Message("assistant", message.reasoning)])
+            wire |= dict.fromkeys(self._reasoning_fields, safe.content)
         return wire
 
     def _call_to_wire(self, call: ToolCall) -> dict[str, Any]:
@@ -189,10 +211,10 @@ class ChatConversation:
         """None: the server knows where its turns end."""
         return ()
 
-    def render_action(self, message: Message) -> str:
+    def render_action(self, message: Message, *, continues: bool = False) -> str:
         """Returns a turn as text; see `Codec.render_action`."""
         if self._codec is not None:
-            return self._codec.render_action(message)
+            return self._codec.render_action(with_thoughts(message))
         return plain_text(message)
 
     def call_prefix(self, tool: str) -> str:
@@ -225,13 +247,35 @@ class ChatConversation:
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         """Returns the server's message for these ids; arguments are checked as in training."""
         said = self._said.get(tuple(token_ids))
-        if said is None or (self._codec is not None and not said.tool_calls):
-            if self._codec is not None:
-                return await self._codec.decode_action(token_ids, turn=turn, tools=tools)
+        if self._codec is not None and (said is None or not said.tool_calls):
+            return await self._read_text(self._codec, said, token_ids, turn=turn, tools=tools)
+        if said is None:
             said = Message("assistant", self.tokenizer.decode(token_ids))
         parameters = parameters_of(tools)
         calls = tuple(fit_arguments(call, parameters.get(call.name), raw={}) for call in said.tool_calls)
-        return Action(turn=turn, text=self.render_action(said), content=said.content, tool_calls=calls)
+        return Action(
+            turn=turn,
+            text=self.render_action(said),
+            content=said.content,
+            tool_calls=calls,
+            reasoning=said.reasoning,
+        )
+
+    async def _read_text(
+        self, codec: Codec, said: Message | None, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]
+    ) -> Action:
+        """Returns a turn without calls of the server's, read by the codec: its text may hold calls."""
+        if said is None or not said.reasoning:
+            return await codec.decode_action(token_ids, turn=turn, tools=tools)
+        ids = self._encode(codec.render_action(replace(said, reasoning="")))
+        action = await codec.decode_action(ids, turn=turn, tools=tools)
+        closing = codec.render_action(Message("assistant", "")).strip()
+        return replace(
+            action,
+            text=self.render_action(said),
+            content=action.content.removeprefix(closing).strip(),
+            reasoning=said.reasoning,
+        )
 
     def untrained_spans(self, token_ids: Sequence[int]) -> Sequence[tuple[int, int]]:
         """Empty: this policy is not trained."""

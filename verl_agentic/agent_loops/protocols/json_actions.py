@@ -85,7 +85,7 @@ class JsonActions:
             is_answer = self._answer_key is not None and not message.tool_calls
             return "\n".join([*thoughts, _dump({self._answer_key: message.content}) if is_answer else message.content])
         reasoning, said = self._protocol.reasoning, message.content
-        if said and reasoning is not None and reasoning[0] not in said:
+        if said and reasoning is not None and not any(tag in said for tag in reasoning):
             said = f"{reasoning[0]}{said}{reasoning[1]}"
         return "\n".join([*thoughts, *([said] if said else []), *written])
 

@@ -86,7 +86,7 @@ class TagActions:
             return "\n".join([*thoughts, said])
         reasoning = self._protocol.reasoning
         said = message.content
-        if said and not thoughts and reasoning is not None and reasoning[0] not in said:
+        if said and not thoughts and reasoning is not None and not any(tag in said for tag in reasoning):
             said = f"{reasoning[0]}{said}{reasoning[1]}"
         return "\n".join([*thoughts, *([said] if said else []), *written])
 

@@ -7,7 +7,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from verl_agentic.agent_loops.codec.codec import ContextTokens, Schema, check_schemas, from_last_turn
+from verl_agentic.agent_loops.codec.codec import (
+    ContextTokens,
+    Schema,
+    check_schemas,
+    continue_reasoning,
+    from_last_turn,
+)
 from verl_agentic.agent_loops.codec.control_tokens import Guard, tags_in
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
 from verl_agentic.agent_loops.codec.parsed_turn import parameters_of
@@ -63,7 +69,6 @@ class TextCodec:
         self._protocol = protocol
         self._tokenizer = tokenizer
         self._exact_text = exact_decoder(tokenizer)
-        self._builder = builder
         self._boundary = None if builder is None else TurnBoundary(builder, tokenizer)
         self._check_arguments = check_arguments
         self._untrained = protocol.self_written if self_written and not train_self_written else None
@@ -91,14 +96,15 @@ class TextCodec:
         """The protocol's; see `Codec.stop_texts`."""
         return self._stop_texts
 
-    def render_action(self, message: Message) -> str:
+    def render_action(self, message: Message, *, continues: bool = False) -> str:
         """See `Codec.render_action`. Raises ConfigError if the message calls a tool that the protocol cannot call."""
-        return self._actions.write(message)
+        written = self._actions.write(message)
+        has_header = not continues or self._protocol.observed_in == "user"
+        return self._as_begun(written) if has_header else written
 
     def call_prefix(self, tool: str) -> str:
         """Returns the start of a call in the protocol's form, outside of reasoning; see `Codec.call_prefix`."""
-        reasoning = self._protocol.reasoning if self._starts_in_reasoning else None
-        return (f"{reasoning[1]}\n\n" if reasoning else "") + self._actions.prefix(tool)
+        return self._as_begun(self._actions.prefix(tool))
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
         """Returns the prompt with the protocol's instructions; see `Codec.encode_prompt`.
@@ -183,15 +189,20 @@ class TextCodec:
         return list_functions(tools) if self._protocol.kind in _ANY_TOOLS else _list_tools(tools)
 
     def _encode_prompt(self, asked: Sequence[Message], begun: Sequence[Message]) -> list[int]:
-        if self._builder is not None and self._protocol.observed_in == "user":
-            return self._builder.build_initial_tokens([m.to_dict() for m in (*asked, *self._as_chat(begun))])
-        if self._builder is None:
+        if self._boundary is not None and self._protocol.observed_in == "user":
+            return self._render_prompt([*asked, *self._as_chat(begun)])
+        if self._boundary is None:
             text = self._protocol.raw.replace("{prompt}", "\n\n".join(m.content for m in asked))
             ids = list(self._tokenizer.encode(text))
         else:
-            ids = self._builder.build_initial_tokens([m.to_dict() for m in asked])
+            ids = self._render_prompt(asked)
         written = self._as_text(begun)
         return [*ids, *(self._encode(written) if written else ())]
+
+    def _render_prompt(self, messages: Sequence[Message]) -> list[int]:
+        assert self._boundary is not None
+        chat = [message.to_dict() for message in messages]
+        return self._boundary.prompt(chat, tools=None, write_calls=lambda calls: "")
 
     def _as_chat(self, messages: Sequence[Message]) -> list[Message]:
         """Returns the policy's turns and their observations as assistant and user messages."""
@@ -210,10 +221,12 @@ class TextCodec:
         return self._actions.write(safe)
 
     def _as_text(self, messages: Sequence[Message]) -> str:
-        return "".join(
+        """Returns the policy's turns and their observations as one text, which follows a header."""
+        texts = [
             self._written(message) if message.role == "assistant" else self._observed([message])[0]
             for message in messages
-        )
+        ]
+        return "".join([self._as_begun(texts[0]), *texts[1:]]) if texts else ""
 
     # Observations.
 
@@ -240,6 +253,12 @@ class TextCodec:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     # Actions.
+
+    def _as_begun(self, written: str) -> str:
+        """Returns a turn as it follows the header, which may have opened a block of reasoning."""
+        if self._protocol.reasoning is None or not self._starts_in_reasoning:
+            return written
+        return continue_reasoning(written, self._protocol.reasoning)
 
     def _decode(self, ids: list[int]) -> tuple[str, bool]:
         return self._exact_text(ids), self._starts_in_reasoning

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.codec.codec import Codec, render_next_action
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode import Episode
@@ -40,7 +40,7 @@ def scripted(script: Script, *, codec: Codec, tokenizer: Any, limits: EpisodeLim
     async def write(messages: Sequence[Message]) -> str:
         turn = script(messages)
         said = await turn if inspect.isawaitable(turn) else turn
-        return codec.render_action(said) if isinstance(said, Message) else said
+        return render_next_action(codec, said, before=messages) if isinstance(said, Message) else said
 
     policy = ScriptedPolicy(
         write,

@@ -7,11 +7,12 @@ and mask are those of a rollout, and there are no log-probs of the old prompt.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.codec.tool_formats import THINK
 from verl_agentic.agent_loops.policies.chat_messages import plain_text
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.data.datasets.collect import AMPLE_LIMITS, Script, run_episodes, scripted
@@ -162,7 +163,9 @@ def _text(turn: Turn, end: str, codec: Codec) -> str:
     calls = tuple(ToolCall(call.name, call.arguments) for call in turn.calls)
     message = Message("assistant", turn.content, tool_calls=calls)
     text = turn.text.removesuffix(end)
-    return codec.render_action(message) if calls and text == plain_text(message) else text
+    thoughts, plain, rest = text.rpartition(plain_text(message))
+    is_servers = bool(plain) and not rest and (not thoughts or thoughts.startswith(THINK[0]))
+    return codec.render_action(replace(message, content=thoughts + message.content)) if calls and is_servers else text
 
 
 async def _play(recorded: Sequence[_Recorded], *, codec: Codec, tokenizer: Any) -> list[Episode]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from verl_agentic.agent_loops.codec.codec import Codec, Schema
+from verl_agentic.agent_loops.codec.codec import Codec, Schema, render_next_action
 from verl_agentic.data.datasets.id_rows import trajectory_of_ids
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Sample, Turn
@@ -86,18 +86,18 @@ async def encode_answer(
             if number:
                 raise DataError(f"two messages of the assistant follow each other, got {answer!r}; join them")
             turn += 1
-            ids = _sampled_ids(message, codec=codec, tokenizer=tokenizer)
+            ids = _sampled_ids(message, before=seen, codec=codec, tokenizer=tokenizer)
             row.append_sampled(ids, None, turn=turn, untrained=codec.untrained_spans(ids))
             seen.append((await codec.decode_action(ids, turn=turn, tools=tools)).to_message())
     row.trim_context()
     return row
 
 
-def _sampled_ids(message: Mapping[str, Any], *, codec: Codec, tokenizer: Any) -> list[int]:
+def _sampled_ids(message: Mapping[str, Any], *, before: Sequence[Message], codec: Codec, tokenizer: Any) -> list[int]:
     """Returns the tokens of a turn; a truncated text has no end of turn."""
     if "text" in message:
         return tokenizer.encode(message["text"], add_special_tokens=False)
-    text = codec.render_action(Message.from_dict(message))
+    text = render_next_action(codec, Message.from_dict(message), before=before)
     has_end = bool(codec.stop_texts) and text.endswith(tuple(codec.stop_texts))
     return [*tokenizer.encode(text, add_special_tokens=False), *([] if has_end else [tokenizer.eos_token_id])]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.codec.codec import Codec, Schema
+from verl_agentic.agent_loops.codec.codec import Codec, Schema, render_next_action
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
@@ -187,7 +187,7 @@ class EnvHarness:
         if self.package.gold is None:
             return NULL.begin()
         solution = self.package.gold(self.rows[index])
-        return lambda messages: self.codec.render_action(solution(messages))
+        return lambda messages: render_next_action(self.codec, solution(messages), before=messages)
 
     def _beginning(self, index: int) -> NextText:
         left = [self._solution(index)]

@@ -65,6 +65,8 @@ class FirstPrompt:
     messages: Sequence[Mapping[str, Any]]
     sampling: Mapping[str, Any]
     """Sampling parameters of the loop, stop tokens and texts included."""
+    refused_messages: Sequence[str] | None = None
+    """Messages after a turn that cannot be rendered, each with the reason; None if none were tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
