@@ -249,7 +249,7 @@ def test_training_rows_that_are_validation_rows_are_warned_of(
 def test_rows_that_could_not_be_compared_are_not_called_different() -> None:
     rows = Rows(count=9, agent_names={})
     files = {"data.train_files": "train", "data.val_files": "val"}
-    assert statuses(holdout(planned(files, rows=rows, val_rows=rows, shared_rows=None))) == ["unknown"]
+    assert statuses(holdout(planned(files, rows=rows, val_rows=rows, shared_rows=None))) == ["not tested"]
 
 
 def test_deadlines_that_are_shorter_than_the_code_in_them_fail_and_say_what_to_set() -> None:
@@ -284,7 +284,8 @@ def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:
         (GoldTrial(row=0, outcome=1.0, why="2 turns"), "ok"),
         (GoldTrial(row=0, outcome=0.5, why="2 turns"), "fail"),
         (GoldTrial(row=0, outcome=1.0, why="2 turns", parts={"f1": 0.5}), "fail"),
-        (GoldTrial(row=0, outcome=None, why="no sandbox"), "warn"),
+        (GoldTrial(row=0, outcome=None, why="no sandbox"), "not tested"),
+        (GoldTrial(row=0, outcome=None, why="KeyError", is_fault=True), "fail"),
     ],
 )
 def test_a_right_answer_must_earn_all_of_every_outcome(trial: GoldTrial, status: str) -> None:

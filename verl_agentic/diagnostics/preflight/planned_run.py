@@ -94,8 +94,23 @@ class GoldTrial:
     """From 0 to 1; None if it could not run or be scored."""
     why: str
     """Its stop reason, or the failure."""
+    is_fault: bool = False
+    """Whether the failure would also occur in the run: an exception that does not depend on this machine."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Outcome components of a rubric -> share of their range."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionTrial:
+    """Calls of the run's reward function, on the first row."""
+
+    name: str
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Response -> score; the empty response is the first."""
+    fault: str = ""
+    """The failure of a call, which would also occur in the run."""
+    untested: str = ""
+    """The reason why it could not be called here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +147,11 @@ class PlannedRun:
     prompt: FirstPrompt | None = None
     call: CallTrial | None = None
     gold: Sequence[GoldTrial] = ()
+    function: FunctionTrial | None = None
+    num_gpus_here: int | None = None
+    """GPUs of this machine; None if unknown."""
+    num_partial_solutions: int | None = None
+    """Training rows with a partial solution; None if they were not counted."""
     metrics: frozenset[str] | None = None
     """Numbers of every sample's reward, by which groups can be filtered; None if unknown."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from verl_agentic.diagnostics.preflight.checks.sizes import sizes_below_1
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.finding import Finding, fail, ok, warn
 
@@ -13,8 +14,8 @@ _FSDP = ("fsdp", "fsdp2")
 
 def batch_sizes(run: PlannedRun) -> list[Finding]:
     """Returns sizes that do not divide each other, and padding."""
-    if run.problems.get("verl"):
-        return []  # verl has refused sizes already
+    if run.problems.get("verl") or sizes_below_1(run):
+        return []  # reported by other checks
     return [
         *_of_sampling(run),
         *_of_ranks(run),
@@ -70,7 +71,7 @@ def _of_ranks(run: PlannedRun) -> list[Finding]:
             )
         )
     ranks = data_parallel(run)
-    sections = [_ACTOR] + (["critic"] if _has_critic(run) else [])
+    sections = [_ACTOR] + (["critic"] if has_critic(run) else [])
     if ranks is None:
         return found
     for section in sections:
@@ -187,7 +188,7 @@ def padded_samples(run: PlannedRun) -> int:
     """Returns the samples of a batch with the padding that mini-batches and ranks need."""
     n = int(run.number(f"{_ROLLOUT}.n", 1))
     multiple = math.lcm(data_parallel(run) or 1, int(run.number(f"{_ACTOR}.ppo_mini_batch_size", 1)) * n)
-    if _has_critic(run):
+    if has_critic(run):
         multiple = math.lcm(multiple, int(run.number("critic.ppo_mini_batch_size", 1)) * n)
     return math.ceil(_samples(run) / multiple) * multiple
 
@@ -197,6 +198,7 @@ def _samples(run: PlannedRun) -> int:
     return prompts * int(run.number(f"{_ROLLOUT}.n", 1))
 
 
-def _has_critic(run: PlannedRun) -> bool:
+def has_critic(run: PlannedRun) -> bool:
+    """Returns whether the run trains a critic."""
     enabled = run.get("critic.enable")
     return bool(enabled) if enabled is not None else run.get("algorithm.adv_estimator") == "gae"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.finding import Finding, ok, unknown, warn
+from verl_agentic.finding import Finding, not_tested, ok, warn
 
 
 def holdout(run: PlannedRun) -> list[Finding]:
@@ -22,7 +22,9 @@ def holdout(run: PlannedRun) -> list[Finding]:
         ]
     shared = run.shared_rows
     if shared is None and run.rows is not None and run.val_rows is not None:
-        return [unknown("training and validation rows were not compared: their prompts are not in the column prompt")]
+        return [
+            not_tested("training and validation rows were not compared: their prompts are not in the column prompt")
+        ]
     if shared is not None and shared.exact + shared.near:
         return [
             warn(
