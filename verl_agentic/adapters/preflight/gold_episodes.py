@@ -80,7 +80,7 @@ async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]])
             scorer.close()
     return Trials(
         gold=gold,
-        metrics=None if has_function else metrics,
+        metrics=metrics,
         short_deadlines=frozenset(short),
         solution=solution,
     )

@@ -98,7 +98,10 @@ def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
     if notes.problems.get("files") or notes.problems.get("sections"):
         return run
     row = rows[0] if rows else None
-    return replace(run, function=notes.attempt("reward", lambda: try_function(config, row, solution=solution)))
+    function = notes.attempt("reward", lambda: try_function(config, row, solution=solution))
+    if function is None or not function.scores:
+        return run if function is None else replace(run, function=function, metrics=None)
+    return replace(run, function=function, metrics=function.metrics | (run.metrics or frozenset()))
 
 
 def _with_rows(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:

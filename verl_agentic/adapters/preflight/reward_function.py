@@ -53,9 +53,11 @@ def try_function(config: DictConfig, row: Mapping[str, Any] | None, *, solution:
     if config.reward.reward_model.enable:
         return FunctionTrial(name=name, untested="it gets the address of a reward model, which does not run here")
     scores: dict[str, float] = {}
+    metrics: frozenset[str] = frozenset()
     try:
         for text in ("", *([solution] if solution else _right_answers(row))):
-            scores[text] = _score(function, config, row, text)
+            result = _result(function, config, row, text)
+            scores[text], metrics = _number(result), _metrics_of(result)
     except _NoScore as cause:
         return FunctionTrial(name=name, scores=scores, fault=str(cause))
     except Exception as cause:
@@ -63,7 +65,7 @@ def try_function(config: DictConfig, row: Mapping[str, Any] | None, *, solution:
         if isinstance(cause, TimeoutError) or is_infrastructure(cause):
             return FunctionTrial(name=name, scores=scores, untested=what)
         return FunctionTrial(name=name, scores=scores, fault=f"it raises {what}")
-    return FunctionTrial(name=name, scores=scores)
+    return FunctionTrial(name=name, scores=scores, metrics=metrics)
 
 
 @contextlib.contextmanager
@@ -100,13 +102,12 @@ def try_verls(config: DictConfig, row: Mapping[str, Any]) -> tuple[Sequence[Gold
     if not results and failure is None:
         return [], None
     best = max((_number(result) for result in results), default=None)
-    names = frozenset(results[0]) if results and isinstance(results[0], dict) else frozenset({"acc"})
     why = f"verl's score function, {len(results)} ways to write {gold_of(_truth(row))[0]!r}"
     if not best:
         why = f"none of {why} scored" if failure is None else describe_error(failure)
     is_fault = not results and not isinstance(failure, TimeoutError | ImportError)
     trial = GoldTrial(row=0, outcome=best or None, why=why, is_fault=is_fault)
-    return [trial], names if results else None
+    return [trial], _metrics_of(results[0]) if results else None
 
 
 def _right_answers(row: Mapping[str, Any]) -> list[str]:
@@ -118,17 +119,21 @@ def _truth(row: Mapping[str, Any]) -> Any:
     return (row.get("reward_model") or {}).get("ground_truth")
 
 
-def _score(function: Any, config: DictConfig, row: Mapping[str, Any], text: str) -> float:
+def _metrics_of(result: Any) -> frozenset[str]:
+    return frozenset(map(str, result)) if isinstance(result, dict) else frozenset({"acc"})
+
+
+def _check_columns(row: Mapping[str, Any]) -> None:
     for column in ("data_source", "reward_model"):
         if column not in row:
             raise _NoScore(f"verl passes it the column {column}, which the rows do not have; got {sorted(row)}")
     if "ground_truth" not in (row["reward_model"] or {}):
         raise _NoScore(f"verl passes it reward_model.ground_truth, got {row['reward_model']}")
-    return _number(_result(function, config, row, text))
 
 
 def _result(function: Any, config: DictConfig, row: Mapping[str, Any], text: str) -> Any:
     """Calls a function with the arguments of verl's `naive` and `dapo` reward managers."""
+    _check_columns(row)
     extra_info = deepcopy(dict(row.get("extra_info") or {}))
     extra_info |= {"num_turns": 2, "rollout_reward_scores": {}, "experiment_name": config.trainer.experiment_name}
     arguments = {

@@ -107,6 +107,8 @@ class FunctionTrial:
     name: str
     scores: Mapping[str, float] = field(default_factory=dict)
     """Response -> score; the empty response is the first."""
+    metrics: frozenset[str] = frozenset()
+    """Numbers that come with a score."""
     fault: str = ""
     """The failure of a call, which would also occur in the run."""
     untested: str = ""

@@ -6,7 +6,7 @@ import math
 
 from verl_agentic.diagnostics.preflight.checks.sizes import sizes_below_1
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.finding import Finding, fail, ok, warn
+from verl_agentic.finding import Finding, fail, not_tested, ok, warn
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _FSDP = ("fsdp", "fsdp2")
@@ -16,13 +16,17 @@ def batch_sizes(run: PlannedRun) -> list[Finding]:
     """Returns sizes that do not divide each other, and padding."""
     if run.problems.get("verl") or sizes_below_1(run):
         return []  # reported by other checks
-    return [
+    found = [
         *_of_sampling(run),
         *_of_ranks(run),
         *_of_micro_batches(run),
         *_of_separate(run),
         *_of_padding(run),
-    ] or [ok("batches, mini-batches and ranks divide each other")]
+    ]
+    if data_parallel(run) is None:
+        strategy = run.get(f"{_ACTOR}.strategy")
+        found.append(not_tested(f"batches for the ranks of {_ACTOR}.strategy={strategy}", "start the run for one step"))
+    return found or [ok("batches, mini-batches and ranks divide each other")]
 
 
 def sequence_parallel(run: PlannedRun) -> int:

@@ -21,11 +21,11 @@ def holdout(run: PlannedRun) -> list[Finding]:
             )
         ]
     shared = run.shared_rows
-    if shared is None and run.rows is not None and run.val_rows is not None:
+    if shared is None:
         return [
             not_tested("training and validation rows were not compared: their prompts are not in the column prompt")
         ]
-    if shared is not None and shared.exact + shared.near:
+    if shared.exact + shared.near:
         return [
             warn(
                 f"{shared.exact + shared.near} of {shared.compared} training rows are validation rows, too "
@@ -34,7 +34,7 @@ def holdout(run: PlannedRun) -> list[Finding]:
                 "leave them out: verl-agentic data check TRAIN --against VAL --drop OUT",
             )
         ]
-    if shared is not None and run.rows is not None and shared.compared < run.rows.count:
+    if run.rows is not None and shared.compared < run.rows.count:
         return [
             ok(
                 f"none of the first {shared.compared} training rows is a validation row; compare all with verl-agentic "
