@@ -204,8 +204,11 @@ def describe_error(error: BaseException) -> str:
 
 
 def _is_of_user(filename: str) -> bool:
-    installed = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent), "<")
-    return not filename.startswith(installed)
+    return not filename.startswith(_INSTALLED)
+
+
+_INSTALLED = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent), "<")
+"""Beginnings of file names whose code is not the user's."""
 
 
 RAY_IS_SLOW = "The current node timed out during startup"

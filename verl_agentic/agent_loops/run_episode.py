@@ -30,6 +30,7 @@ from verl_agentic.errors import (
     SandboxError,
     ScoringError,
     boundary,
+    describe_error,
     is_by_policy,
 )
 from verl_agentic.types import VOID_REASONS, Message, Reward, StopReason
@@ -146,12 +147,10 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
         return _Result(stop=stop, error="the episode was still running at its deadline")
     except (EnvError, PolicyError, ScoringError, DataError) as cause:
         if attempt.actions and isinstance(cause, (DataError, ScoringError)) and is_by_policy(cause):
-            return _Result(stop=StopReason.POLICY_FAULT, error=f"{type(cause).__name__}: {cause}")
+            return _Result(stop=StopReason.POLICY_FAULT, error=_describe(cause))
         if not isinstance(cause, (EnvError, PolicyError, ScoringError)):
             raise
-        return _Result(
-            stop=StopReason.INFRA_ERROR, error=f"{type(cause).__name__}: {cause}", error_kind=_kind_of(cause)
-        )
+        return _Result(stop=StopReason.INFRA_ERROR, error=_describe(cause), error_kind=_kind_of(cause))
     finally:
         if env is not None:
             await _close(env, limits.close_timeout_s, what)
@@ -188,6 +187,10 @@ def _record(attempt: Attempt, result: _Result, *, retries: int, before: str | No
         min_weights_version=attempt.min_weights_version,
         max_weights_version=attempt.max_weights_version,
     )
+
+
+def _describe(error: AgenticError) -> str:
+    return f"{type(error).__name__}: {describe_error(error)}"
 
 
 def _kind_of(error: AgenticError) -> ErrorKind:

@@ -391,11 +391,7 @@ FAULTS_OF_A_RUN: list[tuple[str, str, tuple[str, ...]]] = [
     ("reward", "fail", ("reward.custom_reward_function.path=pkg://json", "reward.custom_reward_function.name=lods")),
     ("reward", "not tested", ()),
     ("prompt", "not tested", ()),
-    (
-        "switched_off",
-        "warn",
-        ("actor_rollout_ref.actor.kl_loss_coef=0.01", "actor_rollout_ref.actor.use_kl_loss=false"),
-    ),
+    ("switched_off", "warn", ("actor_rollout_ref.actor.use_kl_loss=false",)),  # beside the coefficient of the base
     ("switched_off", "warn", ("algorithm.kl_ctrl.kl_coef=0.01",)),
     ("learning", "fail", ("actor_rollout_ref.actor.optim.lr=0",)),
     ("episode_settings", "fail", (f"{AG}.exploration.partial_solution=0.5",)),

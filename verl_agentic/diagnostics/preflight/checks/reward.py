@@ -78,7 +78,5 @@ def _of_trial(trial: GoldTrial) -> Finding:
             "fix the reward or the ground truth, or give the episode the turns and tokens that the solution needs",
         )
     if trial.outcome > 2 - _FULL:
-        return warn(
-            f"{row}: the right answer gets an outcome of {trial.outcome:g}, above 1", "scale outcomes to 0 to 1"
-        )
+        return warn(f"{row}: the right answer gets an outcome of {trial.outcome:g}", "scale outcomes to 0 to 1")
     return ok(f"{row}: the right answer gets the full outcome ({trial.why})")
