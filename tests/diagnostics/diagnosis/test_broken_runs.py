@@ -23,7 +23,8 @@ _NAMES = (
         "tool_hangs",
     ),
     *("infra_failures", "later_turns_mismatch", "reward_part_takeover", "memory_growth", "killed_run"),
-    *("crashed_actor", "trainer_sleeps"),
+    *("crashed_actor", "trainer_sleeps", "constant_reward", "grader_pays_everything", "tool_always_fails"),
+    *("weights_never_arrive", "learning_rate_of_0", "reward_never_rises", "few_tasks"),
 )
 
 
