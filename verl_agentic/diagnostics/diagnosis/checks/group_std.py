@@ -10,6 +10,7 @@ from verl_agentic.finding import Finding, unknown
 
 _LIMITS = {"all_0": ALL_0, "all_1": ALL_1, "zero_signal": ZERO_SIGNAL}
 _SUCCESS = 1.0 - 1e-9
+_NO_SPREAD = 1e-9
 _SOLVED_AT_FIRST = 0.95
 _OTHER_ADVICE = (
     "all siblings have the same reward: check that the scorer reads the episode (agentic.rubric), and that siblings "
@@ -68,8 +69,9 @@ def _of_groups(scored: Frame) -> tuple[dict[str, float], tuple[str, ...]]:
     groups = groups[groups["count"] > 1]
     if not len(groups):
         return {"groups": 0.0}, ()
-    is_flat = groups["min"] == groups["max"]
-    is_0, is_1 = is_flat & (groups["max"] == 0), is_flat & (groups["min"] >= _SUCCESS)
+    is_equal = groups["min"] == groups["max"]
+    is_0, is_1 = is_equal & (groups["max"] == 0), is_equal & (groups["min"] >= _SUCCESS)
+    is_flat = is_equal | (groups["std"] < _NO_SPREAD)  # estimators compare rewards, whatever the outcomes are
     shares = {
         "groups": float(len(groups)),
         "zero_signal": float(is_flat.mean()),

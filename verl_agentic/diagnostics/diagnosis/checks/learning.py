@@ -15,6 +15,8 @@ from verl_agentic.finding import Finding, unknown
 _FROZEN_STEPS = 5
 _MIN_STEPS, _LONG = 12, 50
 """Steps from which on a reward that does not rise is a warning, and a failure even while the run goes on."""
+_FIRST_STEPS = 5
+"""A series that begins later is the rest of a longer run, which may have learnt before."""
 _SOLVED = 0.9
 """Outcome from which on a reward need not rise."""
 _SURE = 2.0
@@ -43,9 +45,9 @@ def learning(run: RunEvidence) -> Finding:
     evidence = {"before": before, "now": now, "slope": slope}
     if len(outcome) < _MIN_STEPS or has_risen(before, now) or slope >= _SURE or now >= _SOLVED:
         return Finding(status="ok", found=found, evidence=evidence)
-    is_over = not is_running(run)
+    is_over, is_whole = not is_running(run), outcome[0][0] <= _FIRST_STEPS
     found += ": it does not rise" + (", and the run is over" if is_over else "")
-    status = "fail" if is_over or len(outcome) >= _LONG else "warn"
+    status = "fail" if is_whole and (is_over or len(outcome) >= _LONG) else "warn"
     return Finding(status=status, found=found, advice=_FLAT.format(rate=_RATE), evidence=evidence)
 
 
