@@ -141,7 +141,8 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
         guidance = ""
         if attempt.setup.guidance and reward.is_scored and reward.outcome < 1 and hasattr(env, "guidance"):
             guidance = await _guide(cast("Any", env), attempt.transcript(stop), limits)
-        return _Result(stop=stop, reward=reward, guidance=guidance)
+        agent_error = str(reward.details.get("agent_error") or "") or None
+        return _Result(stop=stop, reward=reward, guidance=guidance, error=agent_error)
     except OverrunError as cause:
         stop = StopReason.POLICY_FAULT if attempt.actions and cause.by_code else StopReason.TIMEOUT
         return _Result(stop=stop, error="the episode was still running at its deadline")
