@@ -179,7 +179,7 @@ def test_an_error_of_the_step_stays_the_cause_if_an_episode_counts_or_it_came_be
 
 
 def test_breaches_of_the_audit_fail(tmp_path: Path) -> None:
-    assert _stage(_report(_step(tmp_path), **{"audit/breaches": 3.0}), "advantage").status == "fail"
+    assert _stage(_report(_step(tmp_path), **{"audit/breaches": 3.0}), "advantage").status == "fail"  # pyright: ignore
 
 
 def _error(time: float, stage: str, kind: str, message: str) -> dict[str, Any]:

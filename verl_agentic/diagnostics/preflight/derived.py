@@ -37,16 +37,6 @@ def derived_numbers(run: PlannedRun) -> list[Number]:
     return [*_of_batch(run), *_of_tokens(run), *_of_episodes(run), *_of_time(run)]
 
 
-def total_steps(run: PlannedRun) -> int | None:
-    """Returns the number of training steps; None if it is unknown."""
-    if steps := run.number("trainer.total_training_steps"):
-        return int(steps)
-    prompts = int(run.number("data.train_batch_size"))
-    if run.rows is None or prompts < 1:
-        return None
-    return int(run.rows.count // prompts * run.number("trainer.total_epochs", 1))
-
-
 def _of_batch(run: PlannedRun) -> Iterator[Number]:
     prompts, n = int(run.number("data.train_batch_size")), int(run.number(f"{_ROLLOUT}.n", 1))
     yield Number(name="samples per step", value=prompts * n, unit="episodes", how=f"{prompts} prompts x {n}")
@@ -59,7 +49,7 @@ def _of_batch(run: PlannedRun) -> Iterator[Number]:
     updates = steps * epochs * padded // (mini * n)
     how = f"{padded} rows / ({mini} x {n}) x {epochs} epochs" + (f" x {steps} batches" if steps > 1 else "")
     yield Number(name="optimiser updates per step", value=updates, unit="updates", how=how)
-    if (total := total_steps(run)) is not None and run.rows is not None:
+    if (total := run.total_steps) is not None and run.rows is not None:
         per_epoch = run.rows.count // prompts
         how = f"{run.rows.count} rows / {prompts} = {per_epoch} an epoch, trainer.total_epochs or total_training_steps"
         yield Number(name="steps", value=total, unit="steps", how=how)

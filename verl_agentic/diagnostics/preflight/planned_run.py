@@ -197,6 +197,16 @@ class PlannedRun:
         return int(self.number("trainer.n_gpus_per_node", 1) * self.number("trainer.nnodes", 1))
 
     @property
+    def total_steps(self) -> int | None:
+        """Training steps; None if their number is unknown."""
+        if steps := self.number("trainer.total_training_steps"):
+            return int(steps)
+        prompts = int(self.number("data.train_batch_size"))
+        if self.rows is None or prompts < 1:
+            return None
+        return int(self.rows.count // prompts * self.number("trainer.total_epochs", 1))
+
+    @property
     def parameter_sync_step(self) -> int:
         """Local updates between two transfers of the weights."""
         mode = self.trainer_mode

@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.data.env_validation.gold_answers import gold_of
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, key_of
+from verl_agentic.errors import DataError
 from verl_agentic.finding import Finding, unknown
+from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.text.normal_form import normalise
 
 _MIN_ANSWERS = 8
@@ -53,15 +54,19 @@ def _is_right(record: Mapping[str, Any]) -> bool | None:
     if record["place"] != "last" or not answer.strip() or acc is None:
         return None
     try:
-        truths = gold_of(json.loads(record.get("ground_truth") or "null"))
-    except ValueError:
+        truth = json.loads(record.get("ground_truth") or "null")
+        truths = [text for text in golden_answers_of(str(truth) if _is_number(truth) else truth) if text.strip()]
+    except (ValueError, DataError):  # no JSON, or no text of an answer
         return None
-    truths = [truth for truth in truths if truth.strip()]
     if not truths:
         return None
     numbers = {_value(text) for text in _NUMBER.findall(answer.replace(",", ""))}
     text = normalise(answer)
     return any(_value(truth) in numbers if _value(truth) is not None else normalise(truth) in text for truth in truths)
+
+
+def _is_number(truth: Any) -> bool:
+    return isinstance(truth, int | float) and not isinstance(truth, bool)
 
 
 def _value(text: str) -> float | None:

@@ -42,6 +42,8 @@ def context_length(run: PlannedRun) -> list[Finding]:
                 "raise it, or set enable_chunked_prefill=true",
             )
         )
-    if not found and (run.model is None or run.model.max_tokens is None):
+    if found:
+        return found
+    if run.model is None or run.model.max_tokens is None:
         return [not_tested(f"{what}; the number of the model's positions is unknown", "see the model's config.json")]
-    return found or [ok(f"{what}; the model has {run.model.max_tokens} positions")]
+    return [ok(f"{what}; the model has {run.model.max_tokens} positions")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from verl_agentic.diagnostics.preflight.checks.batch_sizes import has_critic
-from verl_agentic.diagnostics.preflight.derived import total_steps
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.finding import Finding, fail, ok, warn
 
@@ -17,7 +16,7 @@ def learning(run: PlannedRun) -> list[Finding]:
     """Returns learning rates, gradient limits and warm-ups that leave the weights as they are, or destroy them."""
     sections = [_ACTOR, "critic"] if has_critic(run) else [_ACTOR]
     found = [finding for section in sections for finding in _of_optimiser(run, f"{section}.optim")]
-    steps = total_steps(run)
+    steps = run.total_steps
     if has_critic(run) and steps and run.number("trainer.critic_warmup") >= steps:
         warmup = run.number("trainer.critic_warmup")
         found.append(fail(f"trainer.critic_warmup={warmup} of {steps} steps: the policy is never updated", "lower it"))
@@ -35,7 +34,7 @@ def _of_optimiser(run: PlannedRun, section: str) -> Iterator[Finding]:
         yield warn(f"{section}.lr={rate:g}: {effect}", "set it to about 1e-6, or 1e-4 for adapters and tiny models")
     if limit <= 0:
         yield fail(f"{section}.clip_grad={limit:g} scales every gradient to 0, or reverses it", "set it to about 1.0")
-    steps, warmup = total_steps(run), run.number(f"{section}.lr_warmup_steps", -1)
+    steps, warmup = run.total_steps, run.number(f"{section}.lr_warmup_steps", -1)
     if warmup <= 0:
         warmup = (steps or 0) * run.number(f"{section}.lr_warmup_steps_ratio")
     if steps and warmup > 0 and warmup >= steps:
