@@ -24,6 +24,9 @@ All of them pickle, because they cross process boundaries inside Ray.
 from __future__ import annotations
 
 import errno
+import sysconfig
+import traceback
+from pathlib import Path
 
 _OF_ARGUMENTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 _ERRNOS_OF_ARGUMENTS = frozenset(
@@ -183,6 +186,29 @@ def _depends_on_arguments(error: OSError, *, is_bare: bool) -> bool:
     if isinstance(error, TimeoutError):
         return is_bare and error.errno is None
     return isinstance(error, _OF_ARGUMENTS) or error.errno in _ERRNOS_OF_ARGUMENTS
+
+
+def describe_error(error: BaseException) -> str:
+    """Returns type, message and place of an exception in one line.
+
+    The place is the innermost frame outside of installed packages, in which code of a user runs, else the innermost
+    frame. An error of this package is its message, with the place of its cause.
+    """
+    cause = error.__cause__ or error
+    frames = traceback.extract_tb(cause.__traceback__)
+    frame = next((frame for frame in reversed(frames) if _is_of_user(frame.filename)), None)
+    text = " ".join(str(error).split()) or "no reason given"
+    text = text if isinstance(error, AgenticError) else f"{type(error).__name__}: {text}"
+    frame = frame or (frames[-1] if frames and not isinstance(error, AgenticError) else None)
+    return text if frame is None else f"{text} ({frame.filename}:{frame.lineno} in {frame.name})"
+
+
+def _is_of_user(filename: str) -> bool:
+    return not filename.startswith(_INSTALLED)
+
+
+_INSTALLED = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent), "<")
+"""Beginnings of file names whose code is not the user's."""
 
 
 RAY_IS_SLOW = "The current node timed out during startup"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Status = Literal["ok", "warn", "fail", "unknown"]
+Status = Literal["ok", "warn", "fail", "unknown", "not tested"]
 
 # What can be wrong with a training row. The audit in training and `diagnose` find it by code of their own.
 OBSERVATION_TRAINED = "observation_trained"
@@ -26,7 +26,8 @@ class Finding:
     check: str = ""
     """Name of the check. A check that is found by its name leaves it out: its caller sets it."""
     status: Status
-    """`unknown` where there is nothing to judge by; `found` then says what is missing."""
+    """`unknown` if there is nothing to judge by, `not tested` if a check before a run could not test its aspect here;
+    `found` then says what is missing."""
     found: str
     """The evidence in words and numbers."""
     advice: str = ""
@@ -55,6 +56,11 @@ def fail(found: str, advice: str) -> Finding:
 def unknown(missing: str) -> Finding:
     """Returns the finding of a check that has nothing to go by."""
     return Finding(status="unknown", found=missing)
+
+
+def not_tested(missing: str, advice: str = "") -> Finding:
+    """Returns the finding of a check before a run that could not test its aspect here."""
+    return Finding(status="not tested", found=missing, advice=advice)
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ def test_prompts_and_answers_are_private_whatever_the_umask_is(tmp_path: Path) -
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
-    assert len(modes) == 3 and set(modes.values()) == {0o600}, modes
+    assert len(modes) == 4 and set(modes.values()) == {0o600}, modes
 
 
 def test_what_is_written_comes_back_with_its_types(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from verl_agentic.errors import (
     SandboxError,
     ScoringError,
     boundary,
+    describe_error,
     is_by_policy,
 )
 from verl_agentic.types import VOID_REASONS, Message, Reward, StopReason
@@ -140,18 +141,17 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
         guidance = ""
         if attempt.setup.guidance and reward.is_scored and reward.outcome < 1 and hasattr(env, "guidance"):
             guidance = await _guide(cast("Any", env), attempt.transcript(stop), limits)
-        return _Result(stop=stop, reward=reward, guidance=guidance)
+        agent_error = str(reward.details.get("agent_error") or "") or None
+        return _Result(stop=stop, reward=reward, guidance=guidance, error=agent_error)
     except OverrunError as cause:
         stop = StopReason.POLICY_FAULT if attempt.actions and cause.by_code else StopReason.TIMEOUT
         return _Result(stop=stop, error="the episode was still running at its deadline")
     except (EnvError, PolicyError, ScoringError, DataError) as cause:
         if attempt.actions and isinstance(cause, (DataError, ScoringError)) and is_by_policy(cause):
-            return _Result(stop=StopReason.POLICY_FAULT, error=f"{type(cause).__name__}: {cause}")
+            return _Result(stop=StopReason.POLICY_FAULT, error=_describe(cause))
         if not isinstance(cause, (EnvError, PolicyError, ScoringError)):
             raise
-        return _Result(
-            stop=StopReason.INFRA_ERROR, error=f"{type(cause).__name__}: {cause}", error_kind=_kind_of(cause)
-        )
+        return _Result(stop=StopReason.INFRA_ERROR, error=_describe(cause), error_kind=_kind_of(cause))
     finally:
         if env is not None:
             await _close(env, limits.close_timeout_s, what)
@@ -188,6 +188,10 @@ def _record(attempt: Attempt, result: _Result, *, retries: int, before: str | No
         min_weights_version=attempt.min_weights_version,
         max_weights_version=attempt.max_weights_version,
     )
+
+
+def _describe(error: AgenticError) -> str:
+    return f"{type(error).__name__}: {describe_error(error)}"
 
 
 def _kind_of(error: AgenticError) -> ErrorKind:

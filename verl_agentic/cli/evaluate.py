@@ -197,9 +197,9 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
     out = _folder(args)
     plan = attempts(_rows(args, package), args.samples)
     journal = Journal(out / "episodes.jsonl")
-    keep_settings(out / "evaluation.json", _settings(args, config), has_begun=bool(journal.records))
-    make_work = functools.partial(_attempts_in_process, args, config, _endpoint_config(args))
     try:
+        keep_settings(out / "evaluation.json", _settings(args, config), has_begun=bool(journal.records))
+        make_work = functools.partial(_attempts_in_process, args, config, _endpoint_config(args))
         if args.tokenizer:
             write_tokenizer(out, _codec(args)[0])  # for the viewer
         async with work_of(args, make_work, concurrency=args.concurrency) as run_attempt:

@@ -11,7 +11,13 @@ from verl_agentic.finding import Finding
 if TYPE_CHECKING:
     from rich.console import Console
 
-_MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]", "unknown": "[dim]unknown[/]"}
+_MARKS = {
+    "ok": "[green]ok[/]",
+    "warn": "[yellow]warn[/]",
+    "fail": "[red]FAIL[/]",
+    "unknown": "[dim]unknown[/]",
+    "not tested": "[magenta]not tested[/]",
+}
 
 
 def add_check_option(parser: argparse.ArgumentParser, *, gets: str, returns: str) -> None:

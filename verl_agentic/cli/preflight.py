@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
     from verl_agentic.finding import Finding
 
-_WORST_FIRST = ("fail", "warn", "ok")
+_WORST_FIRST = ("fail", "not tested", "warn", "ok", "unknown")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +39,11 @@ def run(args: argparse.Namespace) -> int:
     """Prints prompt, sizes and checks; returns 1 if a check fails."""
     from verl_agentic.adapters.preflight.plan_run import plan
     from verl_agentic.diagnostics.preflight.derived import derived_numbers
-    from verl_agentic.diagnostics.preflight.result import judge
+    from verl_agentic.diagnostics.preflight.result import guarded, judge
 
     planned = plan(args.config_dir, args.config_name, args.overrides, allowed=args.allow)
-    results, numbers = judge(planned, args.check), derived_numbers(planned)
+    numbers, failures = guarded("derived sizes", derived_numbers, planned)
+    results = [*judge(planned, args.check), *failures]
     is_well = all(result.status != "fail" for result in results)
     if args.json:
         print(json.dumps(_report(planned, results, numbers, is_well), indent=2, ensure_ascii=False))
@@ -88,10 +90,19 @@ def _show(planned: PlannedRun, results: list[Finding], numbers: list[Number]) ->
     titles = {result.check: result.check.replace("_", " ") for result in results}
     results = sorted(results, key=lambda result: _WORST_FIRST.index(result.status))
     print_findings(console, results, titles=titles)
-    failed = sum(result.status == "fail" for result in results)
-    warned = sum(result.status == "warn" for result in results)
-    verdict = f"{failed} of {len(results)} findings must be fixed" if failed else "this run can start"
-    console.print(f"{verdict}{f'; warnings: {warned}' if warned else ''}", style="red" if failed else "green")
+    line, style = _verdict(Counter(result.status for result in results))
+    console.print(line, style=style)
+
+
+def _verdict(counts: Counter[str]) -> tuple[str, str]:
+    """Returns the last line. It promises a start only if everything was tested."""
+    failed, untested, warned = counts["fail"], counts["not tested"], counts["warn"]
+    rest = f"; not tested: {untested}" * bool(untested) + f"; warnings: {warned}" * bool(warned)
+    if failed:
+        return f"{failed} of {counts.total()} findings must be fixed{rest}", "red"
+    if untested:
+        return f"no fault in what was tested{rest}", "yellow"
+    return f"this run can start{rest}", "green"
 
 
 def _of_numbers(numbers: list[Number]):

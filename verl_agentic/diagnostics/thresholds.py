@@ -81,6 +81,8 @@ SIGNAL_ADVICE = {
     "progress (agentic.rubric.components); the gate zero_variance drops such groups",
     "all_1": "the tasks are too easy: use harder ones (agentic.curriculum), or end the run; the gate zero_variance "
     "drops such groups",
+    "solved_at_first": "first test the grader on wrong answers (verl-agentic reward audit, verl-agentic env validate): "
+    "it may pay everything. If it is right, the tasks are too easy: use harder ones (agentic.curriculum)",
     "mixed": "drop such groups and refill: agentic.sampling.gates=[void_groups,zero_variance], and "
     "spread the difficulty (agentic.curriculum.name=learnability)",
 }

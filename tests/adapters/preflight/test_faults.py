@@ -20,6 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("verl")
 
@@ -187,7 +189,7 @@ def _light(monkeypatch: pytest.MonkeyPatch, tiny_model: Path, tmp_path_factory: 
 def found(*overrides: str) -> dict[str, str]:
     """Check -> the worst of what it found."""
     results = judge(plan_run.plan(BROKEN, "base", overrides))
-    order = {"ok": 0, "warn": 1, "fail": 2}
+    order = {"ok": 0, "not tested": 0, "warn": 1, "fail": 2}
     worst: dict[str, str] = {}
     for result in results:
         if order[result.status] > order.get(worst.get(result.check, "ok"), 0):
@@ -383,3 +385,53 @@ def test_a_misspelt_key_leaves_the_one_that_was_meant_as_it_is() -> None:
     sound, faulty = (compose(BROKEN, "base", [SEARCH, *some]).plain for some in ([], misspelt.values()))
     for section, key in (meant.split(".") for meant in misspelt):
         assert faulty[section][key] == sound[section][key]
+
+
+FAULTS_OF_A_RUN: list[tuple[str, str, tuple[str, ...]]] = [
+    ("sizes", "fail", ("actor_rollout_ref.rollout.n=0",)),
+    ("sizes", "fail", ("trainer.total_training_steps=0",)),
+    ("files", "fail", ("trainer.resume_mode=resume_path",)),
+    ("files", "fail", ("trainer.default_local_dir=/proc/nope",)),
+    ("files", "fail", (f"{AG}.log.dir=/dev/null",)),
+    ("files", "not tested", ("trainer.default_local_dir=hdfs://there/run",)),
+    ("files", "not tested", ("data.train_files=hdfs://there/train.parquet",)),
+    ("rows", "not tested", ("data.train_files=hdfs://there/train.parquet",)),
+    ("reward", "fail", ("reward.custom_reward_function.path=pkg://json", "reward.custom_reward_function.name=lods")),
+    ("reward", "not tested", ()),
+    ("prompt", "not tested", ()),
+    ("switched_off", "warn", ("actor_rollout_ref.actor.use_kl_loss=false",)),  # beside the coefficient of the base
+    ("switched_off", "warn", ("algorithm.kl_ctrl.kl_coef=0.01",)),
+    ("learning", "fail", ("actor_rollout_ref.actor.optim.lr=0",)),
+    ("episode_settings", "fail", (f"{AG}.exploration.partial_solution=0.5",)),
+    ("machine", "not tested", ("actor_rollout_ref.rollout.name=sglang",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "status", "overrides"),
+    FAULTS_OF_A_RUN,
+    ids=lambda one: one if isinstance(one, str) else "+".join(one)[-60:],
+)
+def test_what_spoils_a_run_or_cannot_be_tested_is_found(check: str, status: str, overrides: tuple[str, ...]) -> None:
+    findings = judge(plan_run.plan(BROKEN, "base", overrides))
+    assert status in {finding.status for finding in findings if finding.check == check}, findings
+
+
+def _keys(tree: dict[str, Any], path: str = "") -> list[str]:
+    """Returns the dotted paths of all values."""
+    found = []
+    for key, value in tree.items():
+        place = f"{path}{key}"
+        found += _keys(value, f"{place}.") if isinstance(value, dict) and value else [place]
+    return found
+
+
+@settings(max_examples=10)
+@given(st.data())
+def test_no_value_of_any_key_ends_preflight_itself(data: st.DataObject) -> None:
+    key = data.draw(st.sampled_from(_keys(_base().plain)))
+    value = data.draw(
+        st.sampled_from(["0", "-1", "null", "x", "[]", "{}", "[1, 2]", "{a: 1}", ".nan", "1e9", "true", "''"])
+    )
+    findings = judge(plan_run.plan(BROKEN, "base", (f"{key}={value}",)))
+    assert {finding.check for finding in findings} >= {"sizes", "learning", "unknown_keys"}

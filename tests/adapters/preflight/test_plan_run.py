@@ -16,8 +16,10 @@ from verl_agentic.config.recipe_groups import load_recipe
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.diagnostics.preflight.result import check_names, judge
+from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env_package
 from verl_agentic.paths import recipes_dir
+from verl_agentic.types import Message
 
 BROKEN = Path(__file__).parents[2] / "fixtures" / "broken_configs"
 FAULTS = sorted(path.stem for path in BROKEN.glob("*.yaml") if not path.stem.startswith("base"))
@@ -153,8 +155,58 @@ def test_a_solution_has_the_form_that_its_system_rewards(system: str, tiny_model
     found = [finding for finding in judge(run) if finding.check == "reward"]
     if system == "ssrl":
         assert [(finding.status, "nothing answers the searches" in finding.found) for finding in found] == [
-            ("warn", True)
+            ("not tested", True)
         ] * 2
         return
     assert [finding.status for finding in found] == ["ok"] * 2, found
     assert [trial.outcome for trial in run.gold] == [1.0, 1.0]
+
+
+ENV = """
+from verl_agentic import EnvRow, Message, Reward, ToolEnv
+from verl_agentic.errors import SandboxUnavailableError, ScoringError
+
+class Env(ToolEnv):
+    def __init__(self, row):
+        super().__init__(row, tools=[])
+{score}
+
+def make_env(row):
+    return Env(row)
+{gold}
+"""
+GOLD = "def gold(row):\n    return lambda messages: Message('assistant', row.ground_truth)\n"
+SCORE = "    async def score(self, transcript):\n        "
+EXACT = SCORE + "return Reward(float(transcript.final_answer == self.row.ground_truth))"
+
+
+@pytest.mark.usefixtures("fixtures")
+@pytest.mark.parametrize(
+    ("score", "gold", "truth", "status", "says"),
+    [
+        (EXACT, GOLD, "42", "ok", "full outcome"),
+        (EXACT, "", "42", "not tested", "no solution"),
+        ("", "", "42", "fail", "rubric"),
+        ("", GOLD, "42", "fail", "rubric"),
+        (SCORE + "return self.tries", GOLD, "42", "fail", "tries"),
+        (SCORE + "return Reward(float(self.row.ground_truth in ''))", "", None, "fail", "TypeError"),
+        (SCORE + "return Reward(7.0)", GOLD, "42", "warn", "7"),
+        (EXACT, GOLD.replace("row.ground_truth", "row.extra['key']"), "42", "fail", "key"),
+        (SCORE + "raise SandboxUnavailableError('no engine')", GOLD, "42", "not tested", "no engine"),
+        (SCORE + "raise ConnectionRefusedError('judge')", GOLD, "42", "not tested", "judge"),
+        (EXACT, GOLD.replace("row.ground_truth", "'wrong'"), "42", "fail", "outcome of 0"),
+    ],
+)
+def test_only_what_gives_right_answers_their_score_is_ok(
+    score: str, gold: str, truth: str | None, status: str, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(ENV.format(score=score, gold=gold))
+    rows = [EnvRow(prompt=(Message("user", f"{n}?"),), ground_truth=truth, data_source="x") for n in range(16)]
+    made = to_records(rows, env_id=str(tmp_path / "mine"), split="train", agent_name="env_agent")
+    write_parquet(made, tmp_path / "rows.parquet")
+    files = f"data.train_files={tmp_path / 'rows.parquet'}"
+    run = plan(BROKEN, "base", ["hydra.searchpath=[pkg://verl_agentic.config]", files, f"agentic.env={tmp_path}/mine"])
+    found = [finding for finding in judge(run) if finding.check == "reward"]
+    assert {finding.status for finding in found} == {status}, found
+    assert any(says in finding.found for finding in found), found

@@ -67,3 +67,18 @@ def test_before_the_first_episode_nothing_is_void() -> None:
 def test_values_that_cannot_work_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         CircuitBreaker(**bad)  # type: ignore[arg-type]
+
+
+def test_it_opens_when_the_agent_has_failed_in_every_episode_and_not_before() -> None:
+    def seen(episodes: str, **options: float) -> CircuitBreaker:
+        breaker = CircuitBreaker(window=4, min_episodes=4, **options)  # type: ignore[arg-type]
+        for episode in episodes:
+            breaker.record("gone" if episode == "v" else None, agent_error="KeyError: 'cost'" if episode == "a" else "")
+        return breaker
+
+    for episodes in ("aaa", "aaa.aaa", "aa.a.aaa"):
+        seen(episodes).check()
+    for episodes in ("aaaa", "..aaaa", "aavaa", "a" * 20):
+        with pytest.raises(InfrastructureError, match=r"agent failed in each .*x KeyError: 'cost'"):
+            seen(episodes).check()
+    seen("aaaa", max_void_share=1.0).check()

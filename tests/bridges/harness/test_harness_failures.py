@@ -104,6 +104,7 @@ async def test_the_policy_cannot_void_its_episode_by_crashing_the_agent(
     policy.assert_trained(episode)
     assert (episode.stop_reason, episode.reward.outcome, episode.is_void) == (StopReason.AGENT_FAILED, 0.0, False)
     assert episode.reward.details["agent_error"] and episode.numbers()["stop/agent_failed"] == 1.0
+    assert episode.error == episode.reward.details["agent_error"]
     void, _ = await stage.play(agent, counting, agent_timeout_s=0.2, on_failure="void")
     assert void.is_void and "the agent failed" in str(void.error)
 
@@ -587,3 +588,27 @@ async def test_the_openai_sdk_is_told_what_is_not_served_and_the_rest_works(stag
 
     episode, policy = await stage.play(agent, lambda messages: "python")
     assert episode.reward.outcome == 1.0 and len(policy.samples) == 1, episode.error
+
+
+async def test_the_api_key_of_another_session_is_refused_and_any_other_key_is_fine(
+    stage: Any, client: Any, counting: Any
+) -> None:
+    endpoints: list[Any] = []
+    codes: dict[str, int] = {}
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        endpoints.append(endpoint)
+        while len(endpoints) < 2:
+            await asyncio.sleep(0.01)
+        mine = endpoint is endpoints[0]
+        for name in ("authorization", "x-api-key") if mine else ():
+            for kind, key in {"other": endpoints[1].api_key, "own": endpoint.api_key, "any": "EMPTY"}.items():
+                headers = {name: f"Bearer {key}" if name == "authorization" else key}
+                answer = await client.http.get(f"{endpoint.url}/v1/models", headers=headers)
+                codes[f"{name} {kind}"] = answer.status_code
+        await client.say(endpoint, [user("go")])
+        return "42"
+
+    await asyncio.gather(*(stage.play(agent, counting) for _ in range(2)))
+    assert {code for kind, code in codes.items() if kind.endswith("other")} == {403}
+    assert {code for kind, code in codes.items() if not kind.endswith("other")} == {200} and len(codes) == 6

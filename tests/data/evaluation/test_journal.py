@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,9 +21,9 @@ def test_records_are_there_again_and_of_several_with_a_key_the_last_one_counts(t
     for record in ({"key": "a", "n": 1}, {"key": "b", "n": 2, "text": "\u2028é"}, {"key": "a", "n": 3}):
         journal.append(record)
     assert (tmp_path / "new" / "j.jsonl").read_text().count("\n") == 3, "written through, before it is closed"
+    journal.close()
     again = Journal(tmp_path / "new" / "j.jsonl")
     assert again.records == journal.records == {"a": {"key": "a", "n": 3}, "b": {"key": "b", "n": 2, "text": "\u2028é"}}
-    journal.close()
     again.append({"key": "c"})
     again.close()
     assert set(Journal(tmp_path / "new" / "j.jsonl").records) == {"a", "b", "c"}
@@ -65,3 +69,46 @@ def test_settings_are_kept_and_others_are_refused_by_name(tmp_path: Path) -> Non
     path.write_text("{")
     with pytest.raises(ConfigError, match="is not JSON"):
         keep_settings(path, {}, has_begun=True)
+
+
+_WRITER = """
+import os, sys, time
+from pathlib import Path
+from verl_agentic.data.evaluation.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+journal.append({"key": "a"})
+print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_has_ended_in_whatever_way(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "j.jsonl"
+    with subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        child = int(first.stdout.readline())
+        try:
+            with pytest.raises(ConfigError, match="another process"):
+                Journal(path)
+            first.kill()
+            first.wait()
+            assert set(Journal(path).records) == {"a"}, "a child of the first process still runs"
+        finally:
+            os.kill(child, signal.SIGKILL)
+            first.kill()
+
+
+def test_a_journal_is_free_when_it_is_closed_or_gone_and_taken_again_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    first = Journal(path)
+    with pytest.raises(ConfigError):
+        Journal(path)
+    first.close()
+    Journal(path)  # nobody keeps it
+    first.append({"key": "a"})
+    with pytest.raises(ConfigError):
+        Journal(path)
+    first.close()

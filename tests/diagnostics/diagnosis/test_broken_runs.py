@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from verl_agentic.diagnostics.diagnosis.checklist import CHECKS, diagnose, exit_code
+from verl_agentic.diagnostics.diagnosis.checks.grader import _is_right, grader
+from verl_agentic.diagnostics.diagnosis.checks.learning import learning
+from verl_agentic.diagnostics.diagnosis.checks.task_variety import task_variety
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _NAMES = (
@@ -23,7 +29,8 @@ _NAMES = (
         "tool_hangs",
     ),
     *("infra_failures", "later_turns_mismatch", "reward_part_takeover", "memory_growth", "killed_run"),
-    *("crashed_actor", "trainer_sleeps"),
+    *("crashed_actor", "trainer_sleeps", "constant_reward", "grader_pays_everything", "tool_always_fails"),
+    *("weights_never_arrive", "learning_rate_of_0", "reward_never_rises", "few_tasks"),
 )
 
 
@@ -74,3 +81,100 @@ def test_the_same_fixture_is_the_same_run(broken_runs: Any, tmp_path: Path) -> N
     )
 
     assert str(first) == str(second)
+
+
+_SPOILED = sorted(set(_NAMES) - {"trainer_sleeps"})  # it costs time only
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 999), name=st.sampled_from(_SPOILED), logged_steps=st.integers(12, 20))
+def test_any_spoiled_run_fails_by_the_line_of_its_cause_alone(
+    seed: int, name: str, logged_steps: int, broken_runs: Any, tmp_path: Path
+) -> None:
+    run, fault = broken_runs.healthy(logged_steps, seed=seed), broken_runs.FAULTS[name]
+    fault.break_run(run)
+    verdicts = diagnose(RunEvidence(run.write(tmp_path / f"{name}-{uuid4()}")))
+    failed = {check for check, verdict in verdicts.items() if verdict.status == "fail"}
+    assert failed == {fault.check, *fault.also} and exit_code(verdicts) == 1
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 999), logged_steps=st.integers(3, 20))
+def test_no_healthy_run_raises_an_alarm(seed: int, logged_steps: int, broken_runs: Any, tmp_path: Path) -> None:
+    run = broken_runs.healthy(logged_steps, seed=seed)
+    verdicts = diagnose(RunEvidence(run.write(tmp_path / str(uuid4()))))
+    assert {name: v.found for name, v in verdicts.items() if v.status in ("warn", "fail")} == {}
+
+
+def test_equal_rewards_of_different_outcomes_are_no_signal(broken_runs: Any, tmp_path: Path) -> None:
+    run = broken_runs.healthy()
+    for record in run.trajectories:
+        record["reward"] = 0.5
+    assert diagnose(RunEvidence(run.write(tmp_path / "run")))["group_std"].status == "fail"
+
+
+def test_a_flat_reward_is_a_failure_only_of_a_whole_run_that_is_over_or_long(broken_runs: Any, tmp_path: Path) -> None:
+    def status(name: str, *, total: int = 24, first_step: int = 1) -> str:
+        run = broken_runs.healthy()
+        broken_runs.reward_never_rises(run)
+        run.config["trainer"]["total_training_steps"] = total
+        folder = run.write(tmp_path / name)
+        evidence = RunEvidence(folder)
+        evidence.metrics = [row for row in evidence.metrics if row["step"] >= first_step]
+        return learning(evidence).status
+
+    assert status("over") == "fail"
+    assert status("goes_on", total=100) == "warn"
+    assert status("resumed", first_step=8) == "warn"
+
+
+def test_a_reward_that_rises_slowly_but_surely_rises(run_of: Any) -> None:
+    noisy = [0.30 + 0.001 * step + (0.004 if step % 2 else -0.004) for step in range(30)]
+    assert learning(run_of(metrics={"episode/acc": noisy})).status == "ok"
+    assert learning(run_of(metrics={"episode/acc": [0.95] * 30})).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("truth", "answer", "is_right"),
+    [
+        ('"42"', r"so \\boxed{42}", True),
+        ("42", "It is 42.0.", True),
+        ('"0.5"', "1/2", True),
+        ('"1200"', "1,200", True),
+        ('"42"', "421", False),
+        ('"-3"', "3", False),
+        ('"Paris"', "It is Paris.", True),
+        ('["Paris", "Lutetia"]', "lutetia", True),
+        ('"Paris"', "Rome", False),
+        ("null", "42", None),
+        ('{"tests": []}', "42", None),
+        ('"42"', "", None),
+    ],
+)
+def test_an_answer_is_right_if_the_ground_truth_is_in_it(truth: str, answer: str, is_right: bool | None) -> None:
+    record = {"place": "last", "final_answer": answer, "acc": 1.0, "ground_truth": truth}
+    assert _is_right(record) == is_right
+
+
+@pytest.mark.parametrize(("wrong_outcome", "num_wrong", "status"), [(1.0, 20, "fail"), (0.1, 20, "ok"), (1.0, 4, "ok")])
+def test_a_grader_fails_if_many_wrong_answers_are_paid(
+    run_of: Any, wrong_outcome: float, num_wrong: int, status: str
+) -> None:
+    right = {"final_answer": "42", "acc": 1.0, "ground_truth": '"42"', "response_ids": [1]}
+    wrong = {**right, "final_answer": "41", "acc": wrong_outcome}
+    assert grader(run_of(episodes=[right] * 20 + [wrong] * num_wrong)).status == status
+    # If no answer has the ground truth, it is not the text of an answer.
+    hidden = {**wrong, "ground_truth": '"state"'}
+    assert grader(run_of(episodes=[hidden] * 20)).status == "ok"
+
+
+def test_rows_with_other_numbers_and_the_same_content_are_the_same_task(run_of: Any) -> None:
+    def episodes(num_tasks: int) -> list[dict[str, Any]]:
+        return [
+            {"step": 1 + n // 8, "task_id": str(n), "prompt_ids": [n % num_tasks], "extra": f'{{"index": {n}}}',
+             "response_ids": [1]}
+            for n in range(64)
+        ]  # fmt: skip
+
+    assert task_variety(run_of(episodes=episodes(4))).status == "fail"
+    assert task_variety(run_of(episodes=episodes(48))).status == "ok"

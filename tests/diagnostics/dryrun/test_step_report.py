@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from verl_agentic.diagnostics.dryrun.events import Events
 from verl_agentic.diagnostics.dryrun.step_report import ExpectedStep, Report, Stage, build_report, first_error
 
@@ -135,8 +137,49 @@ def test_void_episodes_are_told_and_fail_when_they_are_all(tmp_path: Path) -> No
     assert "all episodes are void; the first: EnvError: gone" in _stage(_report(events), "rollout").wrong[0]
 
 
+def _episodes(*reasons: tuple[str, str]) -> list[dict[str, Any]]:
+    return [
+        {"event": "episode", "time": 2.5, "is_void": True, "stop_reason": stop, "error": error}
+        for stop, error in reasons
+    ]
+
+
+@pytest.mark.parametrize("later", ["advantage", "update", "weights"])
+@pytest.mark.parametrize(
+    ("reason", "stage"),
+    [
+        (("infra_error", "ScoringError: scoring failed, got TypeError"), "reward"),
+        (("infra_error", "SandboxError: no engine"), "rollout"),
+        (("timeout", ""), "rollout"),
+        (("answered", "math abstained"), "reward"),
+    ],
+)
+def test_void_episodes_are_the_cause_of_the_error_that_follows(
+    tmp_path: Path, reason: tuple[str, str], stage: str, later: str
+) -> None:
+    events = _step(tmp_path)
+    events.all = [event for event in events.all if event["event"] != "rows"]
+    events.all += [
+        *_episodes(reason, reason, ("infra_error", "EnvError: once")),
+        _error(4.0, later, "ValueError", "mask"),
+    ]
+    report = _report(events, ended_well=False)
+    assert report.error is not None and report.error.stage == stage
+    assert "all 3 episodes are void, 2 of them" in report.error.message
+    assert (reason[1] or reason[0]) in report.error.message and _stage(report, stage).status == "fail"
+
+
+def test_an_error_of_the_step_stays_the_cause_if_an_episode_counts_or_it_came_before(tmp_path: Path) -> None:
+    void = ("infra_error", "EnvError: gone")
+    for stage, episodes in (("advantage", [{**_episodes(void)[0], "is_void": False}]), ("rollout", _episodes(void))):
+        events = _step(tmp_path)
+        events.all += [*episodes, _error(4.0, stage, "ValueError", "mask")]
+        report = _report(events, ended_well=False)
+        assert report.error is not None and report.error.type == "ValueError"
+
+
 def test_breaches_of_the_audit_fail(tmp_path: Path) -> None:
-    assert _stage(_report(_step(tmp_path), **{"audit/breaches": 3.0}), "advantage").status == "fail"
+    assert _stage(_report(_step(tmp_path), **{"audit/breaches": 3.0}), "advantage").status == "fail"  # pyright: ignore
 
 
 def _error(time: float, stage: str, kind: str, message: str) -> dict[str, Any]:

@@ -19,14 +19,18 @@ from verl_agentic.diagnostics.preflight.checks.dynamic_sampling import dynamic_s
 from verl_agentic.diagnostics.preflight.checks.episode_settings import episode_settings
 from verl_agentic.diagnostics.preflight.checks.estimator import estimator
 from verl_agentic.diagnostics.preflight.checks.holdout import holdout
+from verl_agentic.diagnostics.preflight.checks.learning import learning
 from verl_agentic.diagnostics.preflight.checks.loggers import loggers
+from verl_agentic.diagnostics.preflight.checks.machine import machine
 from verl_agentic.diagnostics.preflight.checks.reward import reward
 from verl_agentic.diagnostics.preflight.checks.rollout_engine import rollout_engine
+from verl_agentic.diagnostics.preflight.checks.sizes import _POSITIVE
+from verl_agentic.diagnostics.preflight.checks.switched_off import SWITCHES, switched_off
 from verl_agentic.diagnostics.preflight.checks.tool_limits import tool_limits
 from verl_agentic.diagnostics.preflight.checks.unknown_keys import unknown_keys
 from verl_agentic.diagnostics.preflight.derived import derived_numbers
 from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, Model, PlannedRun, Rows, SharedRows
-from verl_agentic.diagnostics.preflight.result import check_names, judge, load_check
+from verl_agentic.diagnostics.preflight.result import check_names, guarded, judge, load_check
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding
 
@@ -158,7 +162,7 @@ def test_a_filter_by_the_shaped_reward_is_warned_of_and_an_unknown_metric_is_not
     by = {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": "reward"}
     assert statuses(dynamic_sampling(planned(by))) == ["warn"]
     by["algorithm.filter_groups.metric"] = "own"
-    assert statuses(dynamic_sampling(planned(by))) == ["ok"]
+    assert statuses(dynamic_sampling(planned(by))) == ["not tested"]
     assert statuses(dynamic_sampling(planned(by, metrics=frozenset({"acc"})))) == ["fail"]
     assert statuses(dynamic_sampling(planned(by, metrics=frozenset({"own"})))) == ["ok"]
 
@@ -223,7 +227,7 @@ def test_our_trainers_have_the_arithmetic_of_verl_s() -> None:
 
 @pytest.mark.parametrize(
     ("train", "val", "found"),
-    [("a", "b", ["ok"]), ("a", "a", ["warn"]), (["a", "b"], ["c", "b"], ["warn"]), ("a", None, [])],
+    [("a", "b", ["not tested"]), ("a", "a", ["warn"]), (["a", "b"], ["c", "b"], ["warn"]), ("a", None, [])],
 )
 def test_validation_on_training_rows_is_warned_of(train: Any, val: Any, found: list[str]) -> None:
     assert statuses(holdout(planned({"data.train_files": train, "data.val_files": val}))) == found
@@ -250,7 +254,7 @@ def test_training_rows_that_are_validation_rows_are_warned_of(
 def test_rows_that_could_not_be_compared_are_not_called_different() -> None:
     rows = Rows(count=9, agent_names={})
     files = {"data.train_files": "train", "data.val_files": "val"}
-    assert statuses(holdout(planned(files, rows=rows, val_rows=rows, shared_rows=None))) == ["unknown"]
+    assert statuses(holdout(planned(files, rows=rows, val_rows=rows, shared_rows=None))) == ["not tested"]
 
 
 def test_deadlines_that_are_shorter_than_the_code_in_them_fail_and_say_what_to_set() -> None:
@@ -285,7 +289,8 @@ def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:
         (GoldTrial(row=0, outcome=1.0, why="2 turns"), "ok"),
         (GoldTrial(row=0, outcome=0.5, why="2 turns"), "fail"),
         (GoldTrial(row=0, outcome=1.0, why="2 turns", parts={"f1": 0.5}), "fail"),
-        (GoldTrial(row=0, outcome=None, why="no sandbox"), "warn"),
+        (GoldTrial(row=0, outcome=None, why="no sandbox"), "not tested"),
+        (GoldTrial(row=0, outcome=None, why="KeyError", is_fault=True), "fail"),
     ],
 )
 def test_a_right_answer_must_earn_all_of_every_outcome(trial: GoldTrial, status: str) -> None:
@@ -407,7 +412,7 @@ def test_sglang_needs_a_position_more_than_prompt_and_response() -> None:
         run = replace(run, model=Model(max_tokens=longest, kv_bytes_per_token=None))
         assert statuses(context_length(run)) == [expected]
         served = planned({**values, f"{ROLLOUT}.name": name, f"{ROLLOUT}.max_model_len": longest})
-        assert name == "vllm" or statuses(context_length(served)) == [expected]
+        assert name == "vllm" or ("fail" in statuses(context_length(served))) == (expected == "fail")
 
 
 def test_own_checks_come_last_by_address_and_replace_none(tmp_path: Path) -> None:
@@ -427,3 +432,85 @@ def test_a_run_without_training_or_validation_files_fails(key: str, written: Any
     assert data_files(planned(files)) == []
     (found,) = data_files(planned({**files, f"data.{key}": written}))
     assert found.status == "fail" and f"data.{key}" in found.found and f"data.{key}" in found.advice
+
+
+@pytest.mark.parametrize("path", _POSITIVE)
+@pytest.mark.parametrize("value", [0, -2, 0.5])
+def test_a_size_below_1_is_a_finding_and_no_crash(path: str, value: float) -> None:
+    run = planned({**SIZES, "critic.enable": True, path: value}, rows=Rows(count=64, agent_names={}))
+    failed = [finding for finding in judge(run) if finding.status == "fail"]
+    assert "sizes" in {finding.check for finding in failed}
+    assert [finding for finding in failed if "cannot be judged" in finding.found] == []
+    assert any(path in finding.found for finding in failed) and derived_numbers(run) == []
+
+
+def test_a_check_that_raises_is_a_finding_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def mine(run):\n    return run.config['no_such_key']\n")
+    (finding,) = [one for one in judge(planned(SIZES), [f"{tmp_path}/mine.py:mine"]) if "mine" in one.check]
+    assert finding.status == "fail" and "KeyError" in finding.found and "mine.py:2" in finding.found
+    numbers, failures = guarded("derived sizes", lambda run: [1 // 0], planned({}))
+    assert numbers == [] and [one.check for one in failures] == ["derived sizes"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "status"),
+    [
+        ("lr", 0, "fail"),
+        ("lr", -1e-6, "fail"),
+        ("lr", 1e-12, "warn"),
+        ("lr", 1.0, "warn"),
+        ("lr", 1e-4, "ok"),
+        ("clip_grad", 0, "fail"),
+        ("clip_grad", -1.0, "fail"),
+        ("lr_warmup_steps", 8, "warn"),
+        ("lr_warmup_steps", 7, "ok"),
+        ("lr_warmup_steps_ratio", 1.0, "warn"),
+        ("lr_warmup_steps_ratio", 0.1, "ok"),
+    ],
+)
+@pytest.mark.parametrize("section", [ACTOR, "critic"])
+def test_an_optimiser_that_changes_nothing_is_found(section: str, key: str, value: float, status: str) -> None:
+    values = {"trainer.total_training_steps": 8, f"{section}.optim.{key}": value, "critic.enable": True}
+    assert statuses(learning(planned(values))) == [status]
+    without_critic = learning(planned({**values, "critic.enable": False}))
+    assert statuses(without_critic) == [status if section == ACTOR else "ok"]
+
+
+def test_a_policy_that_waits_for_its_critic_to_the_end_is_found() -> None:
+    values = {"trainer.total_training_steps": 8, "trainer.critic_warmup": 8, "critic.enable": True}
+    assert statuses(learning(planned(values))) == ["fail"]
+
+
+_TURNED_ON = {
+    f"{ACTOR}.use_kl_loss": True,
+    "algorithm.use_kl_in_reward": True,
+    "algorithm.filter_groups.enable": True,
+    "algorithm.rollout_correction.rollout_is": "token",
+    "algorithm.rollout_correction.rollout_rs": "seq_mean_k1",
+    "distillation.enabled": True,
+    "reward.reward_model.enable": True,
+    "reward.custom_reward_function.path": "mine.py",
+    "trainer.resume_mode": "resume_path",
+    "trainer.save_freq": 5,
+    "critic.enable": True,
+    "actor_rollout_ref.model.lora_rank": 8,
+    f"{ROLLOUT}.custom.agentic.log.dir": "runs",
+}
+_LOSS = f"{ACTOR}.policy_loss.loss_mode"
+
+
+@pytest.mark.parametrize(("option", "switch"), [(option, s) for s in SWITCHES for option in s.options])
+def test_an_option_is_warned_of_only_while_its_switch_is_off(option: str, switch: Any) -> None:
+    defaults = {option: 3}
+    (warned,) = switched_off(planned({option: 7}, defaults=defaults))
+    assert warned.status == "warn" and option in warned.found and switch.setting in warned.found
+    assert statuses(switched_off(planned({option: 3}, defaults=defaults))) == ["ok"]
+    assert statuses(switched_off(planned({option: 0}, defaults=defaults))) == ["ok"]
+    turned_on = {**_TURNED_ON, _LOSS: switch.setting.partition("loss_mode=")[2] or "vanilla"}
+    assert statuses(switched_off(planned({**turned_on, option: 7}, defaults=defaults))) == ["ok"]
+
+
+def test_what_this_machine_does_not_have_is_not_tested() -> None:
+    values = {f"{ROLLOUT}.name": "vllm", "trainer.device": "cuda", "trainer.n_gpus_per_node": 8}
+    assert statuses(machine(planned(values, num_gpus_here=0))) == ["not tested"] * 2
+    assert statuses(machine(planned(values, num_gpus_here=8, packages={"vllm": "0.28"}))) == ["ok"]

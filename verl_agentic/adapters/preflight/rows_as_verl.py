@@ -13,9 +13,12 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from verl_agentic.agent_loops.attempt.exploration import PARTIAL_SOLUTION
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
+from verl_agentic.data.parquet import extra_of
+from verl_agentic.data.rows import numbered_records
 from verl_agentic.diagnostics.preflight.planned_run import MISSING, Rows, SharedRows
-from verl_agentic.errors import AgenticError, DataError, boundary
+from verl_agentic.errors import DataError, boundary
 
 _HEAD = 8
 """Rows that verl's data set class is given to make the first ones of."""
@@ -120,7 +123,7 @@ class _cached_in:
 def _missing_data(config: DictConfig) -> Iterator[str]:
     for split in ("train", "val"):
         for file in data_files(config, split):
-            if not _is_remote(file) and not Path(file).expanduser().is_file():
+            if not is_remote(file) and not Path(file).expanduser().is_file():
                 yield f"data.{split}_files: there is no file {file}"
 
 
@@ -128,10 +131,8 @@ def _missing_others(config: DictConfig) -> Iterator[str]:
     paths = [(key, OmegaConf.select(config, key, throw_on_missing=False)) for key in _PATHS]
     rubric = OmegaConf.select(config, "reward.rubric")
     paths.append(("reward.rubric", rubric if isinstance(rubric, str) else None))
-    if OmegaConf.select(config, "trainer.resume_mode") == "resume_path":
-        paths.append(("trainer.resume_from_path", config.trainer.resume_from_path))
     for key, path in paths:
-        if not path or path == MISSING or _is_remote(str(path)):
+        if not path or path == MISSING or is_remote(str(path)):
             continue
         if not any(place.exists() for place in _places(str(path).removeprefix("file://"))):
             yield f"{key}: there is no {path}"
@@ -145,8 +146,27 @@ def _places(path: str) -> list[Path]:
     return [base / Path(path).expanduser() for base in (Path(), package.parent, package)]
 
 
-def _is_remote(path: str) -> bool:
+def is_remote(path: str) -> bool:
+    """Returns whether a path names a place that is not on this machine, or a module."""
     return "://" in path and not path.startswith("file://")
+
+
+def remote_files(config: DictConfig) -> list[str]:
+    """Returns the data and other files of a configuration that are not on this machine, and cannot be looked at."""
+    named = [file for split in ("train", "val") for file in data_files(config, split)]
+    keys = (*_PATHS, "trainer.default_local_dir", "trainer.default_hdfs_dir", "actor_rollout_ref.model.path")
+    named += [str(OmegaConf.select(config, key, throw_on_missing=False)) for key in keys]
+    return [path for path in named if is_remote(path) and not path.startswith("pkg://")]
+
+
+def count_partial_solutions(files: Sequence[str]) -> int:
+    """Returns the number of rows with a partial solution.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    records = (record for file in files for _, record in numbered_records(Path(file).expanduser()))
+    return sum(bool(extra_of(record.get("extra_info")).get(PARTIAL_SOLUTION)) for record in records)
 
 
 def _parquet_names(path: Path) -> tuple[int, Mapping[str | None, int] | None]:
@@ -182,9 +202,3 @@ def _head(path: Path, folder: Path) -> Path:
             (folder / "head.jsonl").write_text("".join(islice(file, _HEAD)), encoding="utf-8")
         return folder / "head.jsonl"
     return path
-
-
-def reason(error: BaseException) -> str:
-    """Returns an error in one line."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, AgenticError) else f"{type(error).__name__}: {text}"

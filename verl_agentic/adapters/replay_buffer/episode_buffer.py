@@ -24,7 +24,7 @@ from verl.trainer.ppo.v1 import replay_buffer
 from verl_agentic.adapters.batches.batch_keys import LAST_ROWS, extras_of, last_rows, split_key
 from verl_agentic.adapters.patching import add, wrap
 from verl_agentic.adapters.replay_buffer.buffer_features import poll_interval_s
-from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.agent_loops.trace.call_statistics import tool_metrics
 from verl_agentic.errors import ScoringError
 
@@ -95,7 +95,8 @@ def _break_circuit(breaker: CircuitBreaker | None, episodes: Sequence[Mapping[st
         numbers = extra.get("reward_extra_info") or {}
         if "void" in numbers:
             is_failure = numbers["void"] > 0 and not any(numbers.get(f"scoring/{w}") for w in ("masked", "abstained"))
-            breaker.record((extra.get("error") or extra["stop_reason"]) if is_failure else None)
+            failure = agent_error(extra["stop_reason"], extra.get("error"))
+            breaker.record((extra.get("error") or extra["stop_reason"]) if is_failure else None, agent_error=failure)
     breaker.check()
 
 

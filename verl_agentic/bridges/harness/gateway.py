@@ -7,9 +7,11 @@
     GET  /{session}/v1/models              one model, under one name
     GET  /{session}/v1/models/{id}         that model, under any name
 
-Codes: 400 a request that cannot be served, 403 a foreign web page, 404 the episode is over (code `episode_over`) or
-unknown endpoint, 413 too large, 415 not announced as JSON. No client retries these codes. A stream whose turn takes
-longer begins with comments, and then has errors as an event `error`.
+The key in the address is the authorisation, so clients may send any API key but that of another session.
+
+Codes: 400 a request that cannot be served, 403 a foreign web page or the API key of another session, 404 the episode is
+over (code `episode_over`) or unknown endpoint, 413 too large, 415 not announced as JSON. No client retries these codes.
+A stream whose turn takes longer begins with comments, and then has errors as an event `error`.
 """
 
 from __future__ import annotations
@@ -134,9 +136,14 @@ def make_app(gateway: Gateway) -> FastAPI:
     app = FastAPI(title="verl-agentic gateway", docs_url=None, redoc_url=None, openapi_url=None)
 
     def check_session(scope: Any) -> None:
-        entry = gateway.sessions.get(scope["path"].strip("/").partition("/")[0])
+        entry = gateway.sessions.get(_key_of(scope["path"]))
         if entry is None:
             raise RequestRefusedError(404, _OVER)
+        tokens = {_token(value) for name, value in scope["headers"] if name in (b"authorization", b"x-api-key")}
+        if others := tokens & gateway.sessions.keys() - {_key_of(scope["path"])}:
+            raise RequestRefusedError(
+                403, f"the address and the API key belong to {len(others) + 1} sessions; use those of one `endpoint`"
+            )
         scope.setdefault("state", {})["entry"] = entry
 
     def write_refusal(scope: Any, status: int, message: str) -> dict[str, Any]:
@@ -183,6 +190,14 @@ def make_app(gateway: Gateway) -> FastAPI:
         return JSONResponse(body, status_code=error.status_code)
 
     return app
+
+
+def _key_of(path: str) -> str:
+    return path.strip("/").partition("/")[0]
+
+
+def _token(header: bytes) -> str:
+    return header.decode("latin-1").removeprefix("Bearer ").strip()
 
 
 def _dialect_of(path: str) -> Dialect:

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config-dir", type=Path, default=None, help="read the config from this folder (default: verl's own)"
     )
-    parser.add_argument("--config-name", required=True, help="read the config of this name")
+    parser.add_argument("--config-name", help="read the config of this name (default: verl's ppo_trainer)")
     parser.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="override keys of the config, as for main_ppo"
     )

@@ -32,7 +32,7 @@ class Options:
     """The command line."""
 
     config_dir: Path | None
-    config_name: str
+    config_name: str | None
     overrides: Sequence[str]
     model: str = "tiny"
     policy: str | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.agent_loops.policies.chat_messages import IdSource
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
@@ -118,7 +118,8 @@ async def evaluate(
             record = await run_attempt(replace(attempt, lost=str(error)))
         journal.append(record)
         on_record(record)
-        breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None)
+        failure = agent_error(record["stop_reason"], record["error"])
+        breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None, agent_error=failure)
         breaker.check()
 
     await run_each(left, one, max_concurrent=max_concurrent)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import logging
+import os
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -13,17 +17,24 @@ from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.paths import make_private
 
+logger = logging.getLogger(__name__)
+
 
 class Journal:
-    """Records by key, in a file of JSON lines; the last record of a key counts."""
+    """Records by key, in a file of JSON lines; the last record of a key counts.
+
+    One process has a journal at a time: until `close`, or until the process ends in whatever way.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Reads the file; removes an incomplete last line.
+        """Locks and reads the file; removes an incomplete last line.
 
         Raises:
+            ConfigError: another process has it.
             DataError: another line is not a record.
         """
         self.path = path
+        self._lock = weakref.finalize(self, _unlock, _lock(path))
         self.records: dict[str, dict[str, Any]] = {}
         self._file: IO[str] | None = None
         if path.is_file():
@@ -38,7 +49,8 @@ class Journal:
     def append(self, record: dict[str, Any]) -> None:
         """Adds a record and writes it to disk."""
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._lock.alive:
+                self._lock = weakref.finalize(self, _unlock, _lock(self.path))
             make_private(self.path)
             self._file = self.path.open("a", encoding="utf-8")
         self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -52,10 +64,49 @@ class Journal:
         return self.records[key]
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file and leaves it to other processes."""
+        self._lock()
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _lock(path: Path) -> int:
+    """Locks the file beside a journal and returns its descriptor.
+
+    Raises:
+        ConfigError: another process has locked it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigError(
+            f"another process is writing {path}, and this one would do the same work; wait for its end, or use "
+            "another folder (--out)"
+        ) from None
+    except OSError:
+        logger.warning("%s cannot be locked on its file system: start no second process on it", path)
+    _descriptors.add(descriptor)
+    return descriptor
+
+
+def _unlock(descriptor: int) -> None:
+    if descriptor in _descriptors:
+        _descriptors.discard(descriptor)
+        os.close(descriptor)
+
+
+def _unlock_in_child() -> None:
+    """Closes the descriptors in a forked process: they would hold the locks after the end of its parent."""
+    for descriptor in [*_descriptors]:
+        _unlock(descriptor)
+
+
+_descriptors: set[int] = set()
+os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 def fingerprint(row: EnvRow) -> str:

@@ -29,6 +29,9 @@ CHECKS: Mapping[str, str] = {
     "credit_horizon": "credit over turns",
     "reward_parts": "reward parts",
     "reward_hacking": "reward hacking",
+    "grader": "grader",
+    "task_variety": "task variety",
+    "learning": "learning",
     "validation": "validation",
     "time_spent": "time",
     "memory": "memory",
@@ -38,10 +41,15 @@ CHECKS: Mapping[str, str] = {
 }
 """Check -> title. The first seven are the checklist for a run that does not learn; an early fault causes later ones."""
 _CAUSES: Mapping[str, tuple[str, ...]] = {
-    "group_std": ("reward_zeros",),
-    "prompt_variance": ("reward_zeros", "group_std"),
-    "reward_zeros": ("length_truncation",),
+    "group_std": ("reward_zeros", "grader", "tool_distribution"),
+    "prompt_variance": ("reward_zeros", "tool_distribution", "group_std"),
+    "reward_zeros": ("length_truncation", "tool_distribution"),
     "rollout_mismatch": ("mask",),
+    "learning": (
+        *("reward_zeros", "length_truncation", "mask", "kl_entropy", "group_std", "tool_distribution"),
+        *("prompt_variance", "infrastructure", "waiting", "rollout_mismatch", "reward_parts", "grader"),
+        *("task_variety", "run_state"),
+    ),
 }
 """Check -> checks whose failure explains its own, the nearest first."""
 _EXPLAINS_ZEROS = 0.9
@@ -71,17 +79,19 @@ def exit_code(verdicts: Mapping[str, Finding]) -> int:
 
 
 def _explained(name: str, verdict: Finding, verdicts: Mapping[str, Finding]) -> Finding:
-    causes = (cause for cause in _CAUSES.get(name, ()) if _explains(cause, verdicts[cause]))
+    causes = (cause for cause in _CAUSES.get(name, ()) if _explains(name, cause, verdicts[cause]))
     cause = next(causes, None)
-    if verdict.status != "fail" or cause is None:
+    if verdict.status != "fail" or cause is None or verdict.evidence.get("is_frozen"):
         return verdict
     return replace(verdict, status="warn", advice=f"this follows from the line `{CHECKS[cause]}`: fix that first")
 
 
-def _explains(cause: str, verdict: Finding) -> bool:
-    """Returns whether a check has failed in a way that causes later failures."""
-    if cause == "length_truncation":
+def _explains(name: str, cause: str, verdict: Finding) -> bool:
+    """Returns whether a check has failed in a way that causes the failure of another."""
+    if cause == "length_truncation" and name != "learning":
         return verdict.status == "fail" and verdict.evidence["cut_share"] >= _EXPLAINS_ZEROS
-    if cause == "mask":
+    if cause == "mask" and name == "rollout_mismatch":
         return verdict.status == "fail" and LOG_PROBS_MISALIGNED in verdict.evidence
+    if cause == "tool_distribution" and name != "learning":
+        return verdict.status == "fail" and bool(verdict.evidence.get("tools_fail"))
     return verdict.status == "fail"

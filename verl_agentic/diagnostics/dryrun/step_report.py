@@ -135,6 +135,8 @@ def build_report(
         ended_well: whether its exit code was 0.
     """
     error = first_error(events, log=log) if not ended_well or events.of("error") else None
+    if error is None or STAGES.index(error.stage) > STAGES.index("reward"):
+        error = _all_void(events) or error  # no row has a token to train on, which later stages say in other words
     rows = [row for event in events.of("rows") for row in event["rows"]]
     gradients = {"log_probs": [], "values": []}
     for event in events.of("gradient"):
@@ -143,7 +145,7 @@ def build_report(
     strict = expected.loss_mode == "vanilla" and not expected.has_correction
     proof = prove(gradients["log_probs"], completions, every_token=strict) if gradients["log_probs"] else None
     look: dict[str, Callable[[Stage], None]] = {
-        "rollout": lambda stage: _rollout(stage, rows, completions),
+        "rollout": lambda stage: _rollout(stage, rows, completions) if rows else _stored(stage, events),
         "reward": lambda stage: _reward(stage, rows, expected),
         "log_probs": lambda stage: _log_probs(stage, metrics),
         "advantage": lambda stage: _advantage(stage, rows, metrics),
@@ -182,6 +184,19 @@ def first_error(events: Events, *, log: str) -> FirstError:
     return FirstError(stage=_under_way(events), type=kind, message=message)
 
 
+def _all_void(events: Events) -> FirstError | None:
+    """Returns the most frequent reason of void episodes if all are void."""
+    episodes = events.of("episode")
+    if not episodes or not all(episode["is_void"] for episode in episodes):
+        return None
+    reasons = Counter(episode["error"] or f"stopped by {episode['stop_reason']}" for episode in episodes)
+    reason, count = reasons.most_common(1)[0]
+    # A rubric or reward function makes rows void whose episodes have ended well.
+    is_scoring = "ScoringError" in reason or episodes[0]["stop_reason"] not in _VOID
+    what = f"all {len(episodes)} episodes are void, {count} of them by: {reason}"
+    return FirstError(stage="reward" if is_scoring else "rollout", type="VoidEpisodes", message=what)
+
+
 def _exception_in(text: str) -> tuple[str, str] | None:
     """Returns type and message of the first exception in a text; Ray's own exceptions come last."""
     found = []
@@ -211,7 +226,7 @@ def _order(expected: ExpectedStep) -> list[str]:
 
 def _is_reached(name: str, events: Events, rows: Sequence[Any], proof: Proof | None) -> bool:
     if name in ("rollout", "reward", "advantage"):
-        return bool(rows)
+        return bool(rows) or (name == "rollout" and bool(events.of("episode")))
     if name == "gradient":
         return proof is not None
     if name == "update":
@@ -252,6 +267,14 @@ def _rollout(stage: Stage, rows: Sequence[dict[str, Any]], completions: Sequence
         stage.fail(f"all episodes are void; the first: {void[0]['error'] or void[0]['stop_reason']}")
     elif void:
         stage.warn(f"{len(void)} of {len(last)} episodes are void; the first: {void[0]['error']}")
+    elif reasons["agent_failed"] == len(last):
+        stage.warn(f"the agent failed in all episodes; the first: {last[0]['error']}")
+
+
+def _stored(stage: Stage, events: Events) -> None:
+    """Adds the episodes of a step that ended before its update."""
+    reasons = Counter(episode["stop_reason"] for episode in events.of("episode"))
+    stage.seen.append(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
 
 
 def _reward(stage: Stage, rows: Sequence[dict[str, Any]], expected: ExpectedStep) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from verl_agentic.diagnostics.preflight.checks.batch_sizes import data_parallel, padded_samples, sequence_parallel
 from verl_agentic.diagnostics.preflight.checks.episode_settings import loop_settings
+from verl_agentic.diagnostics.preflight.checks.sizes import sizes_below_1
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.errors import ConfigError
 
@@ -31,7 +32,7 @@ class Number:
 
 def derived_numbers(run: PlannedRun) -> list[Number]:
     """Returns the numbers of a training step; numbers that the configuration leaves open are missing."""
-    if not isinstance(run.get("data.train_batch_size"), int):
+    if not isinstance(run.get("data.train_batch_size"), int) or sizes_below_1(run):
         return []
     return [*_of_batch(run), *_of_tokens(run), *_of_episodes(run), *_of_time(run)]
 
@@ -48,9 +49,8 @@ def _of_batch(run: PlannedRun) -> Iterator[Number]:
     updates = steps * epochs * padded // (mini * n)
     how = f"{padded} rows / ({mini} x {n}) x {epochs} epochs" + (f" x {steps} batches" if steps > 1 else "")
     yield Number(name="optimiser updates per step", value=updates, unit="updates", how=how)
-    if run.rows is not None and prompts:
+    if (total := run.total_steps) is not None and run.rows is not None:
         per_epoch = run.rows.count // prompts
-        total = int(run.number("trainer.total_training_steps") or per_epoch * run.number("trainer.total_epochs", 1))
         how = f"{run.rows.count} rows / {prompts} = {per_epoch} an epoch, trainer.total_epochs or total_training_steps"
         yield Number(name="steps", value=total, unit="steps", how=how)
 

@@ -96,8 +96,25 @@ class GoldTrial:
     """From 0 to 1; None if it could not run or be scored."""
     why: str
     """Its stop reason, or the failure."""
+    is_fault: bool = False
+    """Whether the failure would also occur in the run: an exception that does not depend on this machine."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Outcome components of a rubric -> whether they say that the task is solved, from 0 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionTrial:
+    """Calls of the run's reward function, on the first row."""
+
+    name: str
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Response -> score; the empty response is the first."""
+    metrics: frozenset[str] = frozenset()
+    """Numbers that come with a score."""
+    fault: str = ""
+    """The failure of a call, which would also occur in the run."""
+    untested: str = ""
+    """The reason why it could not be called here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +151,11 @@ class PlannedRun:
     prompt: FirstPrompt | None = None
     call: CallTrial | None = None
     gold: Sequence[GoldTrial] = ()
+    function: FunctionTrial | None = None
+    num_gpus_here: int | None = None
+    """GPUs of this machine; None if unknown."""
+    num_partial_solutions: int | None = None
+    """Training rows with a partial solution; None if they were not counted."""
     metrics: frozenset[str] | None = None
     """Numbers of every sample's reward, by which groups can be filtered; None if unknown."""
 
@@ -175,6 +197,16 @@ class PlannedRun:
     def num_gpus(self) -> int:
         """GPUs, or CPU ranks, of the trainer."""
         return int(self.number("trainer.n_gpus_per_node", 1) * self.number("trainer.nnodes", 1))
+
+    @property
+    def total_steps(self) -> int | None:
+        """Training steps; None if their number is unknown."""
+        if steps := self.number("trainer.total_training_steps"):
+            return int(steps)
+        prompts = int(self.number("data.train_batch_size"))
+        if self.rows is None or prompts < 1:
+            return None
+        return int(self.rows.count // prompts * self.number("trainer.total_epochs", 1))
 
     @property
     def parameter_sync_step(self) -> int:

@@ -1,4 +1,4 @@
-"""Line 18: the first errors of the run's processes."""
+"""Line 21: the first errors of the run's processes."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from verl_agentic.finding import Finding, unknown
 
 _LIMITS = {"all_0": ALL_0, "all_1": ALL_1, "zero_signal": ZERO_SIGNAL}
 _SUCCESS = 1.0 - 1e-9
+_NO_SPREAD = 1e-9
+_SOLVED_AT_FIRST = 0.95
 _OTHER_ADVICE = (
     "all siblings have the same reward: check that the scorer reads the episode (agentic.rubric), and that siblings "
     "are sampled (actor_rollout_ref.rollout.temperature above 0)"
@@ -38,13 +40,25 @@ def group_std(run: RunEvidence) -> Finding:
     status = ORDER[max(map(ORDER.index, judged))]
     if status == "ok":
         return Finding(status="ok", found=found, evidence=shares)
+    most = max(parts, key=lambda name: parts[name], default="mixed")
+    if most == "all_1" and _solved_at_first(run):
+        found += "; nearly all tasks are solved from the first step on"
+        most = "solved_at_first"
     return Finding(
         status=status,
         found=found,
-        advice=SIGNAL_ADVICE.get(max(parts, key=lambda name: parts[name], default="mixed"), _OTHER_ADVICE),
+        advice=SIGNAL_ADVICE.get(most, _OTHER_ADVICE),
         evidence=shares,
         look_at=look_at,
     )
+
+
+def _solved_at_first(run: RunEvidence) -> bool:
+    """Returns whether the model that the run began with solves nearly all tasks."""
+    outcome = run.series("episode/acc")[:1]
+    if not outcome and len(episodes := run.episodes[run.episodes["acc"].notna()]):
+        outcome = [(0, float(episodes[episodes["step"] == episodes["step"].min()]["acc"].mean()))]
+    return bool(outcome) and outcome[0][1] >= _SOLVED_AT_FIRST
 
 
 def _of_groups(scored: Frame) -> tuple[dict[str, float], tuple[str, ...]]:
@@ -55,8 +69,9 @@ def _of_groups(scored: Frame) -> tuple[dict[str, float], tuple[str, ...]]:
     groups = groups[groups["count"] > 1]
     if not len(groups):
         return {"groups": 0.0}, ()
-    is_flat = groups["min"] == groups["max"]
-    is_0, is_1 = is_flat & (groups["max"] == 0), is_flat & (groups["min"] >= _SUCCESS)
+    is_equal = groups["min"] == groups["max"]
+    is_0, is_1 = is_equal & (groups["max"] == 0), is_equal & (groups["min"] >= _SUCCESS)
+    is_flat = is_equal | (groups["std"] < _NO_SPREAD)  # estimators compare rewards, whatever the outcomes are
     shares = {
         "groups": float(len(groups)),
         "zero_signal": float(is_flat.mean()),

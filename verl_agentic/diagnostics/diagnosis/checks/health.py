@@ -1,4 +1,4 @@
-"""Line 19: the health alarms over the whole history."""
+"""Line 22: the health alarms over the whole history."""
 
 from __future__ import annotations
 

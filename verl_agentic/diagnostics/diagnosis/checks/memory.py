@@ -1,4 +1,4 @@
-"""Line 17: memory of the machine."""
+"""Line 20: memory of the machine."""
 
 from __future__ import annotations
 

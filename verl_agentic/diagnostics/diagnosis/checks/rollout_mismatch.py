@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, key_of, recent_mean
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends, key_of, keys_of, recent_mean, since
 from verl_agentic.diagnostics.thresholds import (
     LATER_TURNS,
     LATER_TURNS_MIN,
@@ -20,11 +20,19 @@ from verl_agentic.diagnostics.thresholds import (
 from verl_agentic.finding import Finding, Status, unknown
 
 _LAST = 4
+_STALE_STEPS = 8
+"""Steps with one version of the weights. Asynchronous trainers keep one for a few steps."""
+_STALE_ADVICE = (
+    "the rollout server gets no new weights, so the trained policy is never sampled: see its log, test the transfer "
+    "(verl-agentic dryrun), and check actor_rollout_ref.rollout.checkpoint_engine"
+)
 _DIFF = "batch/log_prob_diff/"
 
 
 def rollout_mismatch(run: RunEvidence) -> Finding:
-    """Returns the mean distance of the two log-probs of trained tokens, by turn if records exist."""
+    """Returns the age of the rollouts' weights, and the mean distance of the two log-probs of trained tokens."""
+    if (stale := _stale_weights(run)) is not None:
+        return stale
     by_turn, worst = _distances(run.sample)
     if not by_turn:
         return _from_metrics(run)
@@ -40,6 +48,26 @@ def rollout_mismatch(run: RunEvidence) -> Finding:
     if status == "ok":
         return Finding(status="ok", found=found, evidence=evidence)
     return Finding(status=status, found=found, advice=advice, evidence=evidence, look_at=(worst,))
+
+
+def _stale_weights(run: RunEvidence) -> Finding | None:
+    """Returns that the last steps were sampled with one version of the weights."""
+    episodes = run.episodes[run.episodes["weights_max"].notna()]
+    newest = episodes["weights_max"].groupby(episodes["step"]).max()
+    versions: Series = [(int(step), float(version)) for step, version in newest.items()]
+    if not versions:  # the age in versions grows by one a step if no new one arrives
+        ages = run.series("training/off_policy/trajectory_staleness/mean")
+        versions = [(step, step - age) for step, age in ages]
+    if not versions:
+        return None
+    last = versions[-1][1]
+    first = since(versions, lambda version: abs(version - last) < 0.5)
+    num_steps = sum(step >= (first or 0) for step, _ in versions)
+    if num_steps < _STALE_STEPS:
+        return None
+    found = f"steps {first} to {versions[-1][0]} were sampled with the same weights (version {last:g})"
+    evidence = {"version": last, "stale_steps": float(num_steps)}
+    return Finding(status="fail", found=found, advice=_STALE_ADVICE, evidence=evidence, look_at=keys_of(episodes))
 
 
 def _distances(records: Iterable[Mapping[str, Any]]) -> tuple[dict[int, tuple[float, int]], str]:

@@ -1,4 +1,4 @@
-"""Line 20: whether the run ended, is running, or died."""
+"""Line 23: whether the run ended, is running, or died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Line 16: the time of a step."""
+"""Line 19: the time of a step."""
 
 from __future__ import annotations
 

@@ -17,11 +17,14 @@ from verl_agentic.diagnostics.thresholds import (
     TOOLS_NOT_NEEDED,
     UNKNOWN_TOOL,
     UNKNOWN_TOOL_ADVICE,
+    Limit,
 )
 from verl_agentic.finding import Finding, unknown
 from verl_agentic.trajectory_log.secrets import WITHHELD
 
-_ERRORS = 0.5
+_CALLS_FAIL = Limit(warn=0.5, fail=0.95)
+"""Share of calls that fail."""
+_RESULT_CHARS = 100
 _ONE_SIDED = 0.95
 _UNREADABLE = "(unreadable)"
 # A tool as chat templates write it into the prompt.
@@ -38,9 +41,15 @@ def tool_distribution(run: RunEvidence) -> Finding:
     evidence: dict[str, Any] = {"calls": dict(calls), "unknown_tools": dict(unknown_names), "offered": offered}
     if series:
         evidence["calls_before"], evidence["calls_now"] = ends(series)
-    for judged in (_unused(run, calls, offered), _stopped(run), _hallucinated(run, calls, unknown_names, offered)):
+    judges = (
+        _unused(run, calls, offered),
+        _stopped(run),
+        _hallucinated(run, calls, unknown_names, offered),
+        _failing(run, calls),
+    )
+    for judged in judges:
         if judged is not None:
-            return Finding(**{"look_at": look_at, **judged, "evidence": evidence})
+            return Finding(**{"look_at": look_at, **judged, "evidence": {**evidence, **judged.get("evidence", {})}})
     if not calls:
         now = f"{recent_mean(series):.3g} calls per episode" if series else "no calls"
         return Finding(status="ok", found=f"{now}; single calls are unknown", evidence=evidence)
@@ -48,10 +57,6 @@ def tool_distribution(run: RunEvidence) -> Finding:
     evidence |= {"top_share": share, "entropy": entropy}
     top = calls.most_common(1)[0][0]
     found = f"{_listed(calls)}; top share {share:.0%}, entropy {entropy:.2f} of 1"
-    errors = _error_share(run)
-    if errors is not None and errors > _ERRORS:
-        found += f"; {errors:.0%} of recent calls fail"
-        return Finding(status="warn", found=found, advice=_ERROR_ADVICE, evidence=evidence, look_at=look_at)
     if len(offered) > 1 and share > _ONE_SIDED:
         advice = f"only {top} of {sorted(offered)} is used: check that prompt and data need the others"
         return Finding(status="warn", found=found, advice=advice, evidence=evidence)
@@ -69,9 +74,14 @@ def spread(calls: Mapping[str, int], *, num_tools: int) -> tuple[float, float]:
     return max(shares), entropy / math.log(num_tools) if num_tools > 1 else 0.0
 
 
+_BY_TOOL = ("tool", "tool_raised", "tool_timeout", "no_answer")
+_TOOL_ADVICE = (
+    "call the tool by hand: run the environment's solution (verl-agentic env validate), check its sandbox, server and "
+    "data (verl-agentic doctor) and its timeout_s"
+)
 _ERROR_ADVICE = (
-    "see episode/call_error/*: for malformed calls, use SFT or agentic.protocol_options; for failing tools, "
-    "check their environment"
+    "see episode/call_error/*: for malformed calls, use SFT or agentic.protocol_options; compare the arguments with "
+    "the tool's schema in the prompt"
 )
 
 
@@ -129,6 +139,35 @@ def _hallucinated(
         "status": status,
         "found": f"{share:.0%} of calls name an unknown tool{names}",
         "advice": UNKNOWN_TOOL_ADVICE,
+    }
+
+
+def _failing(run: RunEvidence, calls: Counter[str]) -> dict[str, Any] | None:
+    """Returns calls that fail, with the most frequent result, and whether the policy or the tool is at fault."""
+    share = _error_share(run)
+    outcome = run.series("episode/acc")
+    if share is None or (status := _CALLS_FAIL.judge(share)) == "ok":
+        return None
+    if status == "fail" and outcome and ends(outcome)[1] >= TOOLS_NOT_NEEDED:
+        status = "warn"
+    failed = [
+        (call["error_kind"] or "tool", str(call["result"] or "")[:_RESULT_CHARS], key_of(record))
+        for record in run.sample
+        for turn in record["turns"] or ()
+        for call in turn["calls"] or ()
+        if call["is_error"]
+    ]
+    kinds, results = Counter(kind for kind, _, _ in failed), Counter(result for _, result, _ in failed)
+    found = f"{share:.0%} of recent calls fail" + (f" ({_listed(calls)})" if calls else "")
+    if failed:
+        found += f"; kinds of errors: {_listed(kinds)}; the most frequent result: {results.most_common(1)[0][0]!r}"
+    is_by_tool = not kinds or kinds.most_common(1)[0][0] in _BY_TOOL
+    return {
+        "status": status,
+        "found": found,
+        "advice": _TOOL_ADVICE if is_by_tool else _ERROR_ADVICE,
+        "evidence": {"error_share": share, "tools_fail": status == "fail"},
+        "look_at": tuple(dict.fromkeys(key for _, _, key in failed))[-2:],
     }
 
 

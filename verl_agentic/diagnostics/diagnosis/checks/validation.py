@@ -1,4 +1,4 @@
-"""Line 15: success in validation."""
+"""Line 18: success in validation."""
 
 from __future__ import annotations
 

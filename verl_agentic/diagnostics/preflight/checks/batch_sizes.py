@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from verl_agentic.diagnostics.preflight.checks.sizes import sizes_below_1
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.finding import Finding, fail, ok, warn
+from verl_agentic.finding import Finding, fail, not_tested, ok, warn
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _FSDP = ("fsdp", "fsdp2")
@@ -13,15 +14,19 @@ _FSDP = ("fsdp", "fsdp2")
 
 def batch_sizes(run: PlannedRun) -> list[Finding]:
     """Returns sizes that do not divide each other, and padding."""
-    if run.problems.get("verl"):
-        return []  # verl has refused sizes already
-    return [
+    if run.problems.get("verl") or sizes_below_1(run):
+        return []  # reported by other checks
+    found = [
         *_of_sampling(run),
         *_of_ranks(run),
         *_of_micro_batches(run),
         *_of_separate(run),
         *_of_padding(run),
-    ] or [ok("batches, mini-batches and ranks divide each other")]
+    ]
+    if data_parallel(run) is None:
+        strategy = run.get(f"{_ACTOR}.strategy")
+        found.append(not_tested(f"batches for the ranks of {_ACTOR}.strategy={strategy}", "start the run for one step"))
+    return found or [ok("batches, mini-batches and ranks divide each other")]
 
 
 def sequence_parallel(run: PlannedRun) -> int:
@@ -70,7 +75,7 @@ def _of_ranks(run: PlannedRun) -> list[Finding]:
             )
         )
     ranks = data_parallel(run)
-    sections = [_ACTOR] + (["critic"] if _has_critic(run) else [])
+    sections = [_ACTOR] + (["critic"] if has_critic(run) else [])
     if ranks is None:
         return found
     for section in sections:
@@ -187,7 +192,7 @@ def padded_samples(run: PlannedRun) -> int:
     """Returns the samples of a batch with the padding that mini-batches and ranks need."""
     n = int(run.number(f"{_ROLLOUT}.n", 1))
     multiple = math.lcm(data_parallel(run) or 1, int(run.number(f"{_ACTOR}.ppo_mini_batch_size", 1)) * n)
-    if _has_critic(run):
+    if has_critic(run):
         multiple = math.lcm(multiple, int(run.number("critic.ppo_mini_batch_size", 1)) * n)
     return math.ceil(_samples(run) / multiple) * multiple
 
@@ -197,6 +202,7 @@ def _samples(run: PlannedRun) -> int:
     return prompts * int(run.number(f"{_ROLLOUT}.n", 1))
 
 
-def _has_critic(run: PlannedRun) -> bool:
+def has_critic(run: PlannedRun) -> bool:
+    """Returns whether the run trains a critic."""
     enabled = run.get("critic.enable")
     return bool(enabled) if enabled is not None else run.get("algorithm.adv_estimator") == "gae"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.finding import Finding, fail, ok
+from verl_agentic.finding import Finding, fail, not_tested, ok
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 
@@ -42,4 +42,8 @@ def context_length(run: PlannedRun) -> list[Finding]:
                 "raise it, or set enable_chunked_prefill=true",
             )
         )
-    return found or [ok(f"{what}" + (f"; the model has {run.model.max_tokens} positions" if run.model else ""))]
+    if found:
+        return found
+    if run.model is None or run.model.max_tokens is None:
+        return [not_tested(f"{what}; the number of the model's positions is unknown", "see the model's config.json")]
+    return [ok(f"{what}; the model has {run.model.max_tokens} positions")]

@@ -152,12 +152,13 @@ def dead_knobs(run: PlannedRun) -> list[Finding]:
     """Returns the keys that were set and have no effect."""
     if run.get("trainer.use_v1") is False:
         return [warn("trainer.use_v1=false: verl's deprecated trainer, which our adapters do not support", "unset it")]
-    found = [_verdict(knob, run) for knob in KNOBS if knob.when(run) and _is_set(knob, run)]
+    found = [_verdict(knob, run) for knob in KNOBS if knob.when(run) and is_set(knob.path, run)]
     return found or [ok("no key is set that V1 ignores")]
 
 
-def _is_set(knob: Knob, run: PlannedRun) -> bool:
-    return _differs(_at(run.config, knob.path), _at(run.defaults, knob.path))
+def is_set(path: str, run: PlannedRun) -> bool:
+    """Returns whether a key, or a key of a section, differs from verl's default."""
+    return _differs(value_at(run.config, path), value_at(run.defaults, path))
 
 
 def _differs(value: Any, default: Any) -> bool:
@@ -166,14 +167,15 @@ def _differs(value: Any, default: Any) -> bool:
     return value not in (None, MISSING) and value != default
 
 
-def _at(tree: Any, path: str) -> Any:
+def value_at(tree: Any, path: str) -> Any:
+    """Returns the value at a dotted path; None if there is none."""
     for key in path.split("."):
         tree = tree.get(key) if isinstance(tree, dict) else None
     return tree
 
 
 def _verdict(knob: Knob, run: PlannedRun) -> Finding:
-    value = _at(run.config, knob.path)
+    value = value_at(run.config, knob.path)
     found = (
         f"{knob.path}={value} has no effect: {knob.why}"
         if not isinstance(value, dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.finding import Finding, fail, ok, warn
+from verl_agentic.finding import Finding, fail, not_tested, ok, warn
 
 _FILTER = "algorithm.filter_groups"
 _SAMPLER = "trainer.v1.sampler"
@@ -31,7 +31,7 @@ def _of_metric(run: PlannedRun) -> list[Finding]:
             )
         ]
     if run.metrics is None:
-        return []
+        return [not_tested(f"whether the reward returns {_FILTER}.metric={metric}", "see the line reward")]
     if metric not in run.metrics:
         shown = sorted(name for name in run.metrics if "/" not in name or name.startswith("reward/"))
         return [

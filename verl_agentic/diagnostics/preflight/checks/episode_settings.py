@@ -54,6 +54,13 @@ def episode_settings(run: PlannedRun) -> list[Finding]:
                 f"lower {SECTION}.limits.max_observation_tokens",
             )
         )
+    if run.num_partial_solutions == 0:
+        found.append(
+            fail(
+                f"{SECTION}.exploration.partial_solution has no effect: no row has extra_info.partial_solution",
+                "write it into the rows, or unset the option",
+            )
+        )
     return found or [
         ok(f"at most {limits.max_turns} turns, {limits.max_response_tokens} tokens, {limits.episode_timeout_s:g} s")
     ]

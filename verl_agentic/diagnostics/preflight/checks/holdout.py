@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.finding import Finding, ok, unknown, warn
+from verl_agentic.finding import Finding, not_tested, ok, warn
 
 
 def holdout(run: PlannedRun) -> list[Finding]:
@@ -21,9 +21,11 @@ def holdout(run: PlannedRun) -> list[Finding]:
             )
         ]
     shared = run.shared_rows
-    if shared is None and run.rows is not None and run.val_rows is not None:
-        return [unknown("training and validation rows were not compared: their prompts are not in the column prompt")]
-    if shared is not None and shared.exact + shared.near:
+    if shared is None:
+        return [
+            not_tested("training and validation rows were not compared: their prompts are not in the column prompt")
+        ]
+    if shared.exact + shared.near:
         return [
             warn(
                 f"{shared.exact + shared.near} of {shared.compared} training rows are validation rows, too "
@@ -32,7 +34,7 @@ def holdout(run: PlannedRun) -> list[Finding]:
                 "leave them out: verl-agentic data check TRAIN --against VAL --drop OUT",
             )
         ]
-    if shared is not None and run.rows is not None and shared.compared < run.rows.count:
+    if run.rows is not None and shared.compared < run.rows.count:
         return [
             ok(
                 f"none of the first {shared.compared} training rows is a validation row; compare all with verl-agentic "

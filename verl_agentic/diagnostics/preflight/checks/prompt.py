@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.finding import Finding, fail, ok, warn
+from verl_agentic.finding import Finding, fail, not_tested, ok, warn
 
 
 def prompt(run: PlannedRun) -> list[Finding]:
     """Returns whether it can be rendered, and fits."""
     failed = run.problems.get("prompt", ())
     if failed:
-        return [fail(f"the first row cannot be started: {message}", "fix the cause") for message in failed]
+        return [fail(f"the first row cannot be started: {message}", "") for message in failed]
     if run.prompt is None:
-        return []
+        return [not_tested("the first prompt, its tools and its reward: no row was started", "see the other findings")]
     limit = run.number("actor_rollout_ref.rollout.prompt_length", run.number("data.max_prompt_length", 0))
     length = run.prompt.num_tokens
     if length > limit:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.finding import Finding, fail, ok
+from verl_agentic.finding import Finding, fail, not_tested, ok
 
 
 def rows(run: PlannedRun) -> list[Finding]:
     """Returns faults of the data as a whole, and of its first row."""
-    found = [fail(message, "fix the row; `verl-agentic prepare ENV --check FILE` shows all of them")
+    found = [fail(message, "`verl-agentic prepare ENV --check FILE` shows all faults of rows")
              for message in run.problems.get("rows", ())]  # fmt: skip
     if run.rows is None:
-        return found
+        return found or [not_tested("the training rows were not read", "see the line files")]
     size, limit = run.number("data.train_batch_size", 1), run.number("data.train_max_samples", -1)
     count = min(run.rows.count, limit) if limit > 0 else run.rows.count
     if count < size:

@@ -9,6 +9,6 @@ from verl_agentic.finding import Finding, fail, ok
 def sections(run: PlannedRun) -> list[Finding]:
     """Returns faults that their readers find: unknown keys, wrong types, values out of range, conflicts."""
     refused = run.problems.get("sections", ())
-    return [fail(message, "the run would end with this; fix the section") for message in refused] or [
+    return [fail(message, "correct the section") for message in refused] or [
         ok("every section of verl_agentic can be read")
     ]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.finding import Finding, fail, ok, warn
+from verl_agentic.finding import Finding, fail, not_tested, ok
 
 
 def verl_validation(run: PlannedRun) -> list[Finding]:
     """Returns verl's own error messages."""
     found = [fail(message, "verl refuses this; fix the values it names") for message in run.problems.get("verl", ())]
     found += [
-        warn(f"cannot be checked here: {message}", "run preflight on the machine of the run")
-        for message in run.problems.get("unchecked", ())
+        not_tested(message, "run preflight on the machine of the run") for message in run.problems.get("unchecked", ())
     ]
     return found or [ok("verl's own validation passes")]
