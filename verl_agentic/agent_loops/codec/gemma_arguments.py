@@ -13,6 +13,7 @@ _QUOTE = '<|"|>'
 _QUOTED = (_QUOTE, '"', "{", "[")
 _KEY = re.compile(r"([^:,{}\[\]<]*?)\s*:\s*")
 _COLON = re.compile(r"\s*:\s*")
+_SECOND = re.compile(r'<\|"\|>|\s[A-Za-z_][\w.-]*\s*:')
 _BARE = re.compile(r'"(?:[^"\\]|\\.)*"|[^,\]}]*')
 
 
@@ -48,8 +49,8 @@ def _value(text: str, at: int) -> tuple[Any, int]:
     if text.startswith("[", at):
         return _items(text, at, closing="]")
     match = _BARE.match(text, at)
-    if match is None or not match[0].strip():
-        raise ValueError(f"no value at character {at}")
+    if match is None or not match[0].strip() or _SECOND.search(match[0]):
+        raise ValueError(f"no value, or more than one, at character {at}")
     return _bare(match[0].strip()), match.end()
 
 

@@ -27,7 +27,6 @@ from verl_agentic.agent_loops.codec.parsed_turn import (
     parameters_of,
 )
 from verl_agentic.agent_loops.codec.tool_formats import MALFORMED, ToolFormat, opening_pattern
-from verl_agentic.agent_loops.codec.untyped_values import read_value
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.text.tags import Scan, Scanner, Tag, TagSpan
 from verl_agentic.types import ToolCall, load_arguments
@@ -59,16 +58,17 @@ class CallReader:
         """Makes a reader.
 
         Args:
-            parser: verl's parser of that format.
+            parser: verl's parser of that format, which this reader stands in for.
             tool_format: the format.
             repair: fix calls that are almost right; see `repair.repair_object`.
             check_arguments: calls whose arguments do not fit the schema of their tool carry an error.
 
         Raises:
-            ConfigError: the parser is not verl's own: it would not be asked.
+            ConfigError: the parser was derived from verl's, and would not be asked.
             MissingDependencyError: `repair` needs a package that is not installed.
         """
-        if type(parser).__module__ != _VERL_PARSERS:
+        modules = [base.__module__ for base in type(parser).__mro__]
+        if _VERL_PARSERS in modules[1:] and modules[0] != _VERL_PARSERS:
             raise ConfigError(
                 f"calls of the format {tool_format.name!r} are not read with a parser of your own, got "
                 f"{type(parser).__name__}; register it under another name and set that as the format"
@@ -150,7 +150,8 @@ class CallReader:
         body = span.opening + span.body + (closing if span.is_closed else "") if span.kind == "unit" else span.body
         starts = [match.start() for match in re.finditer(re.escape(opening), body)][1:]
         for start, end in zip([0, *starts], [*starts, len(body)], strict=True):
-            yield body[start:end], span.is_closed and closing in body[start:end]
+            unit = body[start:end]
+            yield unit, span.is_closed and (closing in unit or opening not in unit)
 
     def _read_unit(
         self,

@@ -15,6 +15,8 @@ THINK = ("<think>", "</think>")
 MALFORMED_CALL = "malformed tool call; write one JSON object with the keys name and arguments, and close the call"
 MALFORMED = "malformed tool call; write it exactly as the instructions show, and close it"
 
+_JSON = JsonArguments()
+
 
 @dataclass(frozen=True, kw_only=True)
 class ToolFormat:
@@ -45,7 +47,7 @@ class ToolFormat:
     header: re.Pattern[str] | None = None
     """Finds the tool (group `name`), and an id (group `id`), at the beginning of a call, up to its arguments; None
     where a call is one JSON object."""
-    notation: Arguments = JsonArguments()
+    notation: Arguments = _JSON
     """Reads the arguments."""
     value: tuple[str, str] | None = None
     """Opens and closes a value, where it has tags."""
