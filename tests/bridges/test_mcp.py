@@ -214,7 +214,7 @@ async def test_a_result_that_does_not_fit_the_servers_own_schema_reaches_the_pol
     ],
 )
 async def test_tools_that_are_described_wrongly_are_refused_by_name(schema: object) -> None:
-    with pytest.raises((ConfigError, EnvError), match=r"MCP server 'broken'.* fix "):
+    with pytest.raises((ConfigError, EnvError), match=r"(?s)MCP server 'broken'.*fix "):
         await _open_and_close(broken_server(schema), name="broken")
 
 
