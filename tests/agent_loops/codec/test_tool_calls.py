@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from call_reading import INTEGER, TEXT, TextTokenizer, everywhere, kinds, tool
+from call_reading import read as read_with
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser, ToolParser
@@ -18,15 +20,8 @@ from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn
 from verl_agentic.agent_loops.codec.tool_calls import CallReader
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import CALL_ERRORS, Action, Message, ToolCall
+from verl_agentic.types import Action, Message, ToolCall
 
-
-def tool(name: str, **properties: Any) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    return {"type": "function", "function": {"name": name, "description": "A tool.", "parameters": parameters}}
-
-
-TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
 PYTHON = tool("python", code=TEXT)
 MIXED = tool(
     "mixed",
@@ -47,40 +42,12 @@ ARGUMENTS = {
 }
 
 
-class TextTokenizer:
-    """Its tokens are characters, so that texts can be read with any parser."""
-
-    pad_token = "<|pad|>"
-
-    def decode(self, ids: Sequence[int], **_: Any) -> str:
-        return "".join(map(chr, ids))
-
-    def convert_tokens_to_ids(self, token: str) -> int:
-        return 7
-
-
-def reader(name: str, *, repair: bool = False) -> CallReader:
-    parser = ToolParser.get_tool_parser(name, TextTokenizer())
-    return CallReader(parser, tool_format=FORMATS[name], repair=repair)
-
-
-def read(
-    name: str, text: str, *, repair: bool = False, tools: Any = (PYTHON, MIXED), thinks: bool = False
-) -> ParsedTurn:
-    return asyncio.run(reader(name, repair=repair).read(text, turn=3, tools=tools, starts_in_reasoning=thinks))
+def read(name: str, text: str, *, tools: Any = (PYTHON, MIXED), **options: bool) -> ParsedTurn:
+    return read_with(name, text, tools=tools, **options)
 
 
 def write(name: str, tool_name: str = "python", arguments: Mapping[str, Any] | None = None) -> str:
     return FORMATS[name].write([(tool_name, {"code": "print(1)"} if arguments is None else arguments)])
-
-
-def kinds(parsed: ParsedTurn) -> list[str | None]:
-    assert all((call.error is None) == (call.error_kind is None) for call in parsed.calls)
-    assert {call.error_kind for call in parsed.calls} <= {*CALL_ERRORS, None}
-    return [call.error_kind for call in parsed.calls]
-
-
-everywhere = pytest.mark.parametrize("name", sorted(FORMATS))
 
 
 def test_every_parser_that_verl_registers_has_its_format() -> None:

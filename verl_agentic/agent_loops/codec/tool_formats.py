@@ -119,9 +119,10 @@ def _each(form: str) -> Callable[[Mapping[str, Any]], str]:
 _NAME = r'(?P<name>[^<>"\n]+)'
 _PARAMETER = ("<parameter", "</parameter>")
 _BEGINS_PARAMETER = r"<parameter\b(?![^<>\n]{0,256}/>)"  # XML in a file may have such a tag that closes itself
+_HARMONY_WORDS = r"(?:\s|json\b|code\b|commentary\b|analysis\b|final\b|<\|constrain\|>)*"
 _HARMONY_RECIPIENT = (
     r"(?:<\|start\|>assistant\s*|\A\s*(?=to=[^\s<]+[^<]*<\|)"
-    r"|(?:<\|start\|>assistant)?<\|channel\|>(?:[^<]|<\|constrain\|>)*?\s)to=(?:functions\.)?"
+    r"|(?:<\|start\|>assistant)?<\|channel\|>" + _HARMONY_WORDS + r")to=(?:functions\.)?"
 )
 """What stands before the recipient of a message, in its role or its channel; see github.com/openai/harmony."""
 _FUNCTION_HEADER = re.compile(rf"<function={_NAME}>")
@@ -224,7 +225,9 @@ _FORMATS = (
         stray_pattern=r"<\|channel\|>(?!\s*\w*\s*<\|message\|>|\s*final\b)|<\|call\|>",
         call=("{name} <|constrain|>json<|message|>", ""),
         arguments=_json,
-        header=re.compile(r"(?P<name>[^\s<]+)(?:[\w\s]|<\|channel\|>|<\|constrain\|>)*<\|message\|>"),
+        header=re.compile(
+            r"(?P<name>[^\s<]+)(?:\s|json\b|code\b|commentary\b|analysis\b|<\|channel\|>|<\|constrain\|>)*<\|message\|>"
+        ),
         reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
         separators=r"<\|start\|>assistant|<\|channel\|>(?:\s*\w*\s*|\s*final[^<]*(?:<\|constrain\|>[^<]*)?)<\|message\|>"
         r"|<\|end\|>|<\|return\|>",

@@ -107,12 +107,14 @@ class Scanner:
         at = 0
         if starts_in_reasoning and self._reasoning is not None:
             at = self._reason(text, 0, 0, spans, reasoning)
-        begin, has_spoken, num_failures = at, False, 0
+        begin, has_spoken, has_marks, num_failures = at, False, at > 0, 0
         while (match := self._any.search(text, at)) is not None:
             has_spoken = has_spoken or (self._reasons_first and bool(text[begin : match.start()].strip()))
-            if match.lastgroup in ("enter", "leave") and has_spoken and (match.lastgroup == "enter" or reasoning):
-                at = match.end()
+            is_mark = match.lastgroup in ("enter", "leave")
+            if is_mark and has_spoken and (match.lastgroup == "enter" or has_marks):
+                at, has_marks = match.end(), True
                 continue
+            has_marks = has_marks or is_mark
             if match.lastgroup == "enter":
                 at = self._reason(text, match.start(), match.end(), spans, reasoning)
             elif match.lastgroup == "leave":
