@@ -124,7 +124,8 @@ def test_no_mistake_in_a_call_loses_an_argument_silently(name: str) -> None:
 def tagged(name: str, body: str) -> str:
     """Returns a call of `edit` with a body in the form of qwen3_coder, in another format."""
     form = FORMATS[name]
-    return f"{form.block[0]}\n{form.call[0].replace('{name}', 'edit').replace('{index}', '0')}{body}{form.call[1]}{form.block[1]}"
+    opening = form.call[0].replace("{name}", "edit").replace("{index}", "0")
+    return f"{form.block[0]}\n{opening}{body}{form.call[1]}{form.block[1]}"
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ _BEGINS_PARAMETER = r"<parameter\b(?![^<>\n]{0,256}/>)"  # XML in a file may hav
 _HARMONY_WORDS = r"(?:\s|json\b|code\b|commentary\b|analysis\b|final\b|<\|constrain\|>)*"
 _HARMONY_RECIPIENT = (
     r"(?:<\|start\|>assistant\s*|\A\s*(?=to=[^\s<]+[^<]*<\|)"
-    r"|(?:<\|start\|>assistant)?<\|channel\|>" + _HARMONY_WORDS + r")to=(?:functions\.)?"
+    r"|(?:<\|start\|>assistant)?<\|channel\|>" + _HARMONY_WORDS + r")to=\s*(?:functions\.)?"
 )
 """What stands before the recipient of a message, in its role or its channel; see github.com/openai/harmony."""
 _FUNCTION_HEADER = re.compile(rf"<function={_NAME}>")
