@@ -147,7 +147,7 @@ class _Fake(metaclass=_FakeType):
     """A record of what it is made with."""
 
     def __init__(self, *_: Any, **values: Any) -> None:
-        self.__dict__.update(values)
+        vars(self).update(values)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -170,14 +170,14 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         def make(name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
-            return module.__dict__.setdefault(name, _FakeType(name, (_Fake,), {}))
+            return vars(module).setdefault(name, _FakeType(name, (_Fake,), {}))
 
         module.__getattr__ = make
         return module
 
     def exec_module(self, module: Any) -> None:
         module.__path__ = []
-        module.__dict__.update(_CONTENTS.get(module.__name__, {}))
+        vars(module).update(_CONTENTS.get(module.__name__, {}))
 
 
 def read_or_none(parser: Callable[[str, Sequence[Any]], Calls], text: str, tools: Sequence[Any]) -> Calls:

@@ -107,10 +107,9 @@ def main() -> int:
         progress("unpacking the parsers of SGLang, vLLM and TRL; without --wheels, 400 MB are downloaded")
         unpack_wheels(Path(folder), wheels=options.wheels)
         packages = load_parsers(Path(folder))
-        with asyncio.Runner() as runner:
-            figures = runner.run(_compare(packages, must_show=options.show))
-            figures |= runner.run(_compare_templates(Path(folder) / "trl" / "chat_templates"))
-            figures["turn_us"] = runner.run(_time_turns())
+        figures = asyncio.run(_compare(packages, must_show=options.show))
+        figures |= asyncio.run(_compare_templates(Path(folder) / "trl" / "chat_templates"))
+        figures["turn_us"] = asyncio.run(_time_turns())
     return report(
         "tool_calls",
         ratios={},

@@ -118,7 +118,7 @@ def _each(form: str) -> Callable[[Mapping[str, Any]], str]:
 
 _NAME = r'(?P<name>[^<>"\n]+)'
 _PARAMETER = ("<parameter", "</parameter>")
-_BEGINS_PARAMETER = r"<parameter\b(?![^<>\n]{0,256}/>)"  # XML in a file may have such a tag that closes itself
+_BEGINS_PARAMETER = r"(?i)<parameter\b(?![^<>\n]{0,256}/>)"  # XML in a file may have such a tag that closes itself
 _HARMONY_WORDS = r"(?:\s|json\b|code\b|commentary\b|analysis\b|final\b|<\|constrain\|>)*"
 _HARMONY_RECIPIENT = (
     r"(?:<\|start\|>assistant\s*|\A\s*(?=to=[^\s<]+[^<]*<\|)"
@@ -154,7 +154,7 @@ _FORMATS = (
         arguments=_each("<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n"),
         header=re.compile(r'\s*(?P<name>[^<>{}"\s][^<>{}"\n]*)'),
         notation=TaggedArguments(
-            rf"<arg_key>{_NAME}</arg_key>\s*<arg_value>", "</arg_value>", begins="<arg_key>|<arg_value>"
+            rf"<arg_key>{_NAME}</arg_key>\s*<arg_value>", "</arg_value>", begins="(?i)<arg_key>|<arg_value>"
         ),
         value=("<arg_value>", "</arg_value>"),
     ),
