@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -313,11 +314,12 @@ def test_reasoning_begins_before_other_text_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "kimi", "gpt-oss"])
 def test_arguments_have_their_types_where_they_are_not_checked(families: dict[str, Any], name: str) -> None:
-    import asyncio
-
     chat = families["chatml"]
     codec = chat.codec_for(name, check_arguments=False)
     text = FORMATS[name].write([("edit", {"n": 7, "s": "42", "b": "many"})])
     tools = [edit(n=INTEGER, s=TEXT, b=INTEGER)]
     action = asyncio.run(codec.decode_action(chat.tokenizer.encode(text), turn=0, tools=tools))
     assert [(c.arguments, c.error) for c in action.tool_calls] == [({"n": 7, "s": "42", "b": "many"}, None)]
+    for broken in ({"n": {"type": "text"}}, {"n": INTEGER, "s": 5}):
+        action = asyncio.run(codec.decode_action(chat.tokenizer.encode(text), turn=0, tools=[edit(**broken)]))
+        assert [c.error for c in action.tool_calls] == [None]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_ARGUMENTS = 256
 """Maximum number of arguments of a call."""
+_SPACE = re.compile(r"\s*")
 _CALL_KEYS = frozenset({"name", "arguments", "id", "type"})
 """Keys of a call that is one JSON object. OpenAI's messages have the last two."""
 
@@ -165,9 +166,8 @@ def read_call(form: ToolFormat, text: str, at: int = 0) -> tuple[WrittenCall, in
 
 def skip_space(text: str, at: int) -> int:
     """Returns the offset of the first character from `at` on that is not white space."""
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
 
 
 def _read_object(value: Any) -> WrittenCall:

@@ -9,6 +9,7 @@ from typing import Any
 
 from verl_agentic.agent_loops.codec.json_values import is_encodable, problem_of
 from verl_agentic.agent_loops.codec.untyped_values import property_schema, read_value
+from verl_agentic.errors import DataError
 from verl_agentic.tools.schema_check import argument_schema, explain
 from verl_agentic.types import ToolCall
 
@@ -46,7 +47,7 @@ def fit_arguments(call: ToolCall, parameters: Schema | None, *, raw: Mapping[str
         call: a call; one that has an error is returned as it is.
         parameters: the JSON schema of its arguments; None: no check.
         raw: the arguments as they were written, where the format has no types: `42` may be a number or a text.
-        check: False: give types to `raw`, and accept what does not fit.
+        check: False: give types to `raw`, accept what does not fit, and do without a schema that is none.
 
     Raises:
         DataError: the schema is none; MissingDependencyError: `jsonschema` is not installed.
@@ -57,6 +58,10 @@ def fit_arguments(call: ToolCall, parameters: Schema | None, *, raw: Mapping[str
         typed = {k: read_value(raw[k], property_schema(parameters, k)) for k in call.arguments if k in raw}
         call = replace(call, arguments={**call.arguments, **typed}) if typed else call
         mismatches = argument_schema(parameters).mismatches(call.arguments) if check else []
+    except DataError:
+        if check:
+            raise
+        return call
     except RecursionError:  # a schema that refers to itself
         return bad_call("the arguments cannot be taken: nested too deeply", "wrong_arguments", name=call.name)
     if not mismatches:

@@ -97,12 +97,14 @@ def _property_schemas(root: Any, schema: Any, name: str, *, depth: int) -> Itera
     schema = resolve_reference(root, schema)
     if not isinstance(schema, Mapping) or depth > len(_BRANCHES):
         return
-    own = schema.get("properties", {}).get(name)
+    properties = schema.get("properties")
+    own = properties.get(name) if isinstance(properties, Mapping) else None
     if isinstance(own, Mapping):
         yield own
         return
     for keyword in _BRANCHES:
-        for branch in schema.get(keyword, ()):
+        branches = schema.get(keyword)
+        for branch in branches if isinstance(branches, list | tuple) else ():
             yield from _property_schemas(root, branch, name, depth=depth + 1)
     if isinstance(rest := schema.get("additionalProperties"), Mapping):
         yield rest
