@@ -8,7 +8,7 @@ better when it is lower, unless its target says otherwise.
 them. Left out, because they need hours or other environments: `soak_sandbox`, `rollout_server`, `engines`,
 `cluster`, `budget_split`, `credit_results`, `env_server`, `long_episodes`, `quickstart_results`, `peers`,
 `simulate_cluster`,
-`startup`, `walkthrough`.
+`startup`, `tool_calls`, `walkthrough`.
 """
 
 from __future__ import annotations

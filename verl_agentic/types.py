@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -161,14 +161,28 @@ class Message:
         )
 
 
+def load_arguments(arguments: Any, *, load: Callable[[str], Any] = json.loads) -> Any:
+    """Returns the arguments of a call, which clients and servers send as an object or as JSON text of one.
+
+    Raises:
+        ValueError, RecursionError: `load` cannot read the text.
+    """
+    arguments = fill_arguments(arguments)
+    return fill_arguments(load(arguments)) if isinstance(arguments, str) else arguments
+
+
+def fill_arguments(arguments: Any) -> Any:
+    """Returns `{}` for null and for blank text, as many write the arguments of a call without any."""
+    return {} if arguments is None or (isinstance(arguments, str) and not arguments.strip()) else arguments
+
+
 def _to_call(call: Mapping[str, Any]) -> ToolCall:
     """Returns a call of a message in OpenAI's form; its arguments may be an object, or JSON text of one."""
     function = call.get("function") if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
-    if isinstance(arguments, str):
-        with contextlib.suppress(ValueError):
-            arguments = json.loads(arguments)
+    with contextlib.suppress(ValueError, RecursionError):
+        arguments = load_arguments(arguments)
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):
         raise DataError(
             f'a tool call must be {{"function": {{"name": ..., "arguments": {{...}}}}}}, got {call!r}; fix the message'

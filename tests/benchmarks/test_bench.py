@@ -82,6 +82,7 @@ def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
         "quickstart_results",
         "simulate_cluster",
         "startup",
+        "tool_calls",
         "walkthrough",
     }
     assert scripts == set(bench._ALL) | left_out

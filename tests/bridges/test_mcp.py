@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -73,8 +74,8 @@ async def _opened(**keys: Any) -> tuple[McpTools, list[Tool]]:
     return mcp, await mcp.open()
 
 
-async def _open_and_close(keys: Mapping[str, Any]) -> None:
-    mcp = McpTools({"fixture": keys})
+async def _open_and_close(keys: Mapping[str, Any], *, name: str = "fixture") -> None:
+    mcp = McpTools({name: keys})
     try:
         await mcp.open()
     finally:
@@ -191,6 +192,30 @@ async def test_http_servers_get_the_headers_and_their_end_voids_the_episode(http
 async def test_settings_that_cannot_work_are_refused(keys: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         await _open_and_close(keys)
+
+
+def broken_server(schema: object) -> dict[str, Any]:
+    return {"command": sys.executable, "args": [str(SERVER), "broken", json.dumps(schema)]}
+
+
+async def test_a_result_that_does_not_fit_the_servers_own_schema_reaches_the_policy() -> None:
+    mcp = McpTools({"broken": broken_server({"type": "object"})})
+    assert await _call(await mcp.open(), "measure") == ToolResult("a mile")
+    await mcp.close()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        [],
+        {"type": "object", "properties": {"a": {"type": "string", "required": True}}},
+        {"type": "object", "properties": 1},
+    ],
+)
+async def test_tools_that_are_described_wrongly_are_refused_by_name(schema: object) -> None:
+    with pytest.raises((ConfigError, EnvError), match=r"(?s)MCP server 'broken'.*fix "):
+        await _open_and_close(broken_server(schema), name="broken")
 
 
 async def test_a_server_that_does_not_start_in_time_is_ended() -> None:

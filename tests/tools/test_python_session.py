@@ -52,6 +52,24 @@ async def test_an_exception_is_told_and_the_variables_stay(tool: PythonSessionTo
     assert await say(tool, "x") == ("5", False)
 
 
+@pytest.mark.parametrize(
+    ("end", "text", "is_error"),
+    [
+        ("sys.exit()", "hi", False),
+        ("sys.exit(0)", "hi", False),
+        ("raise SystemExit", "hi", False),
+        ("raise SystemExit('bye')", "hi\nError: bye", True),
+        ("sys.exit(3)", "hi\nError: exit code 3", True),
+        ("sys.exit(256)", "hi", False),
+    ],
+)
+async def test_code_that_exits_keeps_its_output_and_the_variables_stay(
+    tool: PythonSessionTool, end: str, text: str, is_error: bool
+) -> None:
+    assert await say(tool, f"x = 5\nprint('hi')\nimport sys\n{end}") == (text, is_error)
+    assert await say(tool, "x") == ("5", False)
+
+
 async def test_code_that_hangs_is_stopped_and_the_loss_of_the_variables_is_told_with_it(
     tool: PythonSessionTool,
 ) -> None:
@@ -66,7 +84,7 @@ async def test_an_interpreter_that_code_has_ended_is_replaced_and_the_next_answe
     tool: PythonSessionTool,
 ) -> None:
     await say(tool, "x = 5")
-    await say(tool, "raise SystemExit")
+    await say(tool, "import os\nos._exit(0)")
     assert await say(tool, "print('x' in globals())") == (f"False\n{RESTARTED}", False)
     assert await say(tool, "1 + 1") == ("2", False)
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import AgenticError, ConfigError, EnvError
+from verl_agentic.errors import AgenticError, ConfigError, DataError, EnvError
 from verl_agentic.settings import Settings, setting
+from verl_agentic.tools.schema_check import argument_schema
 from verl_agentic.tools.tool import ToolResult
 
 T = TypeVar("T")
@@ -87,8 +88,9 @@ class McpConnection:
         """Returns the server's tools as it describes them now.
 
         Raises:
-            ConfigError: the program does not exist, or the server lacks a tool that the settings name.
-            EnvError: the server cannot be started or reached, is dead, or too slow.
+            ConfigError: the program does not exist, the server lacks a tool that the settings name, or the arguments
+                of a tool have no JSON schema.
+            EnvError: the server cannot be started or reached, is dead, too slow, or answers against the protocol.
         """
         try:
             found = {tool.name: tool for tool in await self._first(self._list(), self.server.start_timeout_s)}
@@ -99,13 +101,21 @@ class McpConnection:
             ) from cause
         if unknown := sorted(set(self.server.tools) - set(found)):
             raise ConfigError(f"MCP server {self.name!r} has no tools {unknown}; it has {sorted(found)}")
-        return [tool for name, tool in found.items() if name in (self.server.tools or found)]
+        tools = [tool for name, tool in found.items() if name in (self.server.tools or found)]
+        for tool in tools:
+            try:
+                argument_schema(tool.schema["function"]["parameters"])
+            except DataError as cause:
+                raise ConfigError(
+                    f"tool {tool.name!r} of MCP server {self.name!r}: {cause}, or name the other tools in `tools`"
+                ) from cause
+        return tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Calls a tool. Its errors, and those of the protocol, are results for the policy.
 
         Raises:
-            EnvError: the server is dead or cannot be reached.
+            EnvError: the server is dead or cannot be reached, or answers against the protocol.
         """
         from mcp.shared.exceptions import MCPError
 
@@ -133,6 +143,8 @@ class McpConnection:
         with tempfile.TemporaryFile() as log:
             try:
                 async with self._transport(log) as transport, Client(transport, cache=None) as self._client:
+                    # The SDK drops a result that does not fit the tool's own output schema; the policy may use it.
+                    self._client.session.validate_tool_result = _accept_result
                     self._is_open.set()
                     await self._is_closing.wait()
             finally:
@@ -178,10 +190,11 @@ class McpConnection:
 
         Raises:
             TimeoutError: neither has happened within `timeout_s`.
-            EnvError: the connection has ended.
+            EnvError: the connection has ended, or the server answers against the protocol.
             MCPError: the server refused.
         """
         from mcp.shared.exceptions import MCPError
+        from pydantic import ValidationError
 
         task = asyncio.ensure_future(work)
         try:
@@ -194,6 +207,8 @@ class McpConnection:
             if cause.code != _CONNECTION_CLOSED:
                 raise
             self._is_closing.set()
+        except (ValidationError, RuntimeError) as cause:
+            raise EnvError(f"MCP server {self.name!r} answers against the protocol, got {cause}; fix it") from cause
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -236,6 +251,10 @@ class McpTool:
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """See `McpConnection.call`."""
         return await self._connection.call(self.name, arguments)
+
+
+async def _accept_result(name: str, result: Any) -> None:
+    """Stands in for the SDK's check of a result."""
 
 
 def _text_of(result: Any) -> str:

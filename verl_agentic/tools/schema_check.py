@@ -89,7 +89,7 @@ class ArgumentSchema:
         return self._filled(self.schema, arguments)
 
     def _filled(self, schema: Any, value: Any) -> Any:
-        schema = _resolved(self.schema, schema)
+        schema = resolve_reference(self.schema, schema)
         if not isinstance(schema, Mapping):
             return copy.deepcopy(value)
         for keyword in _BRANCHES:
@@ -107,13 +107,13 @@ class ArgumentSchema:
     def _filled_object(self, properties: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
         filled = {key: self._filled(properties.get(key, True), item) for key, item in value.items()}
         for key, schema in properties.items():
-            schema = _resolved(self.schema, schema)
+            schema = resolve_reference(self.schema, schema)
             if key not in filled and isinstance(schema, Mapping) and "default" in schema:
                 filled[key] = copy.deepcopy(schema["default"])
         return filled
 
     def _fits(self, schema: Any, value: Any) -> bool:
-        return self._validator.evolve(schema=_resolved(self.schema, schema)).is_valid(value)
+        return self._validator.evolve(schema=resolve_reference(self.schema, schema)).is_valid(value)
 
 
 def argument_schema(schema: Mapping[str, Any]) -> ArgumentSchema:
@@ -282,7 +282,8 @@ def _target(root: Any, reference: str) -> Any:
     return found
 
 
-def _resolved(root: Any, schema: Any) -> Any:
+def resolve_reference(root: Any, schema: Any) -> Any:
+    """Returns the schema that a `$ref` into `root` points to; a schema without one is returned as it is."""
     seen = 0
     while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str) and seen < 32:
         schema, seen = _target(root, schema["$ref"]), seen + 1

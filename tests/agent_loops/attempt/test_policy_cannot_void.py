@@ -20,7 +20,8 @@ from verl.experimental.agent_loop.tool_parser import ToolParser
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.compaction import Compaction
-from verl_agentic.agent_loops.codec.parsed_turn import MAX_DEPTH, MAX_SIZE, call_with, load_json, problem_of
+from verl_agentic.agent_loops.codec.json_values import MAX_DEPTH, MAX_SIZE, load_json, problem_of
+from verl_agentic.agent_loops.codec.parsed_turn import call_with
 from verl_agentic.agent_loops.codec.tool_calls import CallReader
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS
 from verl_agentic.agent_loops.limits import EpisodeLimits

@@ -166,6 +166,8 @@ async def test_several_calls_of_one_turn_are_answered_by_their_ids(server: Serve
         ("add", '{"a": 1, "b"', "malformed_json", "Error: the arguments are no JSON"),
         ("add", "[1, 2]", "not_an_object", "Error: the arguments must be a JSON object, got [1, 2]"),
         ("add", '{"a": "one", "b": 2}', "wrong_arguments", "$.a"),
+        ("add", "", "wrong_arguments", "$.a: expected integer, got nothing"),
+        ("add", "null", "wrong_arguments", "$.a: expected integer, got nothing"),
         ("nope", "{}", "unknown_tool", "unknown tool 'nope'"),
         ("", "{}", "unknown_tool", "unknown tool ''"),
     ],

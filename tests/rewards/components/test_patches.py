@@ -129,8 +129,21 @@ def test_blocks_are_read_as_the_original_reads_them() -> None:
     assert apply_search_replace({}, {"n.py": [("", "x = 1")]}) == {"n.py": "x = 1"}
 
 
+@pytest.mark.parametrize(
+    ("content", "search", "replace", "expected"),
+    [
+        ("x = 1\nx = 10\n", "x = 1", "x = 2", "x = 2\nx = 10\n"),
+        ("x = 1\nx = 1", "x = 1", r"\1", "\\1\n\\1"),
+        ("a\nb\na\nbc", "a\nb", "d", "d\na\nbc"),
+        ("", "", "new\n", "new\n"),
+    ],
+)
+def test_edits_replace_whole_lines(content: str, search: str, replace: str, expected: str) -> None:
+    assert apply_search_replace({"f": content}, {"f": [(search, replace)]}) == {"f": expected}
+
+
 def test_edits_that_double_a_file_again_and_again_end_soon() -> None:
-    edits = {"a.py": [("x", "x\nx" + " " * n) for n in range(1, 60)]}
+    edits = {"a.py": [("x", "x\nx")] * 60}
     with pytest.raises(FormatError, match="longer"):
         apply_search_replace({"a.py": "x\n" * 1000}, edits)
 

@@ -133,8 +133,10 @@ class ChatTemplateCodec:
         self._tokenizer = tokenizer
         self._exact_text = exact_decoder(tokenizer)
         self._format = FORMATS.get(tool_format)
-        self._reader = CallReader(parser, tool_format=self._format, repair=repair) if self._format else None
         self._check_arguments = check_arguments
+        self._reader = None
+        if self._format is not None:
+            self._reader = CallReader(parser, tool_format=self._format, repair=repair, check_arguments=check_arguments)
         self._boundary = TurnBoundary(builder, tokenizer, stop_token_ids=parser.stop_token_ids)
         tags, reasoning = (self._format.tags, self._format.reasoning) if self._format else ((), ())
         self.guard = Guard(tokenizer, around=tags, reasoning=reasoning)
@@ -229,11 +231,11 @@ class ChatTemplateCodec:
     async def _read(
         self, ids: list[int], text: str, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool
     ) -> ParsedTurn:
-        checked = tools if self._check_arguments else ()
         if self._reader is None:
+            checked = tools if self._check_arguments else ()
             return await ForeignReader(self._parser).read(ids, text, turn=turn, tools=checked)
         text = self._without_end(text)
-        return await self._reader.read(text, turn=turn, tools=checked, starts_in_reasoning=starts_in_reasoning)
+        return await self._reader.read(text, turn=turn, tools=tools, starts_in_reasoning=starts_in_reasoning)
 
     def _encode_prompt(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
         render = partial(self._boundary.prompt, messages, write_calls=self._written_format.write)

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.agent_loops.codec.gemma_arguments import read_gemma, write_gemma
+from verl_agentic.agent_loops.codec.call_grammar import Arguments, GemmaArguments, JsonArguments, TaggedArguments
+from verl_agentic.agent_loops.codec.gemma_arguments import write_gemma
 
 THINK = ("<think>", "</think>")
 MALFORMED_CALL = "malformed tool call; write one JSON object with the keys name and arguments, and close the call"
 MALFORMED = "malformed tool call; write it exactly as the instructions show, and close it"
+
+_JSON = JsonArguments()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +40,17 @@ class ToolFormat:
     """White space after what opens a block, and between two blocks."""
     reasoning: tuple[str, str] = THINK
     """Opens and closes a block of reasoning."""
-    before_block: str = ""
-    """Text that verl's parser expects before a block."""
     separators: str | None = None
     """Markup around the parts of a turn, which is no content: a regular expression."""
-    json_after: str | None = None
-    """The text after which the rest of a call is JSON; "" where all of it is."""
-    read_arguments: Callable[[str], Mapping[str, Any]] | None = None
-    """Reads the arguments where verl's parser does not read all of them; raises ValueError."""
-    raw_argument: str | None = None
-    """Finds the name (group 1) and the unquoted value (group 2) of an argument, where values have no types."""
+    stray_pattern: str | None = None
+    """A regular expression for other markup that only an attempt at a call has."""
+    header: re.Pattern[str] | None = None
+    """Finds the tool (group `name`), and an id (group `id`), at the beginning of a call, up to its arguments; None
+    where a call is one JSON object."""
+    notation: Arguments = _JSON
+    """Reads the arguments."""
     value: tuple[str, str] | None = None
     """Opens and closes a value, where it has tags."""
-    tool_name: str | None = None
-    """Finds the tool (group 1) in the name that the parser gives, where it is not the same."""
     said: str = "{content}"
     """Template of a turn without a call."""
     said_before: str = "{content}\n"
@@ -64,10 +64,14 @@ class ToolFormat:
         return (*self.block, *(self.unit or ()), *self.reasoning)
 
     @property
-    def argument_openings(self) -> tuple[str, ...]:
-        """The fixed texts with which an argument begins, where arguments have tags."""
-        named = self.raw_argument.partition("(")[0] if self.raw_argument else ""
-        return tuple(filter(None, (named, self.value[0] if self.value else "")))
+    def end(self) -> str:
+        """The text that ends a call."""
+        return (self.unit or self.block)[1]
+
+    @property
+    def is_json(self) -> bool:
+        """Whether arguments are written as JSON."""
+        return isinstance(self.notation, JsonArguments)
 
     @property
     def reasoning_is_text(self) -> bool:
@@ -112,8 +116,16 @@ def _each(form: str) -> Callable[[Mapping[str, Any]], str]:
     return write
 
 
+_NAME = r'(?P<name>[^<>"\n]+)'
 _PARAMETER = ("<parameter", "</parameter>")
-_FUNCTION = r"<parameter=([^>\n]+)>(.*?)</parameter>"
+_BEGINS_PARAMETER = r"(?i)<parameter\b(?![^<>\n]{0,256}/>)"  # XML in a file may have such a tag that closes itself
+_HARMONY_WORDS = r"(?:\s|json\b|code\b|commentary\b|analysis\b|final\b|<\|constrain\|>)*"
+_HARMONY_RECIPIENT = (
+    r"(?:<\|start\|>assistant\s*|\A\s*(?=to=[^\s<]+[^<]*<\|)"
+    r"|(?:<\|start\|>assistant)?<\|channel\|>" + _HARMONY_WORDS + r")to=\s*(?:functions\.)?"
+)
+"""What stands before the recipient of a message, in its role or its channel; see github.com/openai/harmony."""
+_FUNCTION_HEADER = re.compile(rf"<function={_NAME}>")
 _FORMATS = (
     ToolFormat(
         name="hermes",
@@ -121,7 +133,6 @@ _FORMATS = (
         between=("\n", "\n"),
         call=('{"name": "{name}", "arguments": ', "}\n"),
         arguments=_json,
-        json_after="",
         malformed=MALFORMED_CALL,
     ),
     ToolFormat(
@@ -131,7 +142,8 @@ _FORMATS = (
         between=("\n", "\n"),
         call=("<function={name}>\n", "</function>\n"),
         arguments=_each("<parameter={k}>\n{v}\n</parameter>\n"),
-        raw_argument=_FUNCTION,
+        header=_FUNCTION_HEADER,
+        notation=TaggedArguments(rf"<parameter={_NAME}>", "</parameter>", begins=_BEGINS_PARAMETER, frame="\n"),
         value=_PARAMETER,
     ),
     ToolFormat(
@@ -140,7 +152,10 @@ _FORMATS = (
         between=("", "\n"),
         call=("{name}\n", ""),
         arguments=_each("<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n"),
-        raw_argument=r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>",
+        header=re.compile(r'\s*(?P<name>[^<>{}"\s][^<>{}"\n]*)'),
+        notation=TaggedArguments(
+            rf"<arg_key>{_NAME}</arg_key>\s*<arg_value>", "</arg_value>", begins="(?i)<arg_key>|<arg_value>"
+        ),
         value=("<arg_value>", "</arg_value>"),
     ),
     ToolFormat(
@@ -151,7 +166,8 @@ _FORMATS = (
         call=("<function={name}>\n", "</function>\n"),
         arguments=_each("<parameter={k}>{v}</parameter>\n"),
         reasoning=("<seed:think>", "</seed:think>"),
-        raw_argument=_FUNCTION,
+        header=_FUNCTION_HEADER,
+        notation=TaggedArguments(rf"<parameter={_NAME}>", "</parameter>", begins=_BEGINS_PARAMETER),
         value=_PARAMETER,
     ),
     ToolFormat(
@@ -162,7 +178,8 @@ _FORMATS = (
         between=("\n", "\n"),
         call=('<invoke name="{name}">\n', "</invoke>\n"),
         arguments=_each('<parameter name="{k}">{v}</parameter>\n'),
-        raw_argument=r'<parameter name="([^"]+)">(.*?)</parameter>',
+        header=re.compile(rf'<invoke name="{_NAME}">'),
+        notation=TaggedArguments(rf'<parameter name="{_NAME}">', "</parameter>", begins=_BEGINS_PARAMETER),
         value=_PARAMETER,
     ),
     ToolFormat(
@@ -172,8 +189,9 @@ _FORMATS = (
         shares_block=True,
         call=("<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>", "<|tool_call_end|>"),
         arguments=_json,
-        json_after="<|tool_call_argument_begin|>",
-        tool_name=r"(?:functions\.)?(.+?)(?::\d+)?",
+        header=re.compile(
+            r"<\|tool_call_begin\|>\s*(?P<id>(?:functions\.)?(?P<name>[^<\s]+?)(?::\d+)?)\s*<\|tool_call_argument_begin\|>"
+        ),
     ),
     ToolFormat(
         name="deepseek_v4",
@@ -183,6 +201,12 @@ _FORMATS = (
         between=("\n", "\n"),
         call=('<｜DSML｜invoke name="{name}">\n', "</｜DSML｜invoke>\n"),
         arguments=_each('<｜DSML｜parameter name="{k}" string="{s}">{v}</｜DSML｜parameter>\n'),
+        header=re.compile(rf'<｜DSML｜invoke name="{_NAME}">'),
+        notation=TaggedArguments(
+            rf'<｜DSML｜parameter name="{_NAME}" string="(?P<string>true|false)">',
+            "</｜DSML｜parameter>",
+            begins="<｜DSML｜parameter",
+        ),
         value=("<｜DSML｜parameter ", "</｜DSML｜parameter>"),
     ),
     ToolFormat(
@@ -190,19 +214,23 @@ _FORMATS = (
         block=("<|tool_call>", "<tool_call|>"),
         call=("call:{name}", ""),
         arguments=write_gemma,
-        read_arguments=lambda text: read_gemma(text.partition("{")[1] + text.partition("{")[2]),
+        header=re.compile(r"\s*call:\s*(?P<name>[^\s{}<]+)"),
+        notation=GemmaArguments(),
         reasoning=("<|channel>thought", "<channel|>"),
     ),
     ToolFormat(
         name="gpt-oss",
         block=("<|channel|>commentary to=functions.", "<|call|>"),
-        block_pattern=r"(?:<\|start\|>assistant)?<\|channel\|>[^<]* to=functions\.",
+        block_pattern=_HARMONY_RECIPIENT,
+        stray_pattern=r"<\|channel\|>(?!\s*\w*\s*<\|message\|>|\s*final\b)|<\|call\|>",
         call=("{name} <|constrain|>json<|message|>", ""),
         arguments=_json,
+        header=re.compile(
+            r"(?P<name>[^\s<]+)(?:\s|json\b|code\b|commentary\b|analysis\b|<\|channel\|>|<\|constrain\|>)*<\|message\|>"
+        ),
         reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
-        before_block="<|start|>assistant",
-        separators=r"<\|start\|>assistant|<\|channel\|>\w*<\|message\|>|<\|end\|>|<\|return\|>",
-        json_after="<|message|>",
+        separators=r"<\|start\|>assistant|<\|channel\|>(?:\s*\w*\s*|\s*final[^<]*(?:<\|constrain\|>[^<]*)?)<\|message\|>"
+        r"|<\|end\|>|<\|return\|>",
         said="<|channel|>final<|message|>{content}",
         said_before="<|channel|>analysis<|message|>{content}<|end|><|start|>assistant",
     ),

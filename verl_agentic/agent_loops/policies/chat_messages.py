@@ -16,14 +16,8 @@ from typing import Any, Literal
 from verl_agentic.agent_loops.codec.clipping import TextTokenizer
 from verl_agentic.agent_loops.codec.codec import Codec, ContextTokens, Schema
 from verl_agentic.agent_loops.codec.control_tokens import Guard
-from verl_agentic.agent_loops.codec.parsed_turn import (
-    UNREADABLE,
-    call_with,
-    fit_arguments,
-    load_json,
-    parameters_of,
-    reason_of,
-)
+from verl_agentic.agent_loops.codec.json_values import UNREADABLE, load_json, reason_of
+from verl_agentic.agent_loops.codec.parsed_turn import call_with, fit_arguments, parameters_of
 from verl_agentic.agent_loops.codec.tool_formats import THINK
 from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
 from verl_agentic.agent_loops.policies.completions import (
@@ -36,7 +30,7 @@ from verl_agentic.agent_loops.policies.completions import (
 )
 from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.errors import PolicyError
-from verl_agentic.types import Action, Message, ToolCall
+from verl_agentic.types import Action, Message, ToolCall, load_arguments
 
 IdSource = Literal["exact", "sampled", "approximate"]
 """`exact`: all ids are the server's. `sampled`: those of turns are, and its prompts differ from those encoded here.
@@ -173,11 +167,11 @@ class ChatConversation:
         call_id, name = str(call.get("id") or default_id), str(function.get("name") or "")
         arguments = function.get("arguments")
         try:
-            value = load_json(arguments) if isinstance(arguments, str) else arguments
+            value = load_arguments(arguments, load=load_json)
         except UNREADABLE as cause:
             self._unreadable[call_id] = _encodable(str(arguments))
             return ToolCall(name, {}, call_id, f"the arguments are no JSON: {reason_of(cause)}", "malformed_json")
-        return replace(call_with(name, {} if value is None else value, call_id=call_id), call_id=call_id)
+        return replace(call_with(name, value, call_id=call_id), call_id=call_id)
 
     def _to_wire(self, message: Message) -> dict[str, Any]:
         """Returns a message in OpenAI's form, whose arguments are JSON text."""

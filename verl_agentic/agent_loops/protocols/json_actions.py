@@ -8,17 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.agent_loops.codec.json_repair import repair_object, require_repair
-from verl_agentic.agent_loops.codec.parsed_turn import (
-    UNREADABLE,
-    ParsedTurn,
-    Schema,
-    bad_call,
-    call_with,
-    fit_arguments,
-    load_json,
-    problem_of,
-    reason_of,
-)
+from verl_agentic.agent_loops.codec.json_values import UNREADABLE, load_json, problem_of, reason_of
+from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn, Schema, bad_call, call_with, fit_arguments
 from verl_agentic.agent_loops.codec.tool_calls import REPAIRED
 from verl_agentic.agent_loops.protocols.load_protocol import CallForm, Protocol
 from verl_agentic.agent_loops.protocols.tag_actions import numbered, thoughts_of

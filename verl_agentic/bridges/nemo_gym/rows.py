@@ -12,7 +12,7 @@ from typing import Any
 
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.types import Message, ToolCall, load_arguments
 
 FILE_VARIABLE = "VERL_AGENTIC_NEMO_GYM_FILE"
 _TEST_PART = 5  # a fifth of the tasks is for tests, if the file is split here
@@ -70,7 +70,7 @@ def _prompt(items: list[dict[str, Any]]) -> tuple[Message, ...]:
     for item in items:
         kind = item.get("type", "message")
         if kind == "function_call":
-            call = ToolCall(item["name"], json.loads(item["arguments"]), item["call_id"])
+            call = ToolCall(item["name"], load_arguments(item["arguments"]), item["call_id"])
             messages.append(Message("assistant", "", tool_calls=(call,)))
         elif kind == "function_call_output":
             messages.append(Message("tool", item["output"], call_id=item["call_id"]))

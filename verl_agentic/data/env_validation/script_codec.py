@@ -71,16 +71,15 @@ _TEXTS = (*(text.encode() for text in _ADDED), *(bytes([byte]) for byte in range
 
 
 class _Parser:
-    """Takes the place of the parser of verl, which `CallReader` does not ask: calls are JSON."""
+    """Takes the place of the parser of verl, which `CallReader` does not ask."""
 
-    reads_json = True
     stop_token_ids: list[int] = []  # noqa: RUF012
 
     def __init__(self, tokenizer: ByteLevelTokenizer) -> None:
         self.tokenizer = tokenizer
 
     async def extract_tool_calls(self, responses_ids: Any, tools: Any = None) -> tuple[str, list[Any]]:
-        raise NotImplementedError("calls are JSON")
+        raise NotImplementedError("`CallReader` reads calls")
 
 
 @dataclass(frozen=True)

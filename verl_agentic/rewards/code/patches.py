@@ -6,6 +6,7 @@ All functions take a bounded number of steps. `difflib` alone may take minutes, 
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -80,7 +81,8 @@ def _starts_fence(lines: Sequence[str], at: int) -> bool:
 def apply_search_replace(files: Mapping[str, str], edits: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, str]:
     """Returns path -> content after the edits; missing files are empty.
 
-    Replaces whole lines at every occurrence of the search text.
+    Replaces whole lines at every occurrence of the search text; the original (SWE-RL) also replaces the beginning of a
+    line.
 
     Raises:
         FormatError: a search text is missing or equals its replacement, or a file gets too long.
@@ -93,13 +95,14 @@ def _edited(content: str, path: str, pairs: Sequence[tuple[str, str]]) -> str:
     for search, replace in pairs:
         if search == replace:
             raise FormatError(f"search and replacement are the same in {path}")
-        count = content.count(f"\n{search}")
+        lines = re.compile(rf"\n{re.escape(search)}(?=\n|\Z)")
+        count = sum(1 for _ in lines.finditer(content))
         if not count:
             raise FormatError(f"the search text is not in {path}")
         # Checked before the replacement, because a few blocks that double a file would fill the memory.
         if len(content) + count * (len(replace) - len(search)) > MAX_CHARS:
             raise FormatError(f"{path} gets longer than {MAX_CHARS} characters")
-        content = content.replace(f"\n{search}", f"\n{replace}")
+        content = lines.sub(lambda _, text=f"\n{replace}": text, content)
     return content[1:]
 
 

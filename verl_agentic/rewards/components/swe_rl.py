@@ -41,6 +41,7 @@ def swe_rl(sample: Sample, *, tags: bool = True) -> Value:
     diff that is too large counts 0.
 
     Paper: https://arxiv.org/abs/2502.18449. Deviations: the paper has no term for passed tests; add `resolved` for it.
+    Its code also applies a search text that is the beginning of a line; here an edit replaces whole lines.
     """
     ground_truth = object_of(sample.ground_truth, of="swe_rl")
     old, oracle = _files(ground_truth, "code_context"), _files(ground_truth, "oracle_new_content")

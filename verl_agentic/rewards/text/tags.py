@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+_MAX_FAILURES = 64
+"""Maximum number of failed attempts to parse spans per text; each may read all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +20,9 @@ class Tag:
     """A regular expression."""
     closing: str
     """A text."""
+    parse: Callable[[str, int], tuple[Any, int] | None] | None = None
+    """Parses a span from the end of its opening tag on; returns what it holds and the offset after its closing tag,
+    None where it does not follow its grammar. So a closing tag in quotes does not end a span."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +40,8 @@ class TagSpan:
     """Text between the tags."""
     is_closed: bool
     in_reasoning: bool
+    parsed: Any = None
+    """What `Tag.parse` returned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +77,17 @@ class Scanner:
     the policy may speak of its tags there; where the reasoning never ends, open ones count as well.
     """
 
-    def __init__(self, tags: Sequence[Tag], *, reasoning: tuple[str, str] | None) -> None:
+    def __init__(self, tags: Sequence[Tag], *, reasoning: tuple[str, str] | None, reasons_first: bool = False) -> None:
         """Makes a scanner.
 
         Args:
             tags: the kinds of spans; where two could open at the same place, the first one does.
             reasoning: what opens and closes a block of reasoning, None where there is none.
+            reasons_first: reasoning begins only before other text; later, its tags are text.
         """
         self._tags = tuple(tags)
         self._reasoning = reasoning
+        self._reasons_first = reasons_first
         parts = [f"(?P<t{i}>{tag.opening})" for i, tag in enumerate(self._tags)]
         self._opening = re.compile("|".join(parts) or r"(?!)")
         marks = [f"(?P<enter>{re.escape(reasoning[0])})|(?P<leave>{re.escape(reasoning[1])})"] if reasoning else []
@@ -96,7 +107,14 @@ class Scanner:
         at = 0
         if starts_in_reasoning and self._reasoning is not None:
             at = self._reason(text, 0, 0, spans, reasoning)
+        begin, has_spoken, has_marks, num_failures = at, False, at > 0, 0
         while (match := self._any.search(text, at)) is not None:
+            has_spoken = has_spoken or (self._reasons_first and bool(text[begin : match.start()].strip()))
+            is_mark = match.lastgroup in ("enter", "leave")
+            if is_mark and has_spoken and (match.lastgroup == "enter" or has_marks):
+                at, has_marks = match.end(), True
+                continue
+            has_marks = has_marks or is_mark
             if match.lastgroup == "enter":
                 at = self._reason(text, match.start(), match.end(), spans, reasoning)
             elif match.lastgroup == "leave":
@@ -104,8 +122,10 @@ class Scanner:
                 reasoning.append((at, match.end()))
                 at = match.end()
             else:
-                spans.append(self._span(match, limit=len(text), in_reasoning=False))
+                spans.append(self._span(match, limit=len(text), can_parse=num_failures < _MAX_FAILURES))
+                num_failures += spans[-1].parsed is None
                 at = spans[-1].end
+            begin = at
         return Scan(text=text, spans=tuple(spans), reasoning=tuple(reasoning))
 
     def _reason(self, text: str, start: int, at: int, spans: list[TagSpan], reasoning: list[tuple[int, int]]) -> int:
@@ -123,13 +143,15 @@ class Scanner:
     def _inside(self, text: str, start: int, end: int) -> Iterator[TagSpan]:
         at = start
         while (match := self._opening.search(text, at, end)) is not None:
-            span = self._span(match, limit=end, in_reasoning=True)
+            span = self._span(match, limit=end, in_reasoning=True, can_parse=False)
             yield span
             at = span.end
 
-    def _span(self, match: re.Match[str], *, limit: int, in_reasoning: bool) -> TagSpan:
+    def _span(self, match: re.Match[str], *, limit: int, in_reasoning: bool = False, can_parse: bool) -> TagSpan:
         tag = next(tag for i, tag in enumerate(self._tags) if match[f"t{i}"] is not None)
-        closed_at = match.string.find(tag.closing, match.end(), limit)
+        text, begin = match.string, match.end()
+        result = tag.parse(text, begin) if can_parse and tag.parse is not None else None
+        closed_at = result[1] - len(tag.closing) if result is not None else text.find(tag.closing, begin, limit)
         is_closed = closed_at >= 0
         body_end = closed_at if is_closed else limit
         return TagSpan(
@@ -137,9 +159,10 @@ class Scanner:
             start=match.start(),
             end=body_end + len(tag.closing) if is_closed else limit,
             opening=match[0],
-            body=match.string[match.end() : body_end],
+            body=text[begin:body_end],
             is_closed=is_closed,
             in_reasoning=in_reasoning,
+            parsed=result[0] if result is not None else None,
         )
 
 

@@ -144,7 +144,7 @@ def run_code(source: str, folder: str) -> int:
     try:
         exec(compile(source, "main.py", "exec", dont_inherit=True), module.__dict__)
     except SystemExit as end:
-        code = _exit_code(end)
+        code = exit_code_of(end)
     except BaseException:
         print_error()
         code = 1
@@ -188,7 +188,8 @@ def finish(code: int) -> int:
     return code
 
 
-def _exit_code(end: SystemExit) -> int:
+def exit_code_of(end: SystemExit) -> int:
+    """Returns the exit code of a program that ends so; prints a text as Python does."""
     if end.code is None:
         return 0
     if isinstance(end.code, int):

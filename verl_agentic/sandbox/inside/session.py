@@ -257,8 +257,8 @@ def _run_piece(source: str, names: dict[str, Any]) -> int:
         exec(compile(tree, "main.py", "exec", dont_inherit=True), names)
         if isinstance(last, ast.Expr):
             sys.displayhook(eval(compile(ast.Expression(last.value), "main.py", "eval", dont_inherit=True), names))
-    except SystemExit:
-        raise
+    except SystemExit as end:  # ends the piece: the next one finds its names
+        status = child.exit_code_of(end)
     except BaseException:
         child.print_error()
         status = 1
