@@ -62,7 +62,6 @@ P(A)=\frac{<a>}{<b>}
 \frac{\text{<a>}}{\text{<b>}}
 \frac{ <a> }{ <b> }
 \text{Probability} = \frac{<a>}{<b>}
-S(<a>)/S(<b>)} or \boxed{\frac{<a>}{<b>}
 """),
     "digit_fraction": (r"\tfrac<a><b>", r"\frac <a> <b>", r"\frac<a>{<b>}", r"\displaystyle\frac<a><b>"),
     "negative_fraction": _lines(r"""

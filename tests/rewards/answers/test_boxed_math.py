@@ -218,7 +218,7 @@ async def test_a_verdict_that_never_comes_does_not_hold_the_event_loop() -> None
 async def test_a_ground_truth_that_cannot_be_read_or_finished_is_an_error_and_not_a_0() -> None:
     with pytest.raises(ScoringError, match="ground truth"):
         await judge("3+x", r"\text{ }", timeout_s=30)
-    with pytest.raises(ScoringError, match="must be able to read the ground truth, got no verdict"):
+    with pytest.raises(ScoringError, match="must be able to read the ground truth"):
         await judge("3+x", "(" * 250, timeout_s=30)
 
 

@@ -157,7 +157,8 @@ class _Parser:
         token = self._peek()
         right = self._factor()
         is_whole = left.kind == "number" and left.value.denominator == 1
-        if token[:1].isdigit():
+        last = left.args[-1] if left.kind == "mul" else left
+        if token[:1].isdigit() and last.kind == "number":
             low = self._factor() if is_whole and self._accept("/") else Node("")
             if {right.kind, low.kind} != {"number"}:
                 raise UnreadableError("two numbers stand side by side")

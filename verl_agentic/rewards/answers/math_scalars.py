@@ -150,11 +150,13 @@ def _is_step(node: Node) -> bool:
     """Returns whether a node is arithmetic on numbers that can be carried out."""
     if node.kind in ("add", "mul"):
         return _has_several_numbers(node)
+    if node.kind == "div":
+        above, below = (_numbers(part) for part in node.args)
+        is_reducible = any(math.gcd(top.numerator, low.numerator) > 1 for top in above for low in below)
+        is_fraction = any(value.denominator > 1 for value in above + below)
+        return is_reducible or is_fraction or any(abs(low) < 2 for low in below)
     if names_of(node):
         return False
-    if node.kind == "div":
-        above, below = (_rational(part) for part in node.args)
-        return above is not None and below is not None and (below.denominator > 1 or abs(below) < 2 or above.denominator > 1 or math.gcd(above.numerator, below.numerator) > 1)
     if node.kind == "pow":
         base, exponent = (_rational(part) for part in node.args)
         return base is not None and exponent is not None and (exponent.denominator == 1 or _rational(node) is not None)
@@ -166,9 +168,13 @@ def _has_several_numbers(node: Node) -> bool:
         terms = [term.args[0] if term.kind == "neg" else term for term in _flat(node, "add")]
         numbers = [term for term in terms if not names_of(term)]
         return sum(_rational(term) is not None for term in numbers) > 1 or len(set(numbers)) < len(numbers)
-    values = [_rational(factor) for factor in _flat(node, "mul")]
-    tops = [value for value in values if value is not None and abs(value) != 1]
-    return len(tops) > 1
+    return sum(abs(value) != 1 for value in _numbers(node)) > 1
+
+
+def _numbers(node: Node) -> list[Fraction]:
+    """Returns the rational factors of a product."""
+    factors = _flat(node, "mul") if node.kind == "mul" else [node]
+    return [value for value in map(_rational, factors) if value is not None]
 
 
 def _flat(node: Node, kind: str) -> list[Node]:
