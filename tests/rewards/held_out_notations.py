@@ -249,7 +249,7 @@ S=\{<a>,<b>\}
 x=<a>; x=<b>
 x = <a>, <b>
 x=<a>, x=<b>
-<a>$ and $\boxed{<b>}$
+<a>}$ and $\boxed{<b>
 <a> \& <b>
 \text{<a> and <b>}
 [<a>, <b>]

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 _BRACES = re.compile(
-    r"\\(?:boxed|fbox|framebox)\s*(?:\{|(?P<bare>-?\d[\d,./]*(?<![.,])|[A-Z](?![A-Za-z])|\\(?:frac|sqrt|pi)(?![a-zA-Z])[^$\n]*))"
+    r"\\[\\{}]|\\(?:boxed|fbox|framebox)\s*(?:\{|(?P<bare>-?\d[\d,./]*(?<![.,])|[A-Z](?![A-Za-z])|\\(?:frac|sqrt|pi)(?![a-zA-Z])[^$\n]*))"
     r"|\{|\}"
 )
 _BETWEEN = re.compile(
@@ -58,9 +58,9 @@ def _complete_boxes(text: str) -> list[_Box]:
     for brace in _BRACES.finditer(text):
         if brace["bare"] is not None:
             boxes.append(_Box(brace.start(), brace.start("bare"), brace.end(), brace.end()))
-        elif brace[0] != "}":
+        elif brace[0].endswith("{") and len(brace[0]) != 2:
             opened.append((brace.start(), brace.end()))
-        elif opened:
+        elif brace[0] == "}" and opened:
             start, inside = opened.pop()
             if inside - start == 1:
                 continue

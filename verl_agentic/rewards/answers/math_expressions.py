@@ -32,13 +32,15 @@ _TOKENS = re.compile(
     r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?P<exponent>[eE][+-]?\d{1,4}(?![\w^]))?"
     r"|(?P<command>\\[A-Za-z]+|\\[^A-Za-z])|(?P<word>[A-Za-z]+)|(?P<sign>\*\*|[^\sA-Za-z0-9\\]))"
 )
+_PYTHON_I = re.compile(r"(?<=\*)\s*I\b|(?<=\d)j(?=\)?$)")
+_PYTHON_E = re.compile(r"\bE(?=\*\*|\^)")
 _MODULES = re.compile(r"\b(?:math|np|numpy|sympy|sp|cmath)\.(?=[a-zA-Z])")
 _FUNCTIONS = frozenset(
     """sin cos tan cot sec csc arcsin arccos arctan asin acos atan sinh cosh tanh ln log lg exp sqrt cbrt abs
     floor ceil gcd lcm max min""".split()  # noqa: SIM905
 )
 _CALLS = {
-    "Rational": "div", "Fraction": "div", "pow": "pow", "binomial": "binomial", "comb": "binomial",
+    "Rational": "div", "Fraction": "div", "pow": "pow", "binomial": "binomial", "comb": "binomial", "C": "binomial",
     "factorial": "factorial", "Abs": "abs", "ceiling": "ceil", "root": "root",
 }  # fmt: skip
 """Functions of Python and sympy that need brackets."""
@@ -90,7 +92,7 @@ def may_be_product(word: str) -> bool:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = list(_split(_MODULES.sub("", text)))
+        self._tokens = list(_split(_PYTHON_E.sub("e", _PYTHON_I.sub("i", _MODULES.sub("", text)))))
         self._place = 0
         self._closings: list[str] = []
 
@@ -216,7 +218,7 @@ class _Parser:
         word = token.removeprefix("\\")
         if word in _FUNCTIONS:
             return self._function(word)
-        if word in _CALLS and self._peek() == "(":
+        if word in _CALLS and self._peek() == "(" and (len(word) > 1 or "," in self._tokens[self._place :]):
             return self._call(_CALLS[word])
         if token in ("\\frac", "\\binom"):
             top, low = self._argument(), self._argument()
@@ -326,7 +328,7 @@ def _split(text: str) -> Iterator[str]:
     text = text.rstrip()
     while place < len(text):
         token = _TOKENS.match(text, place)
-        if token is None:
+        if token is None or not token[0].isascii():
             raise UnreadableError(f"{text[place]!r} is unknown")
         place = token.end()
         if token["number"]:

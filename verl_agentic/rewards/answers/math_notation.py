@@ -46,13 +46,17 @@ _FUNCTION_NAMES = frozenset(
 )
 _JOINING = re.compile(r"[,;]?\s*(and|or)\s*")
 _INFIX = re.compile(r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\\(over|choose)(?![a-zA-Z])([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
+_CHOSEN = re.compile(
+    r"(?<![A-Za-z\\])(?:[_^]\s*\{?(\w+)\}?\s*(?:C|\\text\{C\})\s*_\s*\{?(\w+)\}?|(?:C|\\text\{C\})\s*_\s*\{?(\w+)\}?\s*\^\s*\{?(\w+)\}?)"
+)
+_CIRCLED = re.compile("(?<=[\u2460-\u2473])\\s*(?:,|and)?\\s*(?=[\u2460-\u2473])")
 _RAISED_FRACTION = re.compile(r"\^\{(\d+)\}\s*/\s*_\{(\d+)\}")
 _GROUPED = re.compile(r"(?<=\d)\s*(?:\\[,:; ]|~|\{,\})\s*(?=\d{3}(?!\d))")
 _SPACES = re.compile(r"(?<!\\)\\[,:;> ]|~|\\q?quad(?![a-zA-Z])|\s+")
 _FRACTIONS = re.compile(r"\\(?:[dtc]|nice|s|x)frac(?![a-zA-Z])")
 _BINOMIALS = re.compile(r"\\[dt]binom(?![a-zA-Z])")
 _ROOT = re.compile(r"\\sqrt\s*(?:\(([^()]*)\)|(\d+))")
-_POWER = re.compile(r"(?<=[\w)}])\s*(?:\*\*\s*\(?(-?\d+)\)?|\^(-?\d{2,}))")
+_POWER = re.compile(r"(?<=[\w)}])\s*(?:\*\*\s*(?:\((-?\d+)\)|(-?\d+))|\^(-?\d{2,}))")
 _LOG = re.compile(r"\\log\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))\s*(?:\{\s*(\d+)\s*\}|(\d+))")
 _DEGREES = re.compile(
     r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z])|(?<=\d\^)\{?o\}?(?![a-zA-Z]))|\\(?:text)?degree(?![a-zA-Z])"
@@ -64,14 +68,14 @@ _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", 
 _NOTHING = re.compile(
     r"(?i:(?:there (?:are|is) )?no (?:real |integer )?solutions?|(?:the )?empty ?set)|\\\{\s*\\\}|\u65e0\u89e3"
 )
-_ANSWER_WORDS = r"(?:the )?(?:final |correct )?(?:answer|result|total|option|choice)(?: is)?|\u7b54\u6848(?:\u662f|\u4e3a)?|\u9009|approximately|about|there are"
+_ANSWER_WORDS = r"(?:the )?(?:final |correct )?(?:answer|result|total|option|choice)(?: is)?|\u7b54\u6848(?:\u662f|\u4e3a)?|\u9009|[\u7ea6\u7d04]|approximately|about|there are"
 _LABEL = re.compile(
     rf"####\s*|\\approx\s*(?=[\d\\-])|(?:{_ANSWER_WORDS})\s*[:=]?\s*(?=\S)(?<![a-z])"
     rf"|\\text\s*\{{\s*(?:{_ANSWER_WORDS})\s*[:=]?\s*\}}\s*[:=]?\s*(?=\S)", re.IGNORECASE
 )
 _CLOSING = {"{": "}", "(": ")"}
 _COMMANDS = {
-    r"\varnothing": r"\emptyset", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\colon": ":", "{:}": ":", r"\textdollar": r"\$",
+    r"\varnothing": r"\emptyset", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\colon": ":", r"\textdollar": r"\$",
     r"\mathdollar": r"\$", r"\{\}": r"\emptyset",
 }  # fmt: skip
 
@@ -84,24 +88,32 @@ def tidy(text: str) -> str:
     text = _GROUPED.sub("", text)
     text = re.sub(r"(?<=\d)\{,\}(?=\d)", ".", text).replace("{,}", ",")
     text = _SPACES.sub(" ", text)
+    text = re.sub(r"\{([-+=*/:<>])\}", r"\1", text)
+    text = _CIRCLED.sub("", text)
     for command, plain in _COMMANDS.items():
         text = text.replace(command, plain)
     if "\\" in text:
         text = _with_normal_commands(text)
-    text = _POWER.sub(lambda power: f"^{{{power[1] or power[2]}}}", text)
+    text = _POWER.sub(lambda power: f"^{{{power[1] or power[2] or power[3]}}}", text)
     text = _DEGREES.sub(r"^{\\circ}", text)
     text = _without_wrappers(_with_single_brackets(text))
     return r"\emptyset" if _NOTHING.fullmatch(text) else text
 
 
 def _with_normal_commands(text: str) -> str:
-    text = _UPRIGHT.sub(_plain_upright, text)
+    text = _UPRIGHT.sub(_plain_upright, re.sub(r"\$(\^\{?-?\d\}?)\$", r"\1", text))
+    text = _RAISED_FRACTION.sub(r"\\frac{\1}{\2}", _CHOSEN.sub(_plain_binomial, text))
     text = _BINOMIALS.sub(r"\\binom", _FRACTIONS.sub(r"\\frac", text))
     text = _INFIX.sub(
         lambda infix: rf"\{'frac' if infix[2] == 'over' else 'binom'}{{{infix[1].strip()}}}{{{infix[3].strip()}}}", text
     )
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2]}}}", text)
     return _LOG.sub(lambda log: rf"\log_{{{log[1] or log[2]}}}{{{log[3] or log[4]}}}", text)
+
+
+def _plain_binomial(chosen: re.Match[str]) -> str:
+    above, below = (part for part in chosen.groups() if part is not None)
+    return rf"\binom{{{above}}}{{{below}}}"
 
 
 def _plain_upright(text: re.Match[str]) -> str:
@@ -196,12 +208,14 @@ def _without_wrappers(text: str) -> str:
     while text != before:
         before = text
         text = _ENDINGS.sub("", text.strip())
+        if text.count("$") - text.count(r"\$") == 1 and text.endswith("$") and not text.endswith(r"\$"):
+            text = text[:-1]
         label = _LABEL.match(text)
         text = text[label.end() :] if label else text
         for opening, closing in _DELIMITERS:
             size = len(opening)
             inside = text[size : len(text) - size]
-            if text.startswith(opening) and text.endswith(closing) and len(text) > 2 * size and opening not in inside:
+            if text.startswith(opening) and text.endswith(closing) and len(text) > 2 * size and opening not in inside.replace(r"\$", ""):
                 text = inside
         text = _without_brackets(text)
     return text
@@ -214,4 +228,4 @@ def _without_brackets(text: str) -> str:
     if text[start : start + 1] not in _CLOSING or closing_place(text, start) != len(text) - 1:
         return text
     inside = text[start + 1 : -1].strip()
-    return inside if inside and (command or "," not in inside) else text
+    return inside if inside and (command or not re.search("[,;]", inside)) else text

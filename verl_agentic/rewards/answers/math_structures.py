@@ -233,7 +233,8 @@ def _read_alternatives(text: str) -> Structure | None:
         parts = [part.strip(" ,") for part in split_top(text, separator)]
         if len(parts) > 1 and all(parts):
             structures = [_read(part) for part in parts]
-            return _joined_regions(structures, is_union=is_union) or _listed(structures)
+            is_region = any(part.kind == "region" for part in structures)
+            return (_joined_regions(structures, is_union=is_union) if is_region else None) or _listed(structures)
     return None
 
 
@@ -340,7 +341,8 @@ def _agree(values: list[Structure], text: str) -> bool:
     numbers = [_bound_value(value.parts[0]) if value.kind == "scalar" else None for value in values]
     if None in numbers:
         return False
-    return all(abs(mpmath.mpf(1) * (number - numbers[0])) <= abs(numbers[0]) / 20 for number in map(_float, numbers))
+    first, *others = map(_float, numbers)
+    return all(abs(number - first) <= abs(first) / 20 for number in others)
 
 
 def _float(value: Any) -> Any:
