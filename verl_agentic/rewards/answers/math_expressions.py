@@ -56,6 +56,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "|": "|", "\\|": "\\|", 
             "\\lceil": "\\rceil", "\\lvert": "\\rvert", "\\vert": "\\vert"}  # fmt: skip
 _BRACKET_FUNCTIONS = {"|": "abs", "\\|": "abs", "\\lvert": "abs", "\\vert": "abs", "\\lfloor": "floor",
                       "\\lceil": "ceil"}  # fmt: skip
+_ACCENTS = frozenset(("\\vec", "\\overrightarrow", "\\overline", "\\hat", "\\bar", "\\tilde", "\\mathcal", "\\mathbb"))
 _PRODUCTS = frozenset(("*", "\\times", "\\cdot", "\\ast", "\\bullet"))
 _QUOTIENTS = frozenset(("/", "\\div"))
 _ENDS = frozenset((")", "]", "}", "\\}", "\\rfloor", "\\rceil", "\\rvert", ",", "+", "-", "=", "&", ";"))
@@ -223,6 +224,8 @@ class _Parser:
         if token in ("\\frac", "\\binom"):
             top, low = self._argument(), self._argument()
             return Node("div" if token == "\\frac" else "binomial", (top, low))
+        if token in _ACCENTS:
+            return Node("name", name=f"{word} {''.join(self._group())}")
         if word in _CONSTANTS:
             return Node("name", name="i") if word == "imath" else Node("constant", name=_CONSTANTS[word])
         if (token[0] == "\\" and word in _GREEK) or (token[0] != "\\" and word.isalpha()):
@@ -230,14 +233,16 @@ class _Parser:
         raise UnreadableError(f"{token!r} is unknown")
 
     def _subscript(self) -> str:
-        if not self._accept("_"):
-            return ""
-        if not self._accept("{"):
-            return f"_{self._take()}"
-        parts = ""
-        while not self._accept("}"):
-            parts += self._take()
-        return f"_{parts}"
+        return f"_{''.join(self._group())}" if self._accept("_") else ""
+
+    def _group(self) -> list[str]:
+        """Takes the tokens of a group in braces, or one token."""
+        tokens = [self._take()]
+        if tokens == ["{"]:
+            tokens = []
+            while not self._accept("}"):
+                tokens.append(self._take())
+        return tokens
 
     def _bracket(self, opening: str) -> Node:
         closing = _CLOSING[opening]

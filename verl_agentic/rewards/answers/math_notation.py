@@ -88,8 +88,9 @@ def tidy(text: str) -> str:
     text = _GROUPED.sub("", text)
     text = re.sub(r"(?<=\d)\{,\}(?=\d)", ".", text).replace("{,}", ",")
     text = _SPACES.sub(" ", text)
-    text = re.sub(r"\{([-+=*/:<>])\}", r"\1", text)
+    text = re.sub(r"(?<![A-Za-z])\{([-+=*/:<>])\}", r"\1", text)
     text = _CIRCLED.sub("", text)
+    text = _RAISED_FRACTION.sub(r"\\frac{\1}{\2}", _CHOSEN.sub(_plain_binomial, text))
     for command, plain in _COMMANDS.items():
         text = text.replace(command, plain)
     if "\\" in text:
@@ -102,7 +103,6 @@ def tidy(text: str) -> str:
 
 def _with_normal_commands(text: str) -> str:
     text = _UPRIGHT.sub(_plain_upright, re.sub(r"\$(\^\{?-?\d\}?)\$", r"\1", text))
-    text = _RAISED_FRACTION.sub(r"\\frac{\1}{\2}", _CHOSEN.sub(_plain_binomial, text))
     text = _BINOMIALS.sub(r"\\binom", _FRACTIONS.sub(r"\\frac", text))
     text = _INFIX.sub(
         lambda infix: rf"\{'frac' if infix[2] == 'over' else 'binom'}{{{infix[1].strip()}}}{{{infix[3].strip()}}}", text

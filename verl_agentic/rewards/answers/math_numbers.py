@@ -108,7 +108,9 @@ def are_equal(answer: PlainNumber, truth: PlainNumber) -> bool:
     if answer.unit and truth.unit and answer.unit.kinds != truth.unit.kinds:
         return False
     scale = answer.unit.factor / truth.unit.factor if answer.unit and truth.unit else Fraction(1)
-    if answer.factor and truth.factor:
+    if answer.factor == truth.factor:
+        pairs = [(answer.value, truth.value)]
+    elif answer.factor and truth.factor:
         pairs = [(answer.value * answer.factor, truth.value * truth.factor)]
     else:
         is_scale = answer.factor is not None and answer.factor > 1
@@ -125,7 +127,7 @@ def _is_near(left: Fraction, right: Fraction, answer: PlainNumber, truth: PlainN
     if left == right:
         return True
     apart = abs(left - right)
-    rounded = [n for n in (answer, truth) if n.decimals is not None and n.factor is None]
+    rounded = [n for n in (answer, truth) if n.decimals is not None and (n.factor is None or answer.factor == truth.factor)]
     if any(n.digits >= _DOUBLES_DIGITS and (n.decimals or 0) > 0 for n in rounded):
         return apart <= min(max(abs(left), abs(right)) / 10**14, Fraction(1, 4))
     finest = min(rounded, key=lambda n: n.decimals or 0, default=None)

@@ -207,7 +207,7 @@ def _read_set(text: str) -> Structure | None:
         if text.startswith(opening) and text.endswith(closing) and _level(text[len(opening) : -len(closing)]) == 0:
             parts = split_top(text[len(opening) : -len(closing)], _COMMA)
             if opening == "\\{" or len(parts) > 1:
-                return _collection(map(_read, parts))
+                return Structure("collection", _collection(map(_read, parts)).parts, "set")
     return None
 
 
@@ -263,7 +263,7 @@ def _listed(structures: list[Structure]) -> Structure:
 def _collection(structures: Any) -> Structure:
     items: list[Structure] = []
     for part in structures:
-        items += part.parts if part.kind == "collection" else (part,)
+        items += part.parts if part.kind == "collection" and not part.label else (part,)
     return Structure("collection", tuple(dict.fromkeys(items)))
 
 

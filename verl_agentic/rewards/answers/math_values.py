@@ -116,9 +116,10 @@ def _are_same(left: Node, right: Node, reading: Reading) -> bool:
 def _values(left: Node, right: Node, reading: Reading, point: int) -> tuple[Any, Any, Any]:
     """Returns both values and the error that they may have. Digits grow with the sizes of all intermediate values."""
     digits = _DIGITS
+    has_whole_names = any(node.kind in ("factorial", "binomial") for tree in (left, right) for node in nodes_of(tree))
     for _ in range(3):
         with mpmath.workdps(digits):
-            evaluator = _Evaluator(reading, point)
+            evaluator = _Evaluator(reading, point, has_whole_names=has_whole_names)
             pair = evaluator.value(left), evaluator.value(right)
             if not all(isinstance(value, Fraction) for value in pair):
                 pair = _mp(pair[0]), _mp(pair[1])
@@ -137,8 +138,8 @@ def _mp(value: Any) -> Any:
 
 
 class _Evaluator:
-    def __init__(self, reading: Reading, point: int) -> None:
-        self._reading, self._point = reading, point
+    def __init__(self, reading: Reading, point: int, *, has_whole_names: bool) -> None:
+        self._reading, self._point, self._has_whole_names = reading, point, has_whole_names
         self.size = 0
         """The largest decimal exponent of a value, with either sign; of inexact values only."""
 
@@ -186,6 +187,8 @@ class _Evaluator:
 
     def _sample(self, name: str) -> Fraction:
         noise = zlib.crc32(f"{name}{self._point}".encode())
+        if self._has_whole_names:
+            return Fraction(noise % 97 + 3)
         value = Fraction(noise % 9973 + 3001, 5003)
         return -value if self._point >= _POINTS // 2 and noise & 1 << 20 else value
 
