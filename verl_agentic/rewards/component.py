@@ -59,6 +59,7 @@ class ComponentType:
     info: tuple[str, ...]
     outcome_options: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[..., object] | None = None
+    truth_problem: Callable[[Any], str] | None = None
 
     def __post_init__(self) -> None:
         """Raises if bounds or check have arguments that are not options of the component."""
@@ -154,6 +155,7 @@ def component(
     info: Sequence[str] = (),
     outcome_options: Mapping[str, Any] | None = None,
     check: Callable[..., object] | None = None,
+    truth_problem: Callable[[Any], str] | None = None,
 ) -> Callable[[Callable[..., Any]], ComponentType]:
     """Makes a reward component of a function `(sample, *, options) -> float | Graded`.
 
@@ -172,6 +174,8 @@ def component(
         outcome_options: other defaults of options if a rubric uses it as an outcome.
         check: function of some of its options, called when a rubric is read; raises `ConfigError` for invalid ones.
             Annotations already check types and choices.
+        truth_problem: returns what is wrong with a ground truth that no answer can meet; empty for a good one.
+            `preflight` and `data check --reward` apply it to all rows.
     """
 
     def make(function: Callable[..., Any]) -> ComponentType:
@@ -188,6 +192,7 @@ def component(
             info=tuple(info),
             outcome_options=dict(outcome_options or {}),
             check=check,
+            truth_problem=truth_problem,
         )
 
     return make

@@ -24,7 +24,31 @@ from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.answers.boxed_math import MAX_ANSWER_CHARS, expression_of, judge, last_boxed, math_answer
 from verl_agentic.rewards.answers.math_notation import depth, tidy
 from verl_agentic.rewards.answers.math_numbers import are_equal, read_number
+from verl_agentic.rewards.answers.math_structures import are_equal as are_equal_structures
+from verl_agentic.rewards.answers.math_structures import read_structure
 from verl_agentic.rewards.answers.math_verifiers import VERIFIERS
+
+_NUMBERS = st.recursive(
+    st.integers(1, 60).map(str),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner, st.sampled_from(("{0}+{1}", "({0})({1})", r"\frac{{{0}}}{{{1}}}", r"({0})\cdot({1})"))),
+        st.tuples(inner, st.integers(2, 400), st.sampled_from(("({0})^{{{1}}}", r"\sqrt{{{0}}}+{1}^{{90}}"))),
+        st.tuples(st.integers(20, 200), st.integers(2, 9), st.sampled_from((r"\binom{{{0}}}{{{1}}}", "{0}!"))),
+        st.tuples(inner, st.integers(1, 60), st.sampled_from((r"\sqrt{{{0}}}+{1}", r"\ln({0})+{1}", r"{0}\pi", "({0})e^{{{1}}}"))),
+    ).map(lambda drawn: drawn[2].format(*drawn[:2])),
+    max_leaves=4,
+)
+"""Expressions of numbers, many of them with hundreds of digits."""
+
+
+@given(_NUMBERS, st.sampled_from(("{}+1", "{}-1", "2({})", "{}+\\frac{{1}}{{10^{{60}}}}")))
+def test_an_expression_is_itself_and_never_its_neighbour_or_double(text: str, other: str) -> None:
+    def verdict(answer: str) -> bool:
+        return are_equal_structures(read_structure(tidy(answer)), read_structure(tidy(text)))
+
+    assert verdict(f"0+{text}") or len(text) > 40  # what is too large to evaluate is undecided, which is not equal
+    assert not verdict(other.format(text))
+
 
 ENDLESS = r"\sum_{n=1}^{1000000000} n^n"
 """Passes all looks that come before algebra."""
@@ -90,7 +114,9 @@ def test_a_number_is_itself_in_every_notation_and_no_other_number(size: int, sig
 def test_a_float_is_met_by_its_value_however_it_is_written(value: float) -> None:
     wanted = read_number(tidy(expression_of(value)))
     assert wanted is not None and wanted.value == Fraction(repr(value))
-    for text in (repr(value), f"{value:.17e}", repr(value).upper(), str(Decimal(repr(value)))):
+    # Above 2^53 the 17th digit of a double is another whole number than its shortest form.
+    digits = f"{value:.17e}" if abs(value) < 2**53 else repr(value)
+    for text in (repr(value), digits, repr(value).upper(), str(Decimal(repr(value)))):
         found = read_number(tidy(text))
         assert found is not None and are_equal(found, wanted) and are_equal(wanted, found), text
     opposite = read_number(tidy(repr(-value)))

@@ -92,6 +92,7 @@ def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
         files = data.data_files(config, split)
         if files and not any(f"data.{split}_files" in message for message in notes.problems.get("files", ())):
             found[name] = notes.attempt("files", lambda files=files: data.read_rows(files))
+            notes.add("rows", notes.attempt("files", lambda files=files: data.truth_faults(config, files)) or [])
     if found.get("rows") and found.get("val_rows"):
         train, val = (data.data_files(config, split) for split in ("train", "val"))
         found["shared_rows"] = None if {*train} & {*val} else data.shared_rows(train, val)

@@ -19,6 +19,7 @@ from verl_agentic.rewards.answers.math_choices import split_choice
 from verl_agentic.rewards.answers.math_expressions import may_be_product
 from verl_agentic.rewards.answers.math_notation import tidy
 from verl_agentic.rewards.answers.math_numbers import PlainNumber, are_equal, read_number
+from verl_agentic.rewards.answers.math_scalars import plain_text
 from verl_agentic.rewards.answers.math_verifiers import VERIFIERS
 
 MAX_ANSWER_CHARS = 512
@@ -27,7 +28,13 @@ _EQUATION = re.compile(r"(?<![<>!:=\\])=(?!=)")
 _NAME = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*=(?=[^=]*$)")
 _SEVERAL = re.compile(r",(?!\d{3}(?!\d))|;|\\pm|\\mp|\\text|(?<![A-Za-z])(?:and|or|not)(?![A-Za-z])")
 _VARIABLE = re.compile(r"\d[A-Za-z]$")
+_MAX_TRUTH_WORDS = 8
+_ELSEWHERE = re.compile(
+    r"(?i:\b(?:see|refer to|shown|given|as) .*\b(?:figure|diagram|graph|picture|table|above|below|solution|text)\b"
+    r"|\bproo?f\b|\bprove\b|\bomitted\b|\banswers? (?:may |will |can )?var(?:y|ies)\b|^n/?a$)"
+)
 _WORDS = re.compile(r"[^\W\d_]+(?:[\s'-]+[^\W\d_]+)*")
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
 _MATHS_WORDS = frozenset(("infinity", "infty", "inf", "pi"))
 
 
@@ -62,6 +69,22 @@ def expression_of(ground_truth: Any) -> str:
     if math.isinf(value):
         return r"\infty" if float(value) > 0 else r"-\infty"
     return str(value)
+
+
+def truth_problem(ground_truth: Any) -> str:
+    """Returns why no answer can meet a ground truth, or an empty text."""
+    try:
+        text = expression_of(ground_truth)
+    except DataError as error:
+        return str(error)
+    truth = tidy(text)
+    if len(text) > MAX_ANSWER_CHARS:
+        return f"ground_truth has {len(text)} characters, and answers of more than {MAX_ANSWER_CHARS} are wrong"
+    if not plain_text(truth):
+        return f"ground_truth is empty without its commands, got {text!r}"
+    if _ELSEWHERE.search(truth) or len(_LONG_WORD.findall(truth)) > _MAX_TRUTH_WORDS:
+        return f"ground_truth must be an answer, got the text {text[:200]!r}; keep only what belongs into the box"
+    return ""
 
 
 async def math_answer(
@@ -122,6 +145,8 @@ async def _judge_tidy(answer: str, truth: str, *, timeout_s: float, must_be_eval
         return await _judge_tidy(
             tidy(text), tidy(truths_text), timeout_s=timeout_s, must_be_evaluated=must_be_evaluated
         )
+    if problem := truth_problem(truth):
+        raise ScoringError(f"no answer can meet the ground truth: {problem}; fix the row")
     is_right = await VERIFIERS.verdict(answer, truth, timeout_s=timeout_s, must_be_evaluated=must_be_evaluated)
     if is_right is not None:
         return MathVerdict(is_right=is_right)

@@ -204,7 +204,7 @@ def _read_set(text: str) -> Structure | None:
     if calls is not None and _level(calls[3]) == 0:
         return _read_call(calls[1], split_top(calls[3], ","))
     for opening, closing in (("\\{", "\\}"), ("{", "}")):
-        if text.startswith(opening) and text.endswith(closing) and _level(text[len(opening) : -len(closing)]) == 0:
+        if text.startswith(opening) and text.endswith(closing) and _is_pair(re.sub(r"\\([{}])", r"\1", text)):
             parts = split_top(text[len(opening) : -len(closing)], _COMMA)
             if opening == "\\{" or len(parts) > 1:
                 return Structure("collection", _collection(map(_read, parts)).parts, "set")

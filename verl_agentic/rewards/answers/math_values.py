@@ -122,7 +122,7 @@ def _values(left: Node, right: Node, reading: Reading, point: int) -> tuple[Any,
             evaluator = _Evaluator(reading, point, has_whole_names=has_whole_names)
             pair = evaluator.value(left), evaluator.value(right)
             if not all(isinstance(value, Fraction) for value in pair):
-                pair = _mp(pair[0]), _mp(pair[1])
+                pair = evaluator.inexact(pair[0]), evaluator.inexact(pair[1])
             size = evaluator.size
             slack = mpmath.mpf(10) ** (10 - digits + size)
         if size > _MAX_LOG10:
@@ -162,10 +162,12 @@ class _Evaluator:
         if size and not (may_be_noise and size < mpmath.mpf(10) ** (self.size + 15 - mpmath.mp.dps)):
             self.size = max(self.size, abs(int(mpmath.log10(size))) + 1)
 
-    def _inexact(self, value: Any) -> Any:
+    def inexact(self, value: Any) -> Any:
+        """Returns a value as a number of mpmath; the digits of a fraction count as its size."""
         if isinstance(value, Fraction):
+            bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+            self.size = max(self.size, bits * 30103 // 100000 + 1)
             value = _mp(value)
-            self._note(value)
         return value
 
     def _apply(self, node: Node) -> Any:
@@ -183,7 +185,7 @@ class _Evaluator:
         operation = getattr(self, f"_{node.kind}", None)
         if operation is not None:
             return operation(*args)
-        return getattr(mpmath, node.kind)(self._inexact(args[0]))
+        return getattr(mpmath, node.kind)(self.inexact(args[0]))
 
     def _sample(self, name: str) -> Fraction:
         noise = zlib.crc32(f"{name}{self._point}".encode())
@@ -195,7 +197,7 @@ class _Evaluator:
     def _total(self, args: list[Any]) -> Any:
         exact = sum((value for value in args if isinstance(value, Fraction)), Fraction(0))
         others = [value for value in args if not isinstance(value, Fraction)]
-        return exact if not others else mpmath.fsum([self._inexact(exact), *others])
+        return exact if not others else mpmath.fsum([self.inexact(exact), *others])
 
     def _neg(self, value: Any) -> Any:
         return -value
@@ -209,17 +211,17 @@ class _Evaluator:
                 rest.append(factor)
         if exact == 0 and not any(mpmath.isinf(factor) for factor in rest):
             return exact
-        return exact if not rest else mpmath.fprod([self._inexact(exact), *rest])
+        return exact if not rest else mpmath.fprod([self.inexact(exact), *rest])
 
     def _div(self, above: Any, below: Any) -> Any:
         if below == 0:
             raise NoValueError
         if isinstance(above, Fraction) and isinstance(below, Fraction):
             return above / below
-        return self._inexact(above) / self._inexact(below)
+        return self.inexact(above) / self.inexact(below)
 
     def _degrees(self, value: Any) -> Any:
-        return self._inexact(value) * mpmath.pi / 180
+        return self.inexact(value) * mpmath.pi / 180
 
     def _pow(self, base: Any, exponent: Any) -> Any:
         if isinstance(base, Fraction) and isinstance(exponent, Fraction):
@@ -228,7 +230,7 @@ class _Evaluator:
                 return power
         if base == 0 and not mpmath.re(_mp(exponent)) > 0:
             raise NoValueError
-        low, high = self._inexact(base), self._inexact(exponent)
+        low, high = self.inexact(base), self.inexact(exponent)
         if base == 0:
             return Fraction(0)
         if mpmath.fabs(high) * (1 + abs(mpmath.log10(mpmath.fabs(low)))) > _MAX_LOG10 and not mpmath.isinf(low):
@@ -272,12 +274,12 @@ class _Evaluator:
             base = Fraction(10) if self._reading.is_log_decimal else +mpmath.e
         if value == 0 or base in (0, 1):
             raise NoValueError
-        return mpmath.log(self._inexact(value)) / mpmath.log(self._inexact(base))
+        return mpmath.log(self.inexact(value)) / mpmath.log(self.inexact(base))
 
     def _ln(self, value: Any) -> Any:
         if value == 0:
             raise NoValueError
-        return mpmath.log(self._inexact(value))
+        return mpmath.log(self.inexact(value))
 
     def _lg(self, value: Any) -> Any:
         return self._log(value, Fraction(10))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.boxed_math import truth_problem
 from verl_agentic.rewards.answers.math_outcome import math_outcome
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 
 
-@component(low=0.0, high=1.0, kind="outcome", own_deadline=True, info=("unjudged",))
+@component(low=0.0, high=1.0, kind="outcome", own_deadline=True, truth_problem=truth_problem, info=("unjudged",))
 async def math(sample: Sample, *, timeout_s: float = 5.0, must_be_evaluated: bool = False) -> Graded:
     r"""Returns 1 when the last `\boxed{...}` that the policy wrote equals the ground truth, else 0.
 
