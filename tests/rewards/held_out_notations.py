@@ -5,13 +5,10 @@ Change the verifier for these only after moving them to `model_notations`.
 
 from __future__ import annotations
 
-
-def _lines(text: str) -> tuple[str, ...]:
-    return tuple(line for line in text.strip("\n").split("\n") if line)
-
+from model_notations import lines
 
 STYLES: dict[str, tuple[str, ...]] = {
-    "integer": _lines(r"""
+    "integer": lines(r"""
 \mathbf{<n>}.
 \underline{<n>}
 {\color{red}<n>}
@@ -36,7 +33,7 @@ AB = <n>
 \angle A + \angle B = <n>
 \text{lcm} = <n>
 """),
-    "dollars": _lines(r"""
+    "dollars": lines(r"""
 <n>\ \text{USD}
 \$ <c>
 \text{\$<c>.00}
@@ -47,7 +44,7 @@ AB = <n>
 \text{ \$}<n>
 """),
     "foreign_money": ("<n>元", r"<n>\text{ yuan}", "£<c>", r"\text{Rs.} <n>", "Rs <n>", r"HK\$<c>", r"\text{RM}<n>"),
-    "fraction": _lines(r"""
+    "fraction": lines(r"""
 \cfrac{<a>}{<b>}
 ^{<a>}/_{<b>}
 Fraction(<a>, <b>)
@@ -64,7 +61,7 @@ P(A)=\frac{<a>}{<b>}
 \text{Probability} = \frac{<a>}{<b>}
 """),
     "digit_fraction": (r"\tfrac<a><b>", r"\frac <a> <b>", r"\frac<a>{<b>}", r"\displaystyle\frac<a><b>"),
-    "negative_fraction": _lines(r"""
+    "negative_fraction": lines(r"""
 -\left(\frac{<a>}{<b>}\right)
 \frac{<a>}{-<b>}
 {-}\frac{<a>}{<b>}
@@ -74,7 +71,7 @@ P(A)=\frac{<a>}{<b>}
 \dfrac{-<a>}{<b>}
 """),
     "mixed": (r"<w>\,\frac{<a>}{<b>}", r"<w>\tfrac{<a>}{<b>}\text{ hours}", r"<w>+\frac{<a>}{<b>}", r"<w> \frac{<a>}{<b>}"),
-    "percent": _lines(r"""
+    "percent": lines(r"""
 <p>\,\%
 <p>\text{\%}
 \text{<p>\%}
@@ -83,7 +80,7 @@ P(A)=\frac{<a>}{<b>}
 <p>％
 <p>\mathrm{\%}
 """),
-    "area": _lines(r"""
+    "area": lines(r"""
 <n>~\mathrm{<u>^<k>}
 <n>\;\mathrm{<u>}^{<k>}
 <n><u><raised>
@@ -96,7 +93,7 @@ P(A)=\frac{<a>}{<b>}
 <n>\text{ <full> <u>}
 V = <n>\text{ <u>}^<k>
 """),
-    "speed": _lines(r"""
+    "speed": lines(r"""
 <n>\ \mathrm{m \cdot s^{-1}}
 <n>\text{ m}/\text{s}
 <n>\ \mathrm{m}/\mathrm{s}
@@ -107,7 +104,7 @@ V = <n>\text{ <u>}^<k>
 v = <n>\ \mathrm{m/s}
 """),
     "hours": (r"<n>\text{ hrs}", "<n>小时", r"<n>~\mathrm{hours}", r"<n>\,\text{hr}", r"t=<n>\text{ hours}"),
-    "angle": _lines(r"""
+    "angle": lines(r"""
 <n>\degree
 \angle ABC = <n>^\circ
 <n>{}^\circ
@@ -119,7 +116,7 @@ v = <n>\ \mathrm{m/s}
 \theta=<n>^\circ
 <n>度
 """),
-    "surd": _lines(r"""
+    "surd": lines(r"""
 <a>{\sqrt{<b>}}
 <a>\,\sqrt{<b>}
 <a>\sqrt[2]{<b>}
@@ -135,7 +132,7 @@ sqrt(<abb>)
 \left(<a>\sqrt{<b>}\right)
 <a> \sqrt{ <b> }
 """),
-    "roots": _lines(r"""
+    "roots": lines(r"""
 x_{1,2}=\frac{<p>\pm\sqrt{<q>}}{<r>}
 x_1=<one>, x_2=<two>
 (<p> ± sqrt(<q>))/<r>
@@ -145,7 +142,7 @@ x=<one>,\; x=<two>
 x_1=\frac{<p>+\sqrt{<q>}}{<r>}，x_2=\frac{<p>-\sqrt{<q>}}{<r>}
 \frac{1}{<r>}(<p>\pm\sqrt{<q>})
 """),
-    "pi_fraction": _lines(r"""
+    "pi_fraction": lines(r"""
 <a>\pi/<b>
 \frac{\pi\cdot<a>}{<b>}
 \pi\cdot\frac{<a>}{<b>}
@@ -158,7 +155,7 @@ pi*<a>/<b>
 \frac{<a>}{<b>}\cdot\pi
 """),
     "pi_multiple": (r"<n> \cdot \pi", "<n>π", r"<n>\pi \text{ square units}", r"A = <n>\pi", r"\pi\cdot <r>^2", r"<n>\,\pi"),
-    "logarithm": _lines(r"""
+    "logarithm": lines(r"""
 <a>\log_e <b>
 <a>\ln\left(<b>\right)
 \ln <b>^{<a>}
@@ -169,7 +166,7 @@ pi*<a>/<b>
 \ln <pow>
 <a>\operatorname{ln}(<b>)
 """),
-    "exponential": _lines(r"""
+    "exponential": lines(r"""
 <a>\operatorname{e}^{<b>}
 <a>{\rm e}^{<b>}
 <a>*E**<b>
@@ -181,7 +178,7 @@ pi*<a>/<b>
 e^{<b>}\cdot <a>
 """),
     "complex": (r"<a>+<b>\,i", r"<a>+<b>\text{i}", "z=<a>+<b>i", r"<a>+<b>\cdot i", "(<a>+<b>j)", r"<a>+<b>{\rm i}"),
-    "large_power": _lines(r"""
+    "large_power": lines(r"""
 <b>\cdot<b>^{<k1>}-<d>
 <b>^(<k>)-<d>
 \left(<b>^{<k>}-<d>\right)
@@ -189,7 +186,7 @@ e^{<b>}\cdot <a>
 <b>^{<k>}+(-<d>)
 <value>
 """),
-    "binomial": _lines(r"""
+    "binomial": lines(r"""
 {}_{<n>}C_{<k>}
 C_{<n>}^{<k>}
 \mathrm{C}_{<n>}^{<k>}
@@ -200,7 +197,7 @@ binomial(<n>, <k>)
 C(<n>,<k>)
 """),
     "factorial": (r"<d> + <n>!", r"\left(<n>!\right)+<d>", "math.factorial(<n>)+<d>", "(<n>)!+<d>"),
-    "polynomial": _lines(r"""
+    "polynomial": lines(r"""
 p(x) = <a>x^2+<b>x+<c>
 <a>x²+<b>x+<c>
 <a>\cdot x^2+<b>\cdot x+<c>
@@ -209,7 +206,7 @@ p(x) = <a>x^2+<b>x+<c>
 P(x)=<a>x^{2}+<b>x+<c>
 <a>·x^2 + <b>·x + <c>
 """),
-    "factored": _lines(r"""
+    "factored": lines(r"""
 \left(x-<a>\right)\left(x+<b>\right)
 (x-<a>)\cdot(x+<b>)
 (x+<b>)\,(x-<a>)
@@ -218,7 +215,7 @@ x^{2}+<s> x-<p>
 f(x)=(x-<a>)(x+<b>)
 """),
     "line": ("<m>x+<c>=y", "y-<c>=<m>x", "-<m>x+y-<c>=0", r"y=<m>\cdot x+<c>", "2y=<m2>x+<c2>", r"y = <m>\,x + <c>"),
-    "point": _lines(r"""
+    "point": lines(r"""
 x=<a>, y=<b>
 x=<a>\text{ and }y=<b>
 x = <a>,\; y = <b>
@@ -229,7 +226,7 @@ P=(<a>,<b>)
 ( <a> , <b> )
 \text{(<a>, <b>)}
 """),
-    "points": _lines(r"""
+    "points": lines(r"""
 \{(<c>,<d>),(<a>,<b>)\}
 (x,y)=(<a>,<b>),(<c>,<d>)
 (<a>,<b>);(<c>,<d>)
@@ -238,7 +235,7 @@ P=(<a>,<b>)
 (<a>,<b>) and (<c>,<d>)
 \left(<a>,<b>\right), \left(<c>,<d>\right)
 """),
-    "two_numbers": _lines(r"""
+    "two_numbers": lines(r"""
 x_1=<a>,\ x_2=<b>
 x \in \{<a>,<b>\}
 <a>和<b>
@@ -254,7 +251,7 @@ x=<a>, x=<b>
 \text{<a> and <b>}
 [<a>, <b>]
 """),
-    "closed_interval": _lines(r"""
+    "closed_interval": lines(r"""
 \{x\mid <a>\le x\le <b>\}
 \{x\in\mathbb{R}\mid <a>\leqslant x\leqslant <b>\}
 <b> \ge x \ge <a>
@@ -267,7 +264,7 @@ And(<a> <= x, x <= <b>)
 <a> <= x <= <b>
 """),
     "half_open_interval": (r"\{x\mid <a>\le x<<b>\}", r"[<a>,<b>[", r"<a> \leqslant x < <b>", r"<b> > x \ge <a>"),
-    "ray": _lines(r"""
+    "ray": lines(r"""
 x\in(<a>,+\infty)
 \{x|x><a>\}
 x \gt <a>
@@ -278,7 +275,7 @@ x＞<a>
 (<a>, +∞)
 \left(<a> ,\, \infty\right)
 """),
-    "outer_union": _lines(r"""
+    "outer_union": lines(r"""
 x\in(-\infty,<a>)\cup(<b>,\infty)
 x<<a>\lor x><b>
 \{x\mid x<<a>\text{ or }x><b>\}
@@ -290,7 +287,7 @@ x\in(-\infty,<a>)\text{ or }x\in(<b>,\infty)
 (x < <a>) | (x > <b>)
 x < <a> \quad \text{or} \quad x > <b>
 """),
-    "matrix": _lines(r"""
+    "matrix": lines(r"""
 \left(\begin{array}{cc}<a>&<b>\\<c>&<d>\end{array}\right)
 \left[\begin{array}{rr}<a> & <b>\\ <c> & <d>\end{array}\right]
 M=\begin{pmatrix}<a>&<b>\\<c>&<d>\end{pmatrix}
@@ -299,14 +296,14 @@ M=\begin{pmatrix}<a>&<b>\\<c>&<d>\end{pmatrix}
 [[<a>, <b>], [<c>, <d>]]
 array([[<a>, <b>], [<c>, <d>]])
 """),
-    "congruence": _lines(r"""
+    "congruence": lines(r"""
 x \equiv <a> \mod <m>
 x\equiv <a>\ (\bmod\ <m>)
 x ≡ <a> (mod <m>)
 <a> \pmod{<m>}
 x\equiv <a> \quad(\operatorname{mod} <m>)
 """),
-    "letter_truth": _lines(r"""
+    "letter_truth": lines(r"""
 \textbf{(<l>) } <n>
 \text{<l>: }<n>
 \mathbf{(<l>)}\ <n>
@@ -323,7 +320,7 @@ x\equiv <a> \quad(\operatorname{mod} <m>)
     "clock": (r"<h>\!:\!<m>", r"<h>:<m>\ \text{p.m.}", r"\text{<h>:<m> PM}", "<h>:<m> p.m."),
     "ratio": (r"<a>\!:\!<b>", r"<a> \colon <b>", r"<a>\text{ : }<b>", "<a>∶<b>", "<a>：<b>", r"<a>\text{ to }<b>"),
     "base_number": (r"(<d>)_<b>", r"<d>_{(<b>)}", r"<d>\text{ (base <b>)}", r"<d>_\text{<name>}", r"<d>_{ <b> }"),
-    "scientific": _lines(r"""
+    "scientific": lines(r"""
 <m>*10^<k>
 <m>*10**<k>
 <m>E+<k>
@@ -333,7 +330,7 @@ x\equiv <a> \quad(\operatorname{mod} <m>)
 <m> \ast 10^{<k>}
 <m>\times 10^{<k>}\text{ m}
 """),
-    "e_notation_truth": _lines(r"""
+    "e_notation_truth": lines(r"""
 <m>/<low>
 \frac{<m>}{<low>}
 <m>\left(\frac{1}{10}\right)^{<p>}

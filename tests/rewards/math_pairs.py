@@ -30,6 +30,8 @@ class Pair:
     truth: Any
     is_right: bool
     must_be_evaluated: bool = False
+    is_response: bool = False
+    """Whether `answer` is a whole response with a box."""
 
 
 _Rows = Iterator[tuple[str, Any, bool]]

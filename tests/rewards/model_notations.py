@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb, factorial, gcd
 from typing import Any
+
+from math_pairs import Pair
 
 Values = dict[str, Any]
 Draw = Callable[[random.Random], tuple[Values, list[Values]]]
@@ -42,18 +44,19 @@ def fill(template: str, values: Values) -> str:
     return re.sub(r"<(\w+)>", lambda name: str(values[name[1]]), template)
 
 
-def model_rows(
-    notations: dict[str, tuple[str, ...]], rng: random.Random
-) -> Iterator[tuple[str, str, str, str, bool]]:
-    """Yields kind, notation, response, truth and verdict: each notation with a right and with a wrong value."""
-    for name, templates in notations.items():
-        kind = KINDS[name]
-        for template in templates:
-            right, wrongs = kind.draw(rng)
-            truth = fill(rng.choice(kind.truths), right)
-            for values, is_right in ((right, True), (rng.choice(wrongs), False)):
-                response = rng.choice(_FRAMES).replace("ANSWER", fill(template, values))
-                yield name, template, response, truth, is_right
+def model_pairs(notations: dict[str, tuple[str, ...]], *, rounds: int, seed: int = 0) -> list[Pair]:
+    """Returns responses: each notation with a right and with a wrong value, `rounds` times with other values."""
+    pairs: list[Pair] = []
+    for index in range(rounds):
+        rng = random.Random(f"{seed}/{index}")
+        for name, templates in notations.items():
+            for template in templates:
+                right, wrongs = KINDS[name].draw(rng)
+                truth = fill(rng.choice(KINDS[name].truths), right)
+                for values, is_right in ((right, True), (rng.choice(wrongs), False)):
+                    response = rng.choice(_FRAMES).replace("ANSWER", fill(template, values))
+                    pairs.append(Pair(name, response, truth, is_right, is_response=True))
+    return pairs
 
 
 def kind(*truths: str) -> Callable[[Draw], Draw]:
@@ -64,7 +67,8 @@ def kind(*truths: str) -> Callable[[Draw], Draw]:
     return register
 
 
-def _lines(text: str) -> tuple[str, ...]:
+def lines(text: str) -> tuple[str, ...]:
+    """Returns the lines of a table of notations."""
     return tuple(line for line in text.strip("\n").split("\n") if line)
 
 
@@ -450,7 +454,7 @@ def _rounded(rng: random.Random) -> tuple[Values, list[Values]]:
 
 
 STYLES: dict[str, tuple[str, ...]] = {
-    "integer": _lines(r"""
+    "integer": lines(r"""
 <n>
 <c>
 <n>.
@@ -469,7 +473,7 @@ N=<n>
 0<n>
 <n>\text{ apples}
 """),
-    "dollars": _lines(r"""
+    "dollars": lines(r"""
 \$<n>
 \$<n>.00
 $<c>
@@ -480,7 +484,7 @@ USD <c>
 <c> USD
 """),
     "foreign_money": ("₹<c>", "Rs. <c>", "<c> €", "€<c>", r"<n>\text{ euros}"),
-    "fraction": _lines(r"""
+    "fraction": lines(r"""
 \frac{<a>}{<b>}
 \dfrac{<a>}{<b>}
 <a>/<b>
@@ -492,21 +496,21 @@ Rational(<a>, <b>)
 \frac{<a2>}{<b2>}
 """),
     "digit_fraction": (r"\frac<a><b>", r"\dfrac<a><b>", r"\frac <a><b>", r"\frac{<a>}<b>"),
-    "negative_fraction": _lines(r"""
+    "negative_fraction": lines(r"""
 -\frac{<a>}{<b>}
 \frac{-<a>}{<b>}
 −<a>/<b>
 \text{-}\frac{<a>}{<b>}
 -<a>/<b>
 """),
-    "mixed": _lines(r"""
+    "mixed": lines(r"""
 <w>\frac{<a>}{<b>}
 <w> <a>/<b>
 \frac{<t>}{<b>}
 <w>\dfrac{<a>}{<b>}
 """),
     "percent": (r"<p>\%", "<p>%", r"<p>\text{ percent}"),
-    "area": _lines(r"""
+    "area": lines(r"""
 <n>\text{ <u>}^<k>
 <n>\ \mathrm{<u>}^<k>
 <n>\,\text{<u>}^{<k>}
@@ -517,7 +521,7 @@ Rational(<a>, <b>)
 <n>\text{ <full> <word>}
 <n>\text{ <u>^<k>}
 """),
-    "speed": _lines(r"""
+    "speed": lines(r"""
 <n>\text{ m/s}
 <n>\,\mathrm{m\,s^{-1}}
 <n>\,\frac{\text{m}}{\text{s}}
@@ -525,7 +529,7 @@ Rational(<a>, <b>)
 <n>\text{ meters per second}
 """),
     "hours": (r"<n>\text{ hours}", "<n> hours", r"\text{<n> hours}", r"<n>\text{ h}"),
-    "angle": _lines(r"""
+    "angle": lines(r"""
 <n>^\circ
 <n>^{\circ}
 <n>°
@@ -534,7 +538,7 @@ Rational(<a>, <b>)
 <n>\mathrm{^\circ}
 <n>\text{ degrees}
 """),
-    "surd": _lines(r"""
+    "surd": lines(r"""
 <a>\sqrt{<b>}
 <a>\sqrt <b>
 <a>√<b>
@@ -543,7 +547,7 @@ Rational(<a>, <b>)
 \sqrt{<abb>}
 \sqrt{<b>}\cdot<a>
 """),
-    "roots": _lines(r"""
+    "roots": lines(r"""
 \frac{<p>\pm\sqrt{<q>}}{<r>}
 x=\frac{<p>\pm\sqrt{<q>}}{<r>}
 <one>, <two>
@@ -551,7 +555,7 @@ x=\frac{<p>\pm\sqrt{<q>}}{<r>}
 \frac{<p2>\pm\sqrt{<q4>}}{<r2>}
 <two>} and \boxed{<one>
 """),
-    "pi_fraction": _lines(r"""
+    "pi_fraction": lines(r"""
 \frac{<a>\pi}{<b>}
 <a>*pi/<b>
 <a>pi/<b>
@@ -559,7 +563,7 @@ x=\frac{<p>\pm\sqrt{<q>}}{<r>}
 <a>π/<b>
 """),
     "pi_multiple": (r"<n>\pi", "<n> pi", "<n>*pi", r"\pi(<r>)^2", r"<n>\pi\text{ cm}^2"),
-    "logarithm": _lines(r"""
+    "logarithm": lines(r"""
 <a>\ln <b>
 <a>\ln(<b>)
 <a> ln <b>
@@ -568,7 +572,7 @@ x=\frac{<p>\pm\sqrt{<q>}}{<r>}
 <a>\text{ln } <b>
 <a>*log(<b>)
 """),
-    "exponential": _lines(r"""
+    "exponential": lines(r"""
 <a>e^{<b>}
 <a>\mathrm{e}^{<b>}
 <a>\text{e}^{<b>}
@@ -578,7 +582,7 @@ x=\frac{<p>\pm\sqrt{<q>}}{<r>}
 """),
     "complex": ("<a>+<b>i", r"<a>+<b>\mathrm{i}", "<a>+<b>*I", "<b>i+<a>", "<a> + <b>i"),
     "large_power": ("<b>^{<k>}-<d>", "<b>**<k> - <d>", "<b>^<k> - <d>", "-<d>+<b>^{<k>}"),
-    "binomial": _lines(r"""
+    "binomial": lines(r"""
 \binom{<n>}{<k>}
 {<n>\choose<k>}
 \dbinom{<n>}{<k>}
@@ -587,7 +591,7 @@ x=\frac{<p>\pm\sqrt{<q>}}{<r>}
 <value>
 """),
     "factorial": ("<n>!+<d>", "<n>! + <d>", "<d>+<n>!", "factorial(<n>) + <d>"),
-    "polynomial": _lines(r"""
+    "polynomial": lines(r"""
 <a>x^2+<b>x+<c>
 <a>*x**2 + <b>*x + <c>
 f(x)=<a>x^2+<b>x+<c>
@@ -598,7 +602,7 @@ f(x)=<a>x^2+<b>x+<c>
     "line": ("y=<m>x+<c>", "y = <c> + <m>x", "y-<m>x=<c>", "<m>x-y+<c>=0", "y = <m>*x + <c>"),
     "point": ("(<a>,<b>)", r"(<a>,\ <b>)", "P(<a>,<b>)", r"\left(<a>,<b>\right)", "(x,y)=(<a>,<b>)"),
     "points": ("(<a>,<b>),(<c>,<d>)", r"(<c>,<d>)\text{ and }(<a>,<b>)", "[(<a>, <b>), (<c>, <d>)]"),
-    "two_numbers": _lines(r"""
+    "two_numbers": lines(r"""
 <a>, <b>
 <b>, <a>
 <a>\text{ and }<b>
@@ -613,7 +617,7 @@ x=<a> or x=<b>
 <b>} and \boxed{<a>
 {<a>, <b>}
 """),
-    "closed_interval": _lines(r"""
+    "closed_interval": lines(r"""
 [<a>,<b>]
 <a>\le x\le <b>
 x\ge<a>\text{ and }x\le<b>
@@ -624,7 +628,7 @@ Interval(<a>, <b>)
 """),
     "half_open_interval": ("[<a>,<b>)", r"<a>\le x<<b>", r"x\in[<a>,<b>)", "Interval.Ropen(<a>, <b>)"),
     "ray": (r"(<a>,\infty)", "x><a>", r"(<a>,+\infty)", "<a><x", "(<a>, oo)", "Interval.open(<a>, oo)"),
-    "outer_union": _lines(r"""
+    "outer_union": lines(r"""
 (-\infty,<a>)\cup(<b>,\infty)
 x<<a>\text{ or }x><b>
 x < <a> or x > <b>
@@ -632,7 +636,7 @@ x < <a> or x > <b>
 (-oo, <a>) U (<b>, oo)
 Union(Interval.open(-oo, <a>), Interval.open(<b>, oo))
 """),
-    "matrix": _lines(r"""
+    "matrix": lines(r"""
 \begin{pmatrix}<a>&<b>\\<c>&<d>\end{pmatrix}
 \begin{bmatrix}<a>&<b>\\<c>&<d>\end{bmatrix}
 \begin{pmatrix}<a>&<b>\\[4pt]<c>&<d>\end{pmatrix}
@@ -642,13 +646,13 @@ Union(Interval.open(-oo, <a>), Interval.open(<b>, oo))
 \left(\begin{smallmatrix}<a>&<b>\\<c>&<d>\end{smallmatrix}\right)
 Matrix([[<a>, <b>], [<c>, <d>]])
 """),
-    "congruence": _lines(r"""
+    "congruence": lines(r"""
 x\equiv <a>\pmod{<m>}
 x\equiv<a>\bmod <m>
 x\equiv <a>\ (\mathrm{mod}\ <m>)
 x \equiv <a> (\text{mod } <m>)
 """),
-    "letter_truth": _lines(r"""
+    "letter_truth": lines(r"""
 <l>
 (<l>)
 \text{(<l>)}
@@ -662,7 +666,7 @@ x \equiv <a> (\text{mod } <m>)
 \text{<l>. twelve}
 \text{Option <l>}
 """),
-    "value_truth": _lines(r"""
+    "value_truth": lines(r"""
 \textbf{(<l>)}\ <n>
 \textbf{(<l>) }<n>
 \text{(<l>) }<n>
@@ -674,7 +678,7 @@ x \equiv <a> (\text{mod } <m>)
     "clock": ("<h>:<m>", "<h>{:}<m>", r"<h>:<m>\text{ PM}"),
     "ratio": ("<a>:<b>", "<a> : <b>", r"<a>{:}<b>"),
     "base_number": ("<d>_<b>", "<d>_{<b>}", r"<d>_{\text{<name>}}"),
-    "scientific": _lines(r"""
+    "scientific": lines(r"""
 <m>\times10^{<k>}
 <m> \times 10^{<k>}
 <m>\times\mathrm{10}^{<k>}
@@ -682,7 +686,7 @@ x \equiv <a> (\text{mod } <m>)
 <m>\cdot 10^{<k>}
 <plain>
 """),
-    "e_notation_truth": _lines(r"""
+    "e_notation_truth": lines(r"""
 \frac{<m>}{10^<p>}} or rather \boxed{\frac{<m>}{10^{<p>}}
 \frac{<m>}{10^{<p>}}
 <m>\cdot 10^{-2}\cdot10^{-<p1>}
@@ -696,7 +700,7 @@ x \equiv <a> (\text{mod } <m>)
     "sine": (r"<a>\sin^2 x", r"<a>\sin x\cdot\sin x", r"<a>(\sin x)^2", "<a>*sin(x)**2", r"<a>-<a>\cos^2 x"),
     "sequence": ("<a>n-<b>", "a_n=<a>n-<b>", "<a>*n - <b>"),
     "periodic": (r"\frac{\pi}{<a>}+2k\pi, k\in\mathbb{Z}", r"x=2k\pi+\frac{\pi}{<a>}, k \in \mathbb{Z}"),
-    "cases": _lines(r"""
+    "cases": lines(r"""
 f(x)=\begin{cases}<a>x & x<0\\ <b>x & x\ge 0\end{cases}
 \begin{cases}<a>x & x<0\\[4pt] <b>x & x\ge 0\end{cases}
 \begin{cases}<a>x,& x<0\\<b>x,& x\geq0\end{cases}

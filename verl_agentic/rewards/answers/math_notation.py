@@ -34,7 +34,7 @@ _TEX_CAPITALS = ("gamma", "delta", "theta", "lambda", "xi", "pi", "sigma", "upsi
 _SIZES = re.compile(
     r"\\(?:left|right|m?left|m?right|[bB]igg?[lrm]?|middle)(?![a-zA-Z])\s*\.?|\\(?:display|text|script)style\s*|\\!"
     r"|\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge|mathstrut|limits|checkmark|therefore|because)(?![a-zA-Z])"
-    r"|\\color\s*\{[^{}]*\}|\{\}(?=[\^_])"
+    r"|\\color\s*\{[^{}]*\}"
 )
 _FONTS = re.compile(
     r"\\(?:math(?:rm|bf|it|sf|tt|normal)|text(?:rm|bf|it|sf|tt|normal|up|color\s*\{[^{}]*\})|mbox|emph|bm|boldsymbol"
@@ -65,6 +65,9 @@ _DEGREES = re.compile(
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox|text)\s*\{")
 _ENDINGS = re.compile(r"(?<!\.)[.,;:]+$")
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ('"', '"'), ("``", "''"))
+_OPENINGS = frozenset("$\\*\"`")
+_MAX_NOTHING = 40
+_PLAIN = re.compile(r"-?[1-9]\d*(?:\.\d+)?|0(?:\.\d+)?")
 _NOTHING = re.compile(
     r"(?i:(?:there (?:are|is) )?no (?:real |integer )?solutions?|(?:the )?empty ?set)|\\\{\s*\\\}|\u65e0\u89e3"
 )
@@ -82,26 +85,34 @@ _COMMANDS = {
 
 def tidy(text: str) -> str:
     """Returns a text in normal notation."""
-    text = _to_ascii(text)
-    text = _SIZES.sub("", text)
-    text = _FONTS.sub(r"\\text{", text)
-    text = _GROUPED.sub("", text)
-    text = re.sub(r"(?<=\d)\{,\}(?=\d)", ".", text).replace("{,}", ",")
-    text = _SPACES.sub(" ", text)
-    text = re.sub(r"(?<![A-Za-z])\{([-+=*/:<>])\}", r"\1", text)
-    text = _CIRCLED.sub("", text)
-    text = _RAISED_FRACTION.sub(r"\\frac{\1}{\2}", _CHOSEN.sub(_plain_binomial, text))
-    for command, plain in _COMMANDS.items():
-        text = text.replace(command, plain)
+    if _PLAIN.fullmatch(text):
+        return text
+    if not text.isascii():
+        text = _to_ascii(text)
+    if "\\" in text:
+        text = _FONTS.sub(r"\\text{", _SIZES.sub("", text))
+    if "\\" in text or "{" in text or "~" in text:
+        text = _GROUPED.sub("", text)
+        text = re.sub(r"(?<=\d)\{,\}(?=\d)", ".", text).replace("{,}", ",")
+        text = re.sub(r"(?<![A-Za-z])\{([-+=*/:<>])\}", r"\1", text)
+    text = _SPACES.sub(" ", text).replace("{}_", "_").replace("{}^", "^")
+    if "_" in text:
+        text = _RAISED_FRACTION.sub(r"\\frac{\1}{\2}", _CHOSEN.sub(_plain_binomial, text))
     if "\\" in text:
         text = _with_normal_commands(text)
-    text = _POWER.sub(lambda power: f"^{{{power[1] or power[2] or power[3]}}}", text)
-    text = _DEGREES.sub(r"^{\\circ}", text)
-    text = _without_wrappers(_with_single_brackets(text))
-    return r"\emptyset" if _NOTHING.fullmatch(text) else text
+    text = text if text.isascii() else _CIRCLED.sub("", text)
+    if "^" in text or "**" in text or "degree" in text:
+        text = _POWER.sub(lambda power: f"^{{{power[1] or power[2] or power[3]}}}", text)
+        text = _DEGREES.sub(r"^{\\circ}", text)
+    if "((" in text or "{{" in text:
+        text = _with_single_brackets(text)
+    text = _without_wrappers(text)
+    return r"\emptyset" if len(text) < _MAX_NOTHING and _NOTHING.fullmatch(text) else text
 
 
 def _with_normal_commands(text: str) -> str:
+    for command, plain in _COMMANDS.items():
+        text = text.replace(command, plain)
     text = _UPRIGHT.sub(_plain_upright, re.sub(r"\$(\^\{?-?\d\}?)\$", r"\1", text))
     text = _BINOMIALS.sub(r"\\binom", _FRACTIONS.sub(r"\\frac", text))
     text = _INFIX.sub(
@@ -210,9 +221,10 @@ def _without_wrappers(text: str) -> str:
         text = _ENDINGS.sub("", text.strip())
         if text.count("$") - text.count(r"\$") == 1 and text.endswith("$") and not text.endswith(r"\$"):
             text = text[:-1]
-        label = _LABEL.match(text)
-        text = text[label.end() :] if label else text
-        for opening, closing in _DELIMITERS:
+        if text[:1].isalpha() or text[:1] in ("#", "\\"):
+            label = _LABEL.match(text)
+            text = text[label.end() :] if label else text
+        for opening, closing in _DELIMITERS if text[:1] in _OPENINGS else ():
             size = len(opening)
             inside = text[size : len(text) - size]
             if text.startswith(opening) and text.endswith(closing) and len(text) > 2 * size and opening not in inside.replace(r"\$", ""):
