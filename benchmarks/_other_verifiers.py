@@ -17,7 +17,13 @@ _PAIR_S = 5
 def _math_verify(response: str, truth: str) -> bool:
     from math_verify import parse, verify
 
-    return bool(verify(parse(f"\\boxed{{{truth}}}", parsing_timeout=None), parse(response, parsing_timeout=None), timeout_seconds=None))
+    return bool(
+        verify(
+            parse(f"\\boxed{{{truth}}}", parsing_timeout=None),
+            parse(response, parsing_timeout=None),
+            timeout_seconds=None,
+        )
+    )
 
 
 def _prime_math(response: str, truth: str) -> bool:

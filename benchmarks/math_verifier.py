@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--others", action="store_true", help="judge with other verifiers, too; takes minutes")
     options = parser.parse_args()
     batch = 32 if options.quick else 256
-    parts = _pairs(rounds=1 if options.quick else 3)
+    parts = _pairs(rounds=1 if options.quick else 4)
     with asyncio.Runner() as runner:
         verdicts = {name: runner.run(_verdicts(pairs)) for name, pairs in parts.items()}
         elapsed_s, num_unjudged, num_paid = runner.run(_hanging_batch(batch))
@@ -157,7 +157,10 @@ def _other_figures(parts: dict[str, list[Pair]]) -> dict[str, float]:
 
     pairs = [pair for part in parts.values() for pair in part if not pair.must_be_evaluated]
     models = [pair for name in ("model", "held_out") for pair in parts[name]]
-    figures: dict[str, float] = {"others_right_pairs": _num_right(pairs), "others_wrong_pairs": len(pairs) - _num_right(pairs)}
+    figures: dict[str, float] = {
+        "others_right_pairs": _num_right(pairs),
+        "others_wrong_pairs": len(pairs) - _num_right(pairs),
+    }
     for name in VERIFIERS:
         progress(f"{name}: {len(pairs)} pairs")
         verdicts = dict(zip(pairs, verdicts_of(name, pairs), strict=True))

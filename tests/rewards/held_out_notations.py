@@ -70,7 +70,12 @@ P(A)=\frac{<a>}{<b>}
 - \frac{<a>}{<b>}
 \dfrac{-<a>}{<b>}
 """),
-    "mixed": (r"<w>\,\frac{<a>}{<b>}", r"<w>\tfrac{<a>}{<b>}\text{ hours}", r"<w>+\frac{<a>}{<b>}", r"<w> \frac{<a>}{<b>}"),
+    "mixed": (
+        r"<w>\,\frac{<a>}{<b>}",
+        r"<w>\tfrac{<a>}{<b>}\text{ hours}",
+        r"<w>+\frac{<a>}{<b>}",
+        r"<w> \frac{<a>}{<b>}",
+    ),
     "percent": lines(r"""
 <p>\,\%
 <p>\text{\%}
@@ -154,7 +159,14 @@ pi*<a>/<b>
 <a>*np.pi/<b>
 \frac{<a>}{<b>}\cdot\pi
 """),
-    "pi_multiple": (r"<n> \cdot \pi", "<n>π", r"<n>\pi \text{ square units}", r"A = <n>\pi", r"\pi\cdot <r>^2", r"<n>\,\pi"),
+    "pi_multiple": (
+        r"<n> \cdot \pi",
+        "<n>π",
+        r"<n>\pi \text{ square units}",
+        r"A = <n>\pi",
+        r"\pi\cdot <r>^2",
+        r"<n>\,\pi",
+    ),
     "logarithm": lines(r"""
 <a>\log_e <b>
 <a>\ln\left(<b>\right)
@@ -315,8 +327,22 @@ x\equiv <a> \quad(\operatorname{mod} <m>)
 \text{The answer is <l>}
 \text{<l>}
 """),
-    "value_truth": (r"\textbf{(<l>)}\;<n>", r"\text{<l>: }<n>", r"\mathbf{(<l>)}\ <n>", r"\text{(<l>)}\ \ <n>", "(<l>) <n>"),
-    "word": (r"\text{<w>.}", r"\textit{<w>}", "**<w>**", r"\text{ <w> }", r"\texttt{<w>}", r'\text{"<w>"}', r"\text{The answer is <w>}"),
+    "value_truth": (
+        r"\textbf{(<l>)}\;<n>",
+        r"\text{<l>: }<n>",
+        r"\mathbf{(<l>)}\ <n>",
+        r"\text{(<l>)}\ \ <n>",
+        "(<l>) <n>",
+    ),
+    "word": (
+        r"\text{<w>.}",
+        r"\textit{<w>}",
+        "**<w>**",
+        r"\text{ <w> }",
+        r"\texttt{<w>}",
+        r'\text{"<w>"}',
+        r"\text{The answer is <w>}",
+    ),
     "clock": (r"<h>\!:\!<m>", r"<h>:<m>\ \text{p.m.}", r"\text{<h>:<m> PM}", "<h>:<m> p.m."),
     "ratio": (r"<a>\!:\!<b>", r"<a> \colon <b>", r"<a>\text{ : }<b>", "<a>∶<b>", "<a>：<b>", r"<a>\text{ to }<b>"),
     "base_number": (r"(<d>)_<b>", r"<d>_{(<b>)}", r"<d>\text{ (base <b>)}", r"<d>_\text{<name>}", r"<d>_{ <b> }"),
@@ -340,10 +366,25 @@ x\equiv <a> \quad(\operatorname{mod} <m>)
 """),
     "million": (r"\text{<n> million}", "<n>e6", r"<n>\cdot10^6", r"<n>\text{ million people}"),
     "not_million": (r"\text{<n>}", "<n>."),
-    "letters_fraction": (r"\frac{<a>a}{c}+\frac{<b>b}{c}", r"\frac{1}{c}(<a>a+<b>b)", r"\left(<a>a+<b>b\right)/c", r"c^{-1}(<b>b+<a>a)"),
-    "sine": (r"<a>\sin^{2}(x)", r"<a>\left(\sin x\right)^{2}", "<a>sin^2(x)", r"\frac{<a>(1-\cos 2x)}{2}", r"<a>(1-\cos^2 x)"),
+    "letters_fraction": (
+        r"\frac{<a>a}{c}+\frac{<b>b}{c}",
+        r"\frac{1}{c}(<a>a+<b>b)",
+        r"\left(<a>a+<b>b\right)/c",
+        r"c^{-1}(<b>b+<a>a)",
+    ),
+    "sine": (
+        r"<a>\sin^{2}(x)",
+        r"<a>\left(\sin x\right)^{2}",
+        "<a>sin^2(x)",
+        r"\frac{<a>(1-\cos 2x)}{2}",
+        r"<a>(1-\cos^2 x)",
+    ),
     "sequence": (r"a_{n}=<a>n-<b>", r"a_n = <a>n - <b>\ (n\in\mathbb{N}^*)", "f(n)=<a>n-<b>", r"-<b>+<a>n"),
-    "periodic": (r"x = 2\pi k + \frac{\pi}{<a>}, k \in Z", r"x=\frac{\pi}{<a>}+2k\pi (k∈Z)", r"2k\pi+\frac{\pi}{<a>} \quad (k\in\mathbb{Z})"),
+    "periodic": (
+        r"x = 2\pi k + \frac{\pi}{<a>}, k \in Z",
+        r"x=\frac{\pi}{<a>}+2k\pi (k∈Z)",
+        r"2k\pi+\frac{\pi}{<a>} \quad (k\in\mathbb{Z})",
+    ),
     "cases": (
         r"f(x) = \begin{cases} <a>x, & \text{if } x<0 \\ <b>x, & \text{if } x\ge 0 \end{cases}",
         r"\left\{\begin{array}{ll}<a>x & x<0\\ <b>x & x\ge 0\end{array}\right.",

@@ -34,7 +34,11 @@ _NUMBERS = st.recursive(
         st.tuples(inner, inner, st.sampled_from(("{0}+{1}", "({0})({1})", r"\frac{{{0}}}{{{1}}}", r"({0})\cdot({1})"))),
         st.tuples(inner, st.integers(2, 400), st.sampled_from(("({0})^{{{1}}}", r"\sqrt{{{0}}}+{1}^{{90}}"))),
         st.tuples(st.integers(20, 200), st.integers(2, 9), st.sampled_from((r"\binom{{{0}}}{{{1}}}", "{0}!"))),
-        st.tuples(inner, st.integers(1, 60), st.sampled_from((r"\sqrt{{{0}}}+{1}", r"\ln({0})+{1}", r"{0}\pi", "({0})e^{{{1}}}"))),
+        st.tuples(
+            inner,
+            st.integers(1, 60),
+            st.sampled_from((r"\sqrt{{{0}}}+{1}", r"\ln({0})+{1}", r"{0}\pi", "({0})e^{{{1}}}")),
+        ),
     ).map(lambda drawn: drawn[2].format(*drawn[:2])),
     max_leaves=4,
 )

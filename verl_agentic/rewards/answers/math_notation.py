@@ -65,7 +65,7 @@ _DEGREES = re.compile(
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox|text)\s*\{")
 _ENDINGS = re.compile(r"(?<!\.)[.,;:]+$")
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ('"', '"'), ("``", "''"))
-_OPENINGS = frozenset("$\\*\"`")
+_OPENINGS = frozenset('$\\*"`')
 _MAX_NOTHING = 40
 _PLAIN = re.compile(r"-?[1-9]\d*(?:\.\d+)?|0(?:\.\d+)?")
 _NOTHING = re.compile(
@@ -74,7 +74,8 @@ _NOTHING = re.compile(
 _ANSWER_WORDS = r"(?:the )?(?:final |correct )?(?:answer|result|total|option|choice)(?: is)?|\u7b54\u6848(?:\u662f|\u4e3a)?|\u9009|[\u7ea6\u7d04]|approximately|about|there are"
 _LABEL = re.compile(
     rf"####\s*|\\approx\s*(?=[\d\\-])|(?:{_ANSWER_WORDS})\s*[:=]?\s*(?=\S)(?<![a-z])"
-    rf"|\\text\s*\{{\s*(?:{_ANSWER_WORDS})\s*[:=]?\s*\}}\s*[:=]?\s*(?=\S)", re.IGNORECASE
+    rf"|\\text\s*\{{\s*(?:{_ANSWER_WORDS})\s*[:=]?\s*\}}\s*[:=]?\s*(?=\S)",
+    re.IGNORECASE,
 )
 _CLOSING = {"{": "}", "(": ")"}
 _COMMANDS = {
@@ -134,7 +135,9 @@ def _plain_upright(text: re.Match[str]) -> str:
         return f"\\{inside} "
     if joining := _JOINING.fullmatch(inside):
         return f" {joining[1]} "
-    is_maths = inside in ("e", "i", r"\$", r"\%", r"\pi", r"^{\circ}", r"^\circ") or not re.search(r"[^\W\d_]|[\\$]", inside)
+    is_maths = inside in ("e", "i", r"\$", r"\%", r"\pi", r"^{\circ}", r"^\circ") or not re.search(
+        r"[^\W\d_]|[\\$]", inside
+    )
     is_quantity = text.start() == 0 and re.match(r"[\d\\$-]", inside)
     return inside if inside and (is_maths or is_quantity) else text[0]
 
@@ -227,7 +230,12 @@ def _without_wrappers(text: str) -> str:
         for opening, closing in _DELIMITERS if text[:1] in _OPENINGS else ():
             size = len(opening)
             inside = text[size : len(text) - size]
-            if text.startswith(opening) and text.endswith(closing) and len(text) > 2 * size and opening not in inside.replace(r"\$", ""):
+            if (
+                text.startswith(opening)
+                and text.endswith(closing)
+                and len(text) > 2 * size
+                and opening not in inside.replace(r"\$", "")
+            ):
                 text = inside
         text = _without_brackets(text)
     return text

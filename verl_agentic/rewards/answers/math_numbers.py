@@ -83,7 +83,9 @@ def read_number(text: str) -> PlainNumber | None:
     if number is None:
         return None
     sign = -1 if "-" in (lead["sign"], lead["after"]) else 1
-    suffix = _suffix(rest, money=(lead["money"] or lead["upright"] or "").replace("\\", "").removeprefix("US").rstrip("."))
+    suffix = _suffix(
+        rest, money=(lead["money"] or lead["upright"] or "").replace("\\", "").removeprefix("US").rstrip(".")
+    )
     if suffix is None:
         return None
     factor, unit = suffix
@@ -127,7 +129,9 @@ def _is_near(left: Fraction, right: Fraction, answer: PlainNumber, truth: PlainN
     if left == right:
         return True
     apart = abs(left - right)
-    rounded = [n for n in (answer, truth) if n.decimals is not None and (n.factor is None or answer.factor == truth.factor)]
+    rounded = [
+        n for n in (answer, truth) if n.decimals is not None and (n.factor is None or answer.factor == truth.factor)
+    ]
     if any(n.digits >= _DOUBLES_DIGITS and (n.decimals or 0) > 0 for n in rounded):
         return apart <= min(max(abs(left), abs(right)) / 10**14, Fraction(1, 4))
     finest = min(rounded, key=lambda n: n.decimals or 0, default=None)

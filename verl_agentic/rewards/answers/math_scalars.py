@@ -110,7 +110,10 @@ def _compare_expressions(answer: str, truth: str) -> bool | None:
     hundredth = Fraction(1, 100)
     if is_percent == is_truth_percent:
         return _is_same(left, right, one, other)
-    pairs = ((left, right), (_scaled(left, hundredth) if is_percent else left, right if is_percent else _scaled(right, hundredth)))
+    pairs = (
+        (left, right),
+        (_scaled(left, hundredth) if is_percent else left, right if is_percent else _scaled(right, hundredth)),
+    )
     return any(_is_same(*pair, one, other) for pair in pairs)
 
 
@@ -120,7 +123,11 @@ def _is_same(left: Node, right: Node, answer: str, truth: str) -> bool:
 
 def _is_rounded(left: Node, right: Node, *texts: str) -> bool:
     """Returns whether a decimal number of many digits is the other value, rounded."""
-    decimals = [number.decimals for text in texts if (number := read_number(text)) and (number.decimals or 0) >= MIN_DECIMALS and number.digits > 3]
+    decimals = [
+        number.decimals
+        for text in texts
+        if (number := read_number(text)) and (number.decimals or 0) >= MIN_DECIMALS and number.digits > 3
+    ]
     if len(decimals) != 1 or names_of(left) | names_of(right):
         return False
     try:
@@ -160,7 +167,9 @@ def _is_step(node: Node) -> bool:
     if node.kind == "pow":
         base, exponent = (_rational(part) for part in node.args)
         return base is not None and exponent is not None and (exponent.denominator == 1 or _rational(node) is not None)
-    return node.kind in _STEP_FUNCTIONS or (bool(node.args) and node.kind not in ("neg", "mixed") and _rational(node) is not None)
+    return node.kind in _STEP_FUNCTIONS or (
+        bool(node.args) and node.kind not in ("neg", "mixed") and _rational(node) is not None
+    )
 
 
 def _has_several_numbers(node: Node) -> bool:

@@ -38,13 +38,17 @@ _DOMAIN = re.compile(
     r"\s*(?:[\^_]?\s*\{?[*+]\}?)*\s*\)?"
 )
 _MEMBER = re.compile(r"\\?[A-Za-z](?:_\w+)?\s*\\in(?![a-zA-Z])\s*")
-_BUILDER = re.compile(r"\\?\{\s*\(?[A-Za-z](?:\s*\\in\s*(?:\\mathbb\s*\{?)?R\}?)?\)?\s*(?:\||:|\\mid|\\vert|\\colon)(.*?)\\?\}")
+_BUILDER = re.compile(
+    r"\\?\{\s*\(?[A-Za-z](?:\s*\\in\s*(?:\\mathbb\s*\{?)?R\}?)?\)?\s*(?:\||:|\\mid|\\vert|\\colon)(.*?)\\?\}"
+)
 _SET_NAME = re.compile(r"[A-Z]\s*=\s*(?=\\?[{(\[])")
 _TABLE = re.compile(
     r"(?P<label>[^=&\\]*=)?\s*(?:\\text\s*)?(?:\[|\(|\\\{)?\s*\\begin\s*\{(?P<kind>[pbBvV]?matrix|smallmatrix|array|cases)\}"
     r"\s*(?:\{[lcr|]+\})?(?P<body>.*)\\end\s*\{(?P=kind)\}\s*(?:\]|\)|\.)?", re.DOTALL
 )  # fmt: skip
-_PLAIN_TABLE = re.compile(r"(?:np\.|numpy\.|sympy\.)?(?:Matrix|array)\s*\(\s*(\[\s*\[.*\]\s*\])\s*\)|(\[\s*\[.*\]\s*\])", re.DOTALL)
+_PLAIN_TABLE = re.compile(
+    r"(?:np\.|numpy\.|sympy\.)?(?:Matrix|array)\s*\(\s*(\[\s*\[.*\]\s*\])\s*\)|(\[\s*\[.*\]\s*\])", re.DOTALL
+)
 _ROWS = re.compile(r"\\\\\s*\*?\s*(?:\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|px)\s*\])?|\\cr(?![a-zA-Z])")
 _INTERVAL = re.compile(r"(Interval(?:\.(open|Lopen|Ropen))?|FiniteSet|Union|And|Or)\s*\((.*)\)", re.DOTALL)
 _MODULUS = re.compile(
@@ -166,7 +170,9 @@ def _read_table(text: str) -> Structure | None:
     if plain is None:
         return None
     rows = split_top((plain[1] or plain[2]).strip()[1:-1], ",")
-    return Structure("table", tuple(_tuple([_read(cell) for cell in split_top(row[1:-1], ",")]) for row in rows), "matrix")
+    return Structure(
+        "table", tuple(_tuple([_read(cell) for cell in split_top(row[1:-1], ",")]) for row in rows), "matrix"
+    )
 
 
 def _cell(text: str) -> Structure:
@@ -254,7 +260,11 @@ def _listed(structures: list[Structure]) -> Structure:
     names = [part.label if part.kind == "named" else "" for part in structures]
     bases = {re.sub(r"_.*", "", name) for name in names}
     if all(names) and len(bases) > 1 and len(set(names)) == len(names):
-        return Structure("tuple", tuple(part.parts[0] for _, part in sorted(zip(names, structures, strict=True), key=lambda p: p[0])), "()")
+        return Structure(
+            "tuple",
+            tuple(part.parts[0] for _, part in sorted(zip(names, structures, strict=True), key=lambda p: p[0])),
+            "()",
+        )
     if bases == {""} or len(bases - {""}) == 1:
         return _collection(part.parts[0] if part.kind == "named" else part for part in structures)
     return _collection(structures)
@@ -281,7 +291,9 @@ def _read_relation(text: str) -> Structure | None:
 
 def _region_of(sides: list[str], ops: list[str]) -> Structure | None:
     """Returns the values that a chain of relations with one variable leaves, or None."""
-    places = [place for place, side in enumerate(sides) if re.fullmatch(r"\\?[A-Za-z]+(?:_\w)?|[A-Za-z]\([a-z]\)", side)]
+    places = [
+        place for place, side in enumerate(sides) if re.fullmatch(r"\\?[A-Za-z]+(?:_\w)?|[A-Za-z]\([a-z]\)", side)
+    ]
     ends = [_bound_value(side) for place, side in enumerate(sides) if [place] != places[:1]]
     if len(places) != 1 or None in ends or (len(sides) == 3 and places != [1]):
         return None
@@ -412,7 +424,11 @@ def _as_region(structure: Structure) -> Structure | None:
         return structure
     if structure.kind in ("scalar", "collection"):
         bounds = [Bound(text, True, _bound_value(text)) for text in scalars_of(structure)]
-        return Structure("region", tuple((bound, bound) for bound in bounds)) if all(b.value is not None for b in bounds) else None
+        return (
+            Structure("region", tuple((bound, bound) for bound in bounds))
+            if all(b.value is not None for b in bounds)
+            else None
+        )
     if structure.kind != "tuple" or len(structure.parts) != 2 or not structure.label:
         return None
     texts = [part.parts[0] for part in structure.parts if part.kind == "scalar"]
@@ -420,7 +436,15 @@ def _as_region(structure: Structure) -> Structure | None:
     if len(texts) != 2:
         return None
     bounds = [
-        Bound("-\\infty" if value is not None and value < 0 and mpmath.isinf(_float(value)) else "\\infty" if value is not None and mpmath.isinf(_float(value)) else text, bracket in "[]", value)
+        Bound(
+            "-\\infty"
+            if value is not None and value < 0 and mpmath.isinf(_float(value))
+            else "\\infty"
+            if value is not None and mpmath.isinf(_float(value))
+            else text,
+            bracket in "[]",
+            value,
+        )
         for text, bracket, value in zip(texts, structure.label, values, strict=True)
     ]
     if any(bound.value is None for bound in bounds):
@@ -531,7 +555,10 @@ def _are_equations_equal(answer: Structure, truth: Structure) -> bool:
 
 
 def _are_relations_equal(answer: Structure, truth: Structure) -> bool:
-    for parts, ops in ((answer.parts, answer.label.split()), (answer.parts[::-1], [_FLIPPED[op] for op in answer.label.split()[::-1]])):
+    for parts, ops in (
+        (answer.parts, answer.label.split()),
+        (answer.parts[::-1], [_FLIPPED[op] for op in answer.label.split()[::-1]]),
+    ):
         if ops == truth.label.split() and all(map(are_scalars_equal, parts, truth.parts)):
             return True
     if len(answer.parts) != 2:
@@ -553,7 +580,11 @@ def _are_collections_equal(answers: Sequence[Structure], truths: Sequence[Struct
     if max(len(answers), len(truths)) > _MAX_PARTS:
         return False
 
-    def covers(items: Sequence[Structure], others: Sequence[Structure], equal: Callable[[Structure, Structure], bool]) -> bool:
+    def covers(
+        items: Sequence[Structure], others: Sequence[Structure], equal: Callable[[Structure, Structure], bool]
+    ) -> bool:
         return all(any(equal(item, other) for other in others) for item in items)
 
-    return covers(answers, truths, are_equal) and covers(truths, answers, lambda truth, answer: are_equal(answer, truth))
+    return covers(answers, truths, are_equal) and covers(
+        truths, answers, lambda truth, answer: are_equal(answer, truth)
+    )
