@@ -1,4 +1,4 @@
-r"""Notations in which models and public data sets write answers: GSM8K, MATH, AIME, AMC, Numina, DeepScaleR, Chinese exams.
+r"""Notations of models and public data sets: GSM8K, MATH, AIME, AMC, Numina, DeepScaleR, Chinese exams.
 
 A kind has a value, wrong values of the same kind, and notations: templates with `<name>` for a part of the value. Every
 notation is filled with the right and with wrong values, so each verdict is known by construction.

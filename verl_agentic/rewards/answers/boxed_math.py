@@ -138,9 +138,8 @@ async def _judge_tidy(answer: str, truth: str, *, timeout_s: float, must_be_eval
     (letter, text), (truths_letter, truths_text) = split_choice(answer), split_choice(truth)
     if letter and truths_letter and letter != truths_letter:
         return MathVerdict(is_right=False)
-    if truths_letter and not (text and truths_text):
-        if letter or not truths_text:
-            return MathVerdict(is_right=bool(letter))
+    if truths_letter and not (text and truths_text) and (letter or not truths_text):
+        return MathVerdict(is_right=bool(letter))
     if (letter and text) or truths_text != truth:
         return await _judge_tidy(
             tidy(text), tidy(truths_text), timeout_s=timeout_s, must_be_evaluated=must_be_evaluated
@@ -153,7 +152,7 @@ async def _judge_tidy(answer: str, truth: str, *, timeout_s: float, must_be_eval
     # Checks whether the truth itself is the cause.
     if await VERIFIERS.verdict("1", truth, timeout_s=timeout_s, must_be_evaluated=False) is None:
         raise ScoringError(
-            f"the verifier must be able to read the ground truth, got no verdict on {truth[:200]!r} in time; fix the row"
+            f"the verifier must be able to read the ground truth, got none on {truth[:200]!r} in time; fix the row"
         )
     return MathVerdict(is_right=False, is_judged=False)
 

@@ -10,7 +10,8 @@ _BRACES = re.compile(
     r"|\{|\}"
 )
 _BETWEEN = re.compile(
-    r"(?:[\s$,;.&*~\u3001\uff0c\u548c\u6216]|\\[()\[\],;: ]|\\q?quad|\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z]))*"
+    r"(?:[\s$,;.&*~\u3001\uff0c\u548c\u6216]|\\[()\[\],;: ]|\\q?quad|\\text\s*\{\s*,?\s*(?:and|or)\s*\}"
+    r"|(?<![A-Za-z])(?:and|or)(?![A-Za-z]))*"
     r"(?P<name>[A-Za-z](?:_\{?\w\}?)?\s*=)?[\s$]*"
 )
 _NAME = re.compile(r"(?<![A-Za-z])([A-Za-z](?:_\{?\w\}?)?\s*=)[\s$]*$")

@@ -1,4 +1,4 @@
-"""Evaluates sums, integrals and limits with math-verify's reader and sympy, in the children of `rewards.answers.math_worker`."""
+"""Evaluates sums, integrals and limits with math-verify's reader and sympy, in the children of `math_worker`."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def nodes_of(node: Node) -> Iterator[Node]:
 def may_be_product(word: str) -> bool:
     """Returns whether letters may be variables that are multiplied: `ab`, `xyz` and `abc`, but not `yes`."""
     is_run = all(ord(right) - ord(left) == 1 for left, right in pairwise(word))
-    return len(word) < 3 and word.casefold() not in ("no", "on") or (is_run and len(word) > 2)
+    return (len(word) < 3 and word.casefold() not in ("no", "on")) or (is_run and len(word) > 2)
 
 
 class _Parser:
@@ -183,10 +183,7 @@ class _Parser:
             if self._accept("!"):
                 node = Node("factorial", (node,))
             elif self._accept("^", "**"):
-                if self._is_degree():
-                    node = Node("degrees", (node,))
-                else:
-                    node = Node("pow", (node, self._exponent()))
+                node = Node("degrees", (node,)) if self._is_degree() else Node("pow", (node, self._exponent()))
             else:
                 return node
 

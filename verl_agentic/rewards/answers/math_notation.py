@@ -71,7 +71,10 @@ _PLAIN = re.compile(r"-?[1-9]\d*(?:\.\d+)?|0(?:\.\d+)?")
 _NOTHING = re.compile(
     r"(?i:(?:there (?:are|is) )?no (?:real |integer )?solutions?|(?:the )?empty ?set)|\\\{\s*\\\}|\u65e0\u89e3"
 )
-_ANSWER_WORDS = r"(?:the )?(?:final |correct )?(?:answer|result|total|option|choice)(?: is)?|\u7b54\u6848(?:\u662f|\u4e3a)?|\u9009|[\u7ea6\u7d04]|approximately|about|there are"
+_ANSWER_WORDS = (
+    r"(?:the )?(?:final |correct )?(?:answer|result|total|option|choice)(?: is)?|approximately|about|there are"
+)
+_ANSWER_WORDS += r"|\u7b54\u6848(?:\u662f|\u4e3a)?|\u9009|[\u7ea6\u7d04]"
 _LABEL = re.compile(
     rf"####\s*|\\approx\s*(?=[\d\\-])|(?:{_ANSWER_WORDS})\s*[:=]?\s*(?=\S)(?<![a-z])"
     rf"|\\text\s*\{{\s*(?:{_ANSWER_WORDS})\s*[:=]?\s*\}}\s*[:=]?\s*(?=\S)",

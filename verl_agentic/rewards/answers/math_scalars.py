@@ -27,8 +27,8 @@ _BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven
           "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?:\s*(?:\\text\s*\{)?\s*([ap])\.?\s*m\b\.?\s*\}?)?", re.IGNORECASE)
 _RATIO = re.compile(r"(?P<left>[^:]+?)\s*(?::|\\colon|\\text\s*\{\s*(?::|to)\s*\})\s*(?P<right>[^:]+)")
-_NOISE = re.compile(r"\\text(?:bf)?(?![a-zA-Z])|[\s{}$\"'`.,;:!]|\\ ")
-_ROOT_OF_NUMBER = re.compile(r"[A-Za-z]")
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_NOISE = re.compile(r"[\s$\"'`;:!]|[.,](?!\d)|\\ ")
 _STEP_FUNCTIONS = frozenset(("factorial", "binomial", "gcd", "lcm", "max", "min", "abs", "floor", "ceil"))
 
 
@@ -66,7 +66,8 @@ def split_scalar(text: str) -> tuple[str, Unit | None, bool]:
 
 def plain_text(text: str) -> str:
     """Returns a text without spaces, punctuation and text commands, in lower case."""
-    return _NOISE.sub("", text).casefold()
+    text = _NOISE.sub("", _TEXT.sub(r"\1", text))
+    return text if "\\" in text else text.casefold()
 
 
 def _compare_bases(answer: str, truth: str) -> bool | None:

@@ -19,7 +19,7 @@ from verl_agentic.rewards.answers.math_scalars import are_scalars_equal, is_scal
 from verl_agentic.rewards.answers.math_values import NoValueError, are_proportional, number_of
 
 _MAX_PARTS = 64
-_OR = r"\\l?or(?![a-zA-Z])|\\vee(?![a-zA-Z])|(?<![A-Za-z\\])or(?![A-Za-z])|\|(?= *\()"
+_OR = r"\\l?or(?![a-zA-Z])|\\vee(?![a-zA-Z])|(?<![A-Za-z\\])or(?![A-Za-z])|(?<=\)) *\| *(?=\()"
 _AND = r"\\land(?![a-zA-Z])|\\wedge(?![a-zA-Z])|(?<![A-Za-z\\])and(?![A-Za-z])|\\?&(?= |$)"
 _COMMA = r",(?!\d{3}(?!\d))|,(?=\d{3}(?:,\d{1,2}(?!\d)|,\d{4}))|;"
 _RELATIONS = {"<": "<", ">": ">", "\\lt": "<", "\\gt": ">", "\\le": "<=", "\\leq": "<=", "\\ge": ">=", "\\geq": ">=",
@@ -99,11 +99,12 @@ def are_equal(answer: Structure, truth: Structure) -> bool:
         one, other = _as_region(answer), _as_region(truth)
         return one is not None and other is not None and _are_regions_equal(one, other)
     if "congruence" in (answer.kind, truth.kind):
-        return answer.kind == truth.kind and all(map(are_scalars_equal, answer.parts, truth.parts))
+        is_same_name = answer.label == truth.label or not (answer.label and truth.label)
+        return is_same_name and answer.kind == truth.kind and all(map(are_scalars_equal, answer.parts, truth.parts))
     if "equation" in (answer.kind, truth.kind):
         return _are_equations_equal(answer, truth)
     if "collection" in (answer.kind, truth.kind):
-        return _are_collections_equal(_items(answer), _items(truth))
+        return _are_collections_equal(_items(answer), truth.parts if truth.kind == "collection" else (truth,))
     if answer.kind != truth.kind or len(answer.parts) != len(truth.parts):
         return False
     if answer.kind == "scalar":
@@ -185,12 +186,12 @@ def _tuple(parts: Sequence[Structure]) -> Structure:
 
 
 def _read_congruence(text: str) -> Structure | None:
-    left, is_congruence, right = text.partition("\\equiv")
+    name, is_congruence, right = text.partition("\\equiv")
     found = _MODULUS.search(right if is_congruence else text)
     if found is None:
         return None
     residue = (right if is_congruence else text)[: found.start()].strip().removesuffix("(").strip()
-    return Structure("congruence", (residue, found["modulus"].strip())) if residue else None
+    return Structure("congruence", (residue, found["modulus"].strip()), name.strip()) if residue else None
 
 
 def _read_set(text: str) -> Structure | None:
@@ -332,7 +333,7 @@ def _read_equation(text: str) -> Structure | None:
 
 
 def _is_name(text: str) -> bool:
-    return bool(_NAME.fullmatch(text) or _SUM_NAME.fullmatch(text) and not _is_word_product(text))
+    return bool(_NAME.fullmatch(text) or (_SUM_NAME.fullmatch(text) and not _is_word_product(text)))
 
 
 def _is_word_product(text: str) -> bool:
@@ -364,11 +365,9 @@ def _float(value: Any) -> Any:
 def _read_plus_minus(text: str) -> Structure | None:
     if not re.search(r"\\(?:pm|mp)(?![a-zA-Z])", text):
         return None
-    texts = [
-        re.sub(r"\\(pm|mp)(?![a-zA-Z])", lambda sign, upper=upper: signs[sign[1] == upper], text).strip()
-        for upper, signs in (("pm", ("-", "+")), ("mp", ("-", "+")))
-    ]
-    return _collection(_read(text.removeprefix("+").strip()) for text in texts)
+    upper = re.sub(r"\\mp(?![a-zA-Z])", "-", re.sub(r"\\pm(?![a-zA-Z])", "+", text))
+    lower = re.sub(r"\\mp(?![a-zA-Z])", "+", re.sub(r"\\pm(?![a-zA-Z])", "-", text))
+    return _collection(_read(text.strip().removeprefix("+").strip()) for text in (upper, lower))
 
 
 def _read_tuple(text: str) -> Structure | None:

@@ -21,8 +21,9 @@ _MAX_BITS = 200_000
 _MAX_LOG10 = 5_000
 _MAX_ROOT = 100
 _DIGITS = 60
-_POINTS = 4
-"""The first half is positive, the others have both signs."""
+_POINTS = 6
+_POSITIVE_POINTS = 2
+"""At the first points all variables are positive, at the next one all are negative, at the others they are mixed."""
 
 
 class NoValueError(ArithmeticError):
@@ -97,14 +98,14 @@ def _are_same(left: Node, right: Node, reading: Reading) -> bool:
         try:
             one, other, slack = _values(left, right, reading, point)
         except NoValueError:
-            if point < _POINTS // 2:
+            if point < _POSITIVE_POINTS:
                 return False
             continue
         if isinstance(one, Fraction) and isinstance(other, Fraction):
             is_equal = one == other
         else:
             # Expressions of positive variables may differ where one of them is not real.
-            if point >= _POINTS // 2 and (mpmath.im(one) or mpmath.im(other)):
+            if point >= _POSITIVE_POINTS and (mpmath.im(one) or mpmath.im(other)):
                 continue
             is_equal = bool(one == other or mpmath.fabs(one - other) <= slack)
         if not is_equal:
@@ -192,7 +193,8 @@ class _Evaluator:
         if self._has_whole_names:
             return Fraction(noise % 97 + 3)
         value = Fraction(noise % 9973 + 3001, 5003)
-        return -value if self._point >= _POINTS // 2 and noise & 1 << 20 else value
+        is_negative = self._point == _POSITIVE_POINTS or (self._point > _POSITIVE_POINTS and noise & 1 << 20)
+        return -value if is_negative else value
 
     def _total(self, args: list[Any]) -> Any:
         exact = sum((value for value in args if isinstance(value, Fraction)), Fraction(0))
