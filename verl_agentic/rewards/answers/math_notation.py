@@ -54,6 +54,7 @@ _RAISED_FRACTION = re.compile(r"\^\{(\d+)\}\s*/\s*_\{(\d+)\}")
 _GROUPED = re.compile(r"(?<=\d)\s*(?:\\[,:; ]|~|\{,\})\s*(?=\d{3}(?!\d))")
 _SPACES = re.compile(r"(?<!\\)\\[,:;> ]|~|\\q?quad(?![a-zA-Z])|\s+")
 _FRACTIONS = re.compile(r"\\(?:[dtc]|nice|s|x)frac(?![a-zA-Z])")
+_DIGITS = re.compile(r"\\[dt]?frac\s*(\d)\s*(\d)")
 _BINOMIALS = re.compile(r"\\[dt]binom(?![a-zA-Z])")
 _ROOT = re.compile(r"\\sqrt\s*(?:\(([^()]*)\)|(\d+))")
 _POWER = re.compile(r"(?<=[\w)}])\s*(?:\*\*\s*(?:\((-?\d+)\)|(-?\d+))|\^(-?\d{2,}))")
@@ -118,6 +119,7 @@ def _with_normal_commands(text: str) -> str:
     for command, plain in _COMMANDS.items():
         text = text.replace(command, plain)
     text = _UPRIGHT.sub(_plain_upright, re.sub(r"\$(\^\{?-?\d\}?)\$", r"\1", text))
+    text = _DIGITS.sub(r"\\frac{\1}{\2}", text) if "frac" in text else text
     text = _BINOMIALS.sub(r"\\binom", _FRACTIONS.sub(r"\\frac", text))
     text = _INFIX.sub(
         lambda infix: rf"\{'frac' if infix[2] == 'over' else 'binom'}{{{infix[1].strip()}}}{{{infix[3].strip()}}}", text

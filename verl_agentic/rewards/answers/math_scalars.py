@@ -66,7 +66,7 @@ def split_scalar(text: str) -> tuple[str, Unit | None, bool]:
 
 def plain_text(text: str) -> str:
     """Returns a text without spaces, punctuation and text commands, in lower case."""
-    text = _NOISE.sub("", _TEXT.sub(r"\1", text))
+    text = re.sub(r"\{(\w)\}", r"\1", _NOISE.sub("", _TEXT.sub(r"\1", text)))
     return text if "\\" in text else text.casefold()
 
 

@@ -6,7 +6,7 @@ The parts are texts as `math_notation.tidy` returns them. What is no structure i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -186,11 +186,11 @@ def _tuple(parts: Sequence[Structure]) -> Structure:
 
 
 def _read_congruence(text: str) -> Structure | None:
-    name, is_congruence, right = text.partition("\\equiv")
-    found = _MODULUS.search(right if is_congruence else text)
+    name, _, right = text.rpartition("\\equiv")
+    found = _MODULUS.search(right)
     if found is None:
         return None
-    residue = (right if is_congruence else text)[: found.start()].strip().removesuffix("(").strip()
+    residue = right[: found.start()].strip().removesuffix("(").strip()
     return Structure("congruence", (residue, found["modulus"].strip()), name.strip()) if residue else None
 
 
@@ -575,15 +575,11 @@ def _items(structure: Structure) -> tuple[Structure, ...]:
 
 
 def _are_collections_equal(answers: Sequence[Structure], truths: Sequence[Structure]) -> bool:
-    """Returns whether each item equals one of the other side."""
+    """Returns whether each item equals one of the other side; a set of one number is not the number."""
     if max(len(answers), len(truths)) > _MAX_PARTS:
         return False
-
-    def covers(
-        items: Sequence[Structure], others: Sequence[Structure], equal: Callable[[Structure, Structure], bool]
-    ) -> bool:
-        return all(any(equal(item, other) for other in others) for item in items)
-
-    return covers(answers, truths, are_equal) and covers(
-        truths, answers, lambda truth, answer: are_equal(answer, truth)
-    )
+    verdicts = [
+        [(answer.label == "set") == (truth.label == "set") and are_equal(answer, truth) for truth in truths]
+        for answer in answers
+    ]
+    return all(map(any, verdicts)) and all(map(any, zip(*verdicts, strict=True)))
