@@ -1,4 +1,4 @@
-"""The environment `python_math`: one tool, `python`; the boxed answer is judged by math-verify."""
+"""The environment `python_math`: one tool, `python`; the boxed answer is compared with the ground truth."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Compares the last boxed answer with the ground truth: numbers here, other expressions with math-verify.
+"""Compares the last boxed answer with the ground truth: plain numbers here, other answers in separate processes.
 
-Symbolic algebra does not terminate on some expressions. So it runs in separate processes (`math_verifiers`) with a
+Large expressions and symbolic algebra take long or do not terminate. So they run in processes (`math_verifiers`) with a
 limit on processor time; nothing here hangs or blocks an event loop.
 """
 
