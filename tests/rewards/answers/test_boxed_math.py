@@ -31,9 +31,9 @@ from verl_agentic.rewards.answers.boxed_math import (
     math_answer,
     truth_problem,
 )
+from verl_agentic.rewards.answers.math_comparison import are_equal as are_equal_structures
 from verl_agentic.rewards.answers.math_notation import depth, tidy
 from verl_agentic.rewards.answers.math_numbers import are_equal, read_number
-from verl_agentic.rewards.answers.math_structures import are_equal as are_equal_structures
 from verl_agentic.rewards.answers.math_structures import read_structure
 from verl_agentic.rewards.answers.math_verifiers import VERIFIERS
 

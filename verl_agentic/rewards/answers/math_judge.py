@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.math_comparison import are_equal, is_evaluated
 from verl_agentic.rewards.answers.math_notation import depth
 from verl_agentic.rewards.answers.math_scalars import plain_text
-from verl_agentic.rewards.answers.math_structures import are_equal, is_evaluated, read_structure
+from verl_agentic.rewards.answers.math_structures import read_structure
 
 _MAX_DEPTH = 40
 
