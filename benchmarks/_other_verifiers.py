@@ -1,22 +1,23 @@
-"""Other verifiers on the pairs of `math_verifier.py`: each judges in a child process, and gets 5 seconds for a pair."""
+"""Other verifiers on the pairs of `math_verifier.py`: each judges in a child process, and gets 2 seconds for a pair."""
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
-import signal
+import resource
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from math_pairs import Pair
+from math_verify import parse, verify
+from verl.utils.reward_score import math_dapo, prime_math
 
 from verl_agentic.rewards.answers.boxed_math import expression_of
 
-_PAIR_S = 5
+_PAIR_S = 2.0
 
 
 def _math_verify(response: str, truth: str) -> bool:
-    from math_verify import parse, verify
-
     return bool(
         verify(
             parse(f"\\boxed{{{truth}}}", parsing_timeout=None),
@@ -27,15 +28,11 @@ def _math_verify(response: str, truth: str) -> bool:
 
 
 def _prime_math(response: str, truth: str) -> bool:
-    from verl.utils.reward_score.prime_math import compute_score
-
-    return bool(compute_score(response, truth)[0])
+    return bool(prime_math.compute_score(response, truth)[0])
 
 
 def _math_dapo(response: str, truth: str) -> bool:
-    from verl.utils.reward_score.math_dapo import compute_score
-
-    return bool(compute_score(response, truth, strict_box_verify=True)["acc"])
+    return bool(math_dapo.compute_score(response, truth, strict_box_verify=True)["acc"])
 
 
 VERIFIERS: dict[str, Callable[[str, str], bool]] = {
@@ -47,26 +44,45 @@ VERIFIERS: dict[str, Callable[[str, str], bool]] = {
 
 def verdicts_of(name: str, pairs: Sequence[Pair]) -> list[bool]:
     """Returns whether a verifier finds each answer right; one that fails or takes too long does not."""
-    with multiprocessing.get_context("spawn").Pool(1, initializer=_start) as pool:
-        return pool.starmap(_verdict, ((name, pair) for pair in pairs))
+    verdicts: list[bool] = []
+    child = _Child(name)
+    for pair in pairs:
+        verdict = child.judge(pair)
+        if verdict is None:
+            child.kill()
+            child = _Child(name)
+        verdicts.append(bool(verdict))
+    child.kill()
+    return verdicts
 
 
-def _start() -> None:
-    import logging
+class _Child:
+    """A process that judges pairs; signals do not end an operation on a large integer, so it is killed."""
 
+    def __init__(self, name: str) -> None:
+        context = multiprocessing.get_context("fork")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_judge_forever, args=(name, other))
+        self._process.start()
+
+    def judge(self, pair: Pair) -> bool | None:
+        response = pair.answer if pair.is_response else f"The answer is $\\boxed{{{pair.answer}}}$."
+        self._pipe.send((response, expression_of(pair.truth)))
+        return self._pipe.recv() if self._pipe.poll(_PAIR_S) else None
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+def _judge_forever(name: str, pipe: Any) -> None:
     logging.disable(logging.ERROR)
-
-
-def _verdict(name: str, pair: Pair) -> bool:
-    def stop(*_: Any) -> None:
-        raise TimeoutError
-
-    response = pair.answer if pair.is_response else f"The answer is $\\boxed{{{pair.answer}}}$."
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(_PAIR_S)
-    try:
-        return VERIFIERS[name](response, expression_of(pair.truth))
-    except Exception:  # foreign code may raise anything
-        return False
-    finally:
-        signal.alarm(0)
+    # Where algebra of this child hangs in memory instead of time.
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    while True:
+        response, truth = pipe.recv()
+        try:
+            verdict = VERIFIERS[name](response, truth)
+        except Exception:  # foreign code may raise anything
+            verdict = False
+        pipe.send(verdict)
