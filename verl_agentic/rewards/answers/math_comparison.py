@@ -10,7 +10,7 @@ from verl_agentic.rewards.answers.math_scalars import are_scalars_equal, is_scal
 from verl_agentic.rewards.answers.math_values import are_proportional
 
 MAX_PARTS = 64
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
+FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 
 
 def are_equal(answer: Structure, truth: Structure) -> bool:
@@ -88,7 +88,7 @@ def _are_equations_equal(answer: Structure, truth: Structure) -> bool:
 def _are_relations_equal(answer: Structure, truth: Structure) -> bool:
     for parts, ops in (
         (answer.parts, answer.label.split()),
-        (answer.parts[::-1], [_FLIPPED[op] for op in answer.label.split()[::-1]]),
+        (answer.parts[::-1], [FLIPPED[op] for op in answer.label.split()[::-1]]),
     ):
         if ops == truth.label.split() and all(map(are_scalars_equal, parts, truth.parts)):
             return True
@@ -98,7 +98,7 @@ def _are_relations_equal(answer: Structure, truth: Structure) -> bool:
         sign = are_proportional(_difference(answer.parts), _difference(truth.parts))
     except UnreadableError:
         return False
-    return sign != 0 and (answer.label if sign > 0 else _FLIPPED[answer.label]) == truth.label
+    return sign != 0 and (answer.label if sign > 0 else FLIPPED[answer.label]) == truth.label
 
 
 def _items(structure: Structure) -> tuple[Structure, ...]:

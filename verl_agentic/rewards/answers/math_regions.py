@@ -13,6 +13,8 @@ from verl_agentic.rewards.answers.math_expressions import Node, UnreadableError,
 from verl_agentic.rewards.answers.math_scalars import split_scalar
 from verl_agentic.rewards.answers.math_values import NoValueError, number_of
 
+_DIGITS = 100
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -48,6 +50,7 @@ def scalars_of(structure: Structure) -> Iterator[str]:
 
 
 def infinite(sign: str) -> Bound:
+    """Returns the bound at infinity of a sign, `-` or empty."""
     return Bound(f"{sign}\\infty", False, mpmath.mpf(f"{sign}inf"))
 
 
@@ -66,43 +69,34 @@ def _tree(text: str) -> Node:
 
 
 def to_mp(value: Any) -> Any:
-    return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
+    """Returns a fraction as a number of mpmath; others unchanged."""
+    with mpmath.workdps(_DIGITS):
+        return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
 
 def as_region(structure: Structure) -> Structure | None:
+    """Returns a pair in brackets as an interval and numbers as points; None for other structures."""
     if structure.kind == "region":
         return structure
     if structure.kind in ("scalar", "collection"):
-        bounds = [Bound(text, True, real_value(text)) for text in scalars_of(structure)]
-        return (
-            Structure("region", tuple((bound, bound) for bound in bounds))
-            if all(b.value is not None for b in bounds)
-            else None
-        )
-    if structure.kind != "tuple" or len(structure.parts) != 2 or not structure.label:
+        points = [Bound(text, True, real_value(text)) for text in scalars_of(structure)]
+        return None if any(p.value is None for p in points) else Structure("region", tuple((p, p) for p in points))
+    texts = [part.parts[0] for part in structure.parts if isinstance(part, Structure) and part.kind == "scalar"]
+    if structure.kind != "tuple" or len(structure.parts) != 2 or len(texts) != 2 or not structure.label:
         return None
-    texts = [part.parts[0] for part in structure.parts if part.kind == "scalar"]
-    values = [real_value(text) for text in texts]
-    if len(texts) != 2:
-        return None
-    bounds = [
-        Bound(
-            "-\\infty"
-            if value is not None and value < 0 and mpmath.isinf(to_mp(value))
-            else "\\infty"
-            if value is not None and mpmath.isinf(to_mp(value))
-            else text,
-            bracket in "[]",
-            value,
-        )
-        for text, bracket, value in zip(texts, structure.label, values, strict=True)
-    ]
-    if any(bound.value is None for bound in bounds):
-        return Structure("region", (tuple(bounds),))
-    return Structure("region", (tuple(bounds),)) if is_before(*bounds) else None
+    low, high = (_bound_of(text, bracket) for text, bracket in zip(texts, structure.label, strict=True))
+    return Structure("region", ((low, high),)) if is_before(low, high) else None
+
+
+def _bound_of(text: str, bracket: str) -> Bound:
+    value = real_value(text)
+    if value is not None and mpmath.isinf(to_mp(value)):
+        return infinite("-" if value < 0 else "")
+    return Bound(text, bracket in "[]", value)
 
 
 def is_before(low: Bound, high: Bound) -> bool:
+    """Returns whether an interval with these bounds has a number, as far as their values are known."""
     if low.value is None or high.value is None:
         return True
     left, right = to_mp(low.value), to_mp(high.value)
@@ -134,6 +128,7 @@ def _overlap(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Boun
 
 
 def remove_points(structure: Structure, points: Structure) -> Structure | None:
+    """Returns a region without single numbers; None if one of the two is something else."""
     region, holes = as_region(structure), as_region(points)
     if region is None or holes is None:
         return None
@@ -148,6 +143,7 @@ def remove_points(structure: Structure, points: Structure) -> Structure | None:
 
 
 def merged_pieces(region: Structure) -> list[tuple[Bound, Bound]]:
+    """Returns the disjoint intervals of a region in order; all bounds must have values."""
     pieces = sorted(region.parts, key=lambda piece: (to_mp(piece[0].value), not piece[0].is_closed))
     merged: list[tuple[Bound, Bound]] = []
     for low, high in pieces:

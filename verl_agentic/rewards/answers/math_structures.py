@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from verl_agentic.rewards.answers.math_comparison import MAX_PARTS, are_equal
+from verl_agentic.rewards.answers.math_comparison import FLIPPED, MAX_PARTS, are_equal
 from verl_agentic.rewards.answers.math_expressions import UnreadableError, names_of, read_expression
 from verl_agentic.rewards.answers.math_notation import tidy
 from verl_agentic.rewards.answers.math_regions import (
@@ -31,13 +31,12 @@ _RELATIONS = {"<": "<", ">": ">", "\\lt": "<", "\\gt": ">", "\\le": "<=", "\\leq
               "\\leqslant": "<=", "\\geqslant": ">=", "<=": "<=", ">=": ">=", "\\leqq": "<=", "\\geqq": ">=",
               "\\ne": "!=", "\\neq": "!=", "!=": "!="}  # fmt: skip
 _RELATION = re.compile(r"<=|>=|!=|<|>|\\(?:lt|gt|leqslant|geqslant|leqq|geqq|leq|geq|le|ge|neq|ne)(?![a-zA-Z])")
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 _EQUATION = re.compile(r"(?<![<>!:=\\])=(?!=)|\\approx(?![a-zA-Z])")
 _NAME = re.compile(
     r"\\?#?(?:\\?[A-Za-z]+'?|\\(?:angle|triangle|overline|vec|text|operatorname|mathcal)\s*\{?[^{}=]*\}?|\|[A-Za-z]+\|"
     r"|\[[A-Z]+\])(?:_\{[\w,]+\}|_\w)?(?:\([\w,]+\))?(?:\s*\^\{\\circ\})?"
 )
-_SUM_NAME = re.compile(r"[A-Za-z](?:\s*[+*-]?\s*[A-Za-z])+")
+_SUM_NAME = re.compile(r"[A-Za-z](?:\s*(?:[+*-]\s*)?[A-Za-z])+")
 _DOMAIN = re.compile(
     r"\(?\s*\\?[A-Za-z](?:_\w)?(?:\s*,\s*[A-Za-z])*\s*\\in\s*(?:\\(?:mathbb|mathbf|text)\s*\{?\s*)?[ZNRCQ]\}?"
     r"\s*(?:[\^_]?\s*\{?[*+]\}?)*\s*\)?"
@@ -57,10 +56,9 @@ _PLAIN_TABLE = re.compile(
 _ROWS = re.compile(r"\\\\\s*\*?\s*(?:\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|px)\s*\])?|\\cr(?![a-zA-Z])")
 _INTERVAL = re.compile(r"(Interval(?:\.(open|Lopen|Ropen))?|FiniteSet|Union|And|Or)\s*\((.*)\)", re.DOTALL)
 _MODULUS = re.compile(
-    r"(?:\\equiv\s*(?P<more>.*?))?\(?\s*(?:\\[pb]?mod|\\text\s*\{\s*mod\s*\}|\\operatorname\s*\{mod\}|mod)(?![a-zA-Z])"
+    r"\(?\s*(?:\\[pb]?mod|\\text\s*\{\s*mod\s*\}|\\operatorname\s*\{mod\}|mod)(?![a-zA-Z])"
     r"\s*\{?\s*(?P<modulus>[^{}()]+)\}?\s*\)?$"
 )  # fmt: skip
-_CLOSING = {"(": ")", "[": "]"}
 
 
 def read_structure(text: str) -> Structure:
@@ -96,8 +94,8 @@ def _without_domain(text: str) -> str:
     """Removes `k \\in \\mathbb{Z}` and the like after an expression."""
     parts = split_top(text, r",|\\quad")
     if len(parts) > 1 and _DOMAIN.fullmatch(parts[-1]):
-        return text[: text.rindex(parts[-1])].rstrip(" ,\\quad").strip()
-    found = re.search(rf"\s*\((?:{_DOMAIN.pattern})\)$", text) or re.search(rf"\s*\(\s*{_DOMAIN.pattern}\)$", text)
+        return re.sub(r"(?:\s|,|\\q?quad(?![a-zA-Z]))+$", "", text[: text.rindex(parts[-1])])
+    found = re.search(rf"\s*\(\s*(?:{_DOMAIN.pattern})\)$", text)
     return text[: found.start()].strip() if found and found.start() else text
 
 
@@ -243,7 +241,7 @@ def _region_of(sides: list[str], ops: list[str]) -> Structure | None:
     low, high = infinite("-"), infinite("")
     for place, op in enumerate(ops):
         is_left = place < places[0]
-        sign = _FLIPPED[op] if is_left else op
+        sign = FLIPPED[op] if is_left else op
         text = sides[place if is_left else place + 1]
         bound = Bound(text, "=" in sign, real_value(text))
         if sign == "!=":
@@ -275,11 +273,7 @@ def _read_equation(text: str) -> Structure | None:
 
 
 def _is_name(text: str) -> bool:
-    return bool(_NAME.fullmatch(text) or (_SUM_NAME.fullmatch(text) and not _is_word_product(text)))
-
-
-def _is_word_product(text: str) -> bool:
-    return "=" in text
+    return bool(_NAME.fullmatch(text) or _SUM_NAME.fullmatch(text))
 
 
 def _has_names(text: str) -> bool:
@@ -322,9 +316,7 @@ def _read_tuple(text: str) -> Structure | None:
     structures = [_read(part) for part in parts]
     brackets = text[0] + text[-1]
     whole = Structure("tuple", tuple(structures), brackets)
-    is_interval = "\\infty" in text or brackets in ("[)", "(]") or any(part.kind == "constant" for part in structures)
-    if not is_interval and re.search(r"(?<![a-z])(?:oo|inf|infinity)(?![a-z])", text):
-        is_interval = True
+    is_interval = brackets in ("[)", "(]") or re.search(r"\\infty|(?<![a-z])(?:oo|inf|infinity)(?![a-z])", text)
     return as_region(whole) if is_interval and len(structures) == 2 else whole
 
 

@@ -21,6 +21,8 @@ _MAX_BITS = 200_000
 _MAX_LOG10 = 5_000
 _MAX_ROOT = 100
 _DIGITS = 60
+_EXACT_DIGITS = 40_000
+"""More than any value has, so that differences of values are not rounded."""
 _POINTS = 6
 _POSITIVE_POINTS = 2
 """At the first points all variables are positive, at the next one all are negative, at the others they are mixed."""
@@ -60,18 +62,32 @@ def readings(*trees: Node) -> Iterator[Reading]:
 
 def are_proportional(left: Node, right: Node) -> int:
     """Returns 1 or -1, the sign of the constant ratio of two expressions, or 0 if it is not constant."""
-    ratios: list[Any] = []
-    for point in range(_POINTS):
-        try:
-            above, below, slack = _values(left, right, Reading(), point)
-        except NoValueError:
-            continue
-        if mpmath.fabs(_mp(below)) <= slack or mpmath.fabs(_mp(above)) <= slack:
-            return 0
-        ratios.append(_ratio(above, below))
-    if not ratios or any(mpmath.fabs(_mp(ratio - ratios[0])) > mpmath.mpf(10) ** -40 for ratio in ratios):
-        return 0
-    return 1 if mpmath.re(_mp(ratios[0])) > 0 else -1
+    first: tuple[Any, Any, Any] | None = None
+    with mpmath.workdps(_EXACT_DIGITS):
+        for point in range(_POINTS):
+            try:
+                above, below, slack = _values(left, right, Reading(), point)
+            except NoValueError:
+                continue
+            if min(mpmath.fabs(_mp(above)), mpmath.fabs(_mp(below))) <= slack:
+                return 0
+            if first is None:
+                first = above, below, slack
+                continue
+            one, other = _product(above, first[1]), _product(first[0], below)
+            if isinstance(one, Fraction) and isinstance(other, Fraction):
+                if one != other:
+                    return 0
+                continue
+            error = slack * (mpmath.fabs(_mp(first[0])) + mpmath.fabs(_mp(first[1])))
+            error += first[2] * (mpmath.fabs(_mp(above)) + mpmath.fabs(_mp(below)))
+            if mpmath.fabs(_mp(one) - _mp(other)) > error:
+                return 0
+        return 0 if first is None else 1 if mpmath.re(_mp(first[0]) / _mp(first[1])) > 0 else -1
+
+
+def _product(left: Any, right: Any) -> Any:
+    return left * right if isinstance(left, Fraction) and isinstance(right, Fraction) else _mp(left) * _mp(right)
 
 
 def number_of(node: Node) -> Any:
@@ -82,13 +98,6 @@ def number_of(node: Node) -> Any:
     """
     value, _, _ = _values(node, Node("number"), Reading(), 0)
     return value
-
-
-def _ratio(above: Any, below: Any) -> Any:
-    if isinstance(above, Fraction) and isinstance(below, Fraction):
-        return above / below
-    with mpmath.workdps(_DIGITS):
-        return _mp(above) / _mp(below)
 
 
 def _are_same(left: Node, right: Node, reading: Reading) -> bool:

@@ -19,7 +19,7 @@ Spans = dict[str, list[tuple[int, int]]]
 _RANGE = re.compile(r"(.+?)(?::|#(?=L))L?(\d{1,9})(?:[-\u2013]L?(\d{1,9}))?")
 _AROUND = " \t*-`'\","
 _NUMBER = re.compile(r"\s*\(?\d{1,4}[.)]\s+")
-_COMMENT = re.compile(r"(?<=\S)[`'\"*]*\s+(?:\(.*\)|(?:#|-|--|\u2013|\u2014|//).*)\s*$")
+_COMMENT = re.compile(r"\(.*\)$|#|-|\u2013|\u2014|//")
 _LONGEST_LINE = 1_000
 _MOST_ENTRIES = 10_000  # after so many wrong entries, the rest does not matter
 
@@ -47,7 +47,10 @@ def parse_answer(text: str) -> Spans:
     ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
     num_entries = 0
     for line in dict.fromkeys(text.splitlines()):
-        entry = _COMMENT.sub("", _NUMBER.sub("", line)).strip(_AROUND) if len(line) <= _LONGEST_LINE else ""
+        entry = _NUMBER.sub("", line).strip(_AROUND) if len(line) <= _LONGEST_LINE else ""
+        name, _, comment = entry.partition(" ")
+        if _COMMENT.match(comment.strip()):
+            entry = name.strip(_AROUND)
         match = _RANGE.fullmatch(entry)
         path = match[1] if match else entry
         if not path or any(c.isspace() for c in path) or not ("." in path or "/" in path):
