@@ -32,7 +32,8 @@ import model_notations
 from math_pairs import Pair, endless_answers, make_pairs, spellings
 
 from verl_agentic.errors import ScoringError
-from verl_agentic.rewards.answers.boxed_math import expression_of, judge, last_boxed
+from verl_agentic.rewards.answers.boxed_math import expression_of, judge
+from verl_agentic.rewards.answers.boxes import answer_in_boxes
 
 _TIMEOUT_S = 60.0  # wall time of one verdict; what ends algebra is the limit of its processor time
 _MAX_MISSED_SHARE = 0.02
@@ -112,7 +113,7 @@ async def _verdicts(pairs: list[Pair]) -> list[bool]:
 
 
 async def _verdict(pair: Pair) -> bool:
-    answer = last_boxed(pair.answer) if pair.is_response else pair.answer
+    answer = answer_in_boxes(pair.answer) if pair.is_response else pair.answer
     try:
         verdict = await judge(
             answer or "", expression_of(pair.truth), timeout_s=_TIMEOUT_S, must_be_evaluated=pair.must_be_evaluated

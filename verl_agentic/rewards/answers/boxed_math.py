@@ -14,7 +14,8 @@ from numbers import Real
 from typing import Any
 
 from verl_agentic.errors import DataError, ScoringError
-from verl_agentic.rewards.answers.boxes import last_boxed
+from verl_agentic.rewards.answers.boxes import answer_in_boxes
+from verl_agentic.rewards.answers.boxes import last_boxed as last_boxed
 from verl_agentic.rewards.answers.math_choices import split_choice
 from verl_agentic.rewards.answers.math_expressions import may_be_product
 from verl_agentic.rewards.answers.math_notation import tidy
@@ -101,7 +102,7 @@ async def math_answer(
         DataError: the ground truth is not an expression.
         ScoringError: the verifier cannot read the ground truth.
     """
-    boxed = last_boxed(answer)
+    boxed = answer_in_boxes(answer)
     if not boxed:
         return 0.0
     truth = expression_of(ground_truth)

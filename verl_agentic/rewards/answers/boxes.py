@@ -26,7 +26,13 @@ class _Box(NamedTuple):
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Returns the content of the last complete box, or None; takes linear time.
+    r"""Returns the content of the last complete box, or None; takes linear time."""
+    boxes = _complete_boxes(text)
+    return text[boxes[-1].inside : boxes[-1].inside_end].strip() if boxes else None
+
+
+def answer_in_boxes(text: str) -> str | None:
+    r"""Returns the content of the last row of complete boxes, or None; takes linear time.
 
     Boxes with nothing but commas, `and`, `or` and names between them are one answer: `\boxed{1}, \boxed{2}` is `1, 2`.
     """
