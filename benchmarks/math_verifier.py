@@ -22,6 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 
 from _report import Target, progress, report
@@ -156,16 +157,17 @@ def _other_figures(parts: dict[str, list[Pair]]) -> dict[str, float]:
     from _other_verifiers import VERIFIERS, verdicts_of
 
     pairs = [pair for part in parts.values() for pair in part if not pair.must_be_evaluated]
-    models = [pair for name in ("model", "held_out") for pair in parts[name]]
+    of_models = [pair.is_response for pair in pairs]
+    models = [pair for pair in pairs if pair.is_response]
     figures: dict[str, float] = {
         "others_right_pairs": _num_right(pairs),
         "others_wrong_pairs": len(pairs) - _num_right(pairs),
     }
     for name in VERIFIERS:
         progress(f"{name}: {len(pairs)} pairs")
-        verdicts = dict(zip(pairs, verdicts_of(name, pairs), strict=True))
-        num_missed, num_paid = _missed(pairs, [verdicts[pair] for pair in pairs])
-        num_missed_models, _ = _missed(models, [verdicts[pair] for pair in models])
+        verdicts = verdicts_of(name, pairs)
+        num_missed, num_paid = _missed(pairs, verdicts)
+        num_missed_models, _ = _missed(models, list(compress(verdicts, of_models)))
         figures |= {
             f"{name}_false_negatives": num_missed,
             f"{name}_false_positives": num_paid,

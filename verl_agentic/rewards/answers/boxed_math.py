@@ -153,7 +153,7 @@ async def _judge_tidy(answer: str, truth: str, *, timeout_s: float, must_be_eval
     # Checks whether the truth itself is the cause.
     if await VERIFIERS.verdict("1", truth, timeout_s=timeout_s, must_be_evaluated=False) is None:
         raise ScoringError(
-            f"the verifier must be able to read the ground truth, got none on {truth[:200]!r} in time; fix the row"
+            f"the verifier must be able to read the ground truth, got no verdict on {truth[:180]!r}; fix the row"
         )
     return MathVerdict(is_right=False, is_judged=False)
 

@@ -49,6 +49,8 @@ def answer_in_boxes(text: str) -> str | None:
         row.insert(0, box)
         names.insert(0, separator["name"] or "")
     contents = [text[box.inside : box.inside_end].strip() for box in row]
+    if not all(contents):
+        return ""
     if len(set(contents)) == 1:
         return contents[-1]
     first_name = _NAME.search(text[max(0, row[0].start - _MAX_BETWEEN) : row[0].start])
