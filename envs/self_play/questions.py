@@ -9,7 +9,7 @@ from dataclasses import replace
 from verl_agentic import EnvRow, Message
 from verl_agentic.data.proposer_env import InvalidProposalError, Proposal, ProposerEnv
 from verl_agentic.rewards.answers.answer_classes import answer_classes
-from verl_agentic.rewards.answers.boxed_math import last_boxed
+from verl_agentic.rewards.answers.boxes import last_boxed
 from verl_agentic.rewards.text.tags import last_block
 
 _MAX_CHARS = 4_000

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from batches import make_batch
+from batches import COLUMNS, OPTIONS, make_batch
 
-from verl_agentic.algorithms.advantage import advantage, is_advantage, load_advantage
+from verl_agentic.algorithms.advantage import advantage, advantage_names, is_advantage, load_advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.errors import ConfigError
 
@@ -33,6 +35,18 @@ def test_an_estimator_of_someone_else_is_found_in_its_module() -> None:
 def test_what_is_no_estimator_is_refused(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load_advantage(name)
+
+
+@pytest.mark.parametrize("name", advantage_names())
+def test_rows_without_response_columns_have_no_advantages(name: str) -> None:
+    batch = any_rows_without_tokens()
+    assert load_advantage(name)(batch, **OPTIONS.get(name, {})).advantages_BT.shape == (2, 0)
+
+
+def any_rows_without_tokens() -> CreditBatch:
+    batch = make_batch([1, 3], **{name: torch.zeros(2, 3) for name in COLUMNS})
+    parts = {name: value[:, :0] for name, value in vars(batch).items() if name.endswith("_BT") and value is not None}
+    return replace(batch, **parts)
 
 
 def test_unknown_options_are_refused_by_name() -> None:

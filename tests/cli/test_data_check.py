@@ -61,6 +61,18 @@ def test_wrong_options_are_refused(
     assert [len(read_records(file)) for file in files] == [3, 4, 5] and not Path("rest").exists()
 
 
+def test_ground_truths_that_no_answer_can_meet_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = rows(3)
+    for record, truth in zip(records, ("42", "see the figure", "#### 204"), strict=True):
+        record["reward_model"] = {"ground_truth": truth}
+    write_json_lines(records, tmp_path / "train.jsonl")
+    command = ["data", "check", str(tmp_path / "train.jsonl"), "--jobs", "1", "--max-overlap", "9"]
+    assert main([*command, "--reward", "math"]) == 1
+    said = capsys.readouterr().err
+    assert "train.jsonl:2: math: ground_truth must be an answer" in said and "1 ground truths" in said
+    assert main([*command, "--reward", "exact_match"]) == main(command) == 0
+
+
 def test_an_interrupted_drop_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(path: Path, is_kept: object, out: Path) -> None:
         out.write_text("half")

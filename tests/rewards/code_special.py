@@ -62,6 +62,7 @@ RIGHT = [
         t.start()
         t.join()"""),
     Case(style="deep_recursion", name="within the usual limit", inputs=["900\n"], outputs=["900\n"], program="def f(n):\n    return n and 1 + f(n - 1)\nprint(f(int(input())))"),
+    *(Case(style="deep_recursion", name=f"limit {limit}", inputs=["5000\n"], outputs=["5000\n"], program=f"import sys\nsys.setrecursionlimit({limit})\ndef f(n):\n    return n and 1 + f(n - 1)\nprint(f(int(input())))") for limit in ("2**31-1", "2147483647", "0x7fffffff-1", "10**9")),
     Case(style="deep_recursion", name="limit just enough", inputs=["5000\n"], outputs=["5000\n"], program="import sys\ndef f(n):\n    return n and 1 + f(n - 1)\nn = int(input())\nsys.setrecursionlimit(n + 50)\nprint(f(n))"),
     Case(style="big_integers", name="set_int_max_str_digits", **_BIG, program="import sys\nsys.set_int_max_str_digits(0)\nprint(2 ** int(input()))"),
     Case(style="big_integers", name="as if there were no limit", **_BIG, program="print(1 << int(input()))"),

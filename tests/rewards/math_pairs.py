@@ -30,6 +30,8 @@ class Pair:
     truth: Any
     is_right: bool
     must_be_evaluated: bool = False
+    is_response: bool = False
+    """Whether `answer` is a whole response with a box."""
 
 
 _Rows = Iterator[tuple[str, Any, bool]]
@@ -630,6 +632,30 @@ def _texts(rng: random.Random) -> _Rows:
         ("east", "seat", False),
         (r"\text{no}", "on", False),
     )
+
+
+@family()
+def _near_misses(rng: random.Random) -> _Rows:
+    a, b = sorted(rng.sample(range(2, 40), 2))
+    for answer, truth in (
+        (f"{a}, {b}", f"[{a},{b}]"), (rf"\{{{a}, {b}\}}", f"({a},{b})"), (f"[{a},{b}]", f"({a},{b})"),
+        (f"({a},{b}]", f"[{a},{b}]"), (rf"x<{a}\text{{ and }}x>{b}", rf"(-\infty,{a})\cup({b},\infty)"),
+        (rf"(-\infty,{a}]\cup({b},\infty)", rf"(-\infty,{a})\cup({b},\infty)"), (f"x>{a}", f"x\\ne {a}"),
+        ("|x|", "x"), ("|xy|", "xy"), (r"\sqrt{x^2}", "x"), ("x", "X"), ("x_1", "x_2"), (f"{a}x", f"x^{{{a}}}"),
+        (f"y={a}x+{b}", f"x={a}y+{b}"), (f"{a}x+{b}=0", f"{a}x-{b}=0"), (f"{a}x<{b}", f"{a}x>{b}"),
+        (f"{b}^{{{a + 99}}}", f"{b}^{{{a + 99}}}+1"), (f"{b + 40}!-1", f"{b + 40}!"),
+        (rf"\frac{{1}}{{{b}^{{90}}}}", rf"\frac{{2}}{{{b}^{{90}}}}"), (rf"\sqrt{{{a}^{{900}}+1}}", rf"{a}^{{450}}"),
+        (rf"{a}\pm\sqrt{{{b}}}", rf"{a}+\sqrt{{{b}}}"), (f"{a}+{b}i", f"{a}-{b}i"), ("a_n", "a_N"),
+        (rf"x\equiv {a}\pmod{{{b + 40}}}", rf"x\equiv {b}\pmod{{{b + 40}}}"), (f"{a}:{b}", f"{b}:{a}"),
+        (rf"y\equiv {a}\pmod{{{b + 40}}}", rf"x\equiv {a}\pmod{{{b + 40}}}"), (f"{a}_7", f"{a}_8"), (f"{a}_7", f"{a}"),
+        (rf"({a},{b}),({b},{a})", rf"({a},{b})"), (rf"{a}\vec{{a}}", rf"{a}a"), ("①②", "12"),
+        (f"v1.{a}.{b}", f"v1{a}.{b}"),
+        (rf"\begin{{pmatrix}}{a}&{b}\end{{pmatrix}}", rf"\begin{{pmatrix}}{a}\\{b}\end{{pmatrix}}"),
+        (rf"\{{\{{{a}\}},\{{{b}\}}\}}", rf"\{{{a},{b}\}}"), (rf"{a}=x={b}", f"{b}"), (f"{a} million", f"{a}"),
+        (f"1234567890123{a}.5", f"1234567890124{a}.5"), (f"e-{a}", f"1e-{a:02}"), (rf"{b}\approx {a}", f"{b + a}"),
+        (f"(B) {a} or (C) {b}", f"{a}"), ("B, C", "C"), (rf"\textbf{{(B)}}\ {a}", f"{b}"), ("(B) 12", "C"),
+    ):  # fmt: skip
+        yield answer, truth, False
 
 
 def endless_answers(count: int) -> list[tuple[str, str]]:

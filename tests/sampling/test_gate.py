@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.sampling.gate import (
     Decision,
     Group,
@@ -29,6 +29,12 @@ def group(accs: list[float | None], *, uid: str = "g", tokens: list[int] | None 
 def with_entropy(accs: list[float], entropies: list[float]) -> Group:
     pairs = zip(accs, entropies, strict=True)
     return Group(uid="g", sessions=tuple(Session(acc=a, entropy=h, reward=a) for a, h in pairs))
+
+
+def test_no_gate_judges_a_group_with_an_outcome_that_is_no_number() -> None:
+    for gate in ("zero_variance", {"name": "band_pass", "low": 0.1, "high": 0.9}):
+        with pytest.raises(DataError, match="'acc' of its sessions is not known"):
+            decide(group([1.0, float("nan")]), to_gates([gate], name="gates"))
 
 
 def test_every_file_is_a_gate_of_its_name() -> None:

@@ -76,6 +76,8 @@ class AdvantageType(BatchFunction):
         if missing := self.missing_columns(batch):
             advice = "; ".join(dict.fromkeys(_SOURCES.get(name, _OF_OUR_TRAINERS) for name in missing))
             raise ConfigError(f"estimator {self.name!r} needs {missing}, got none; {advice}")
+        if not batch.mask_BT.shape[-1]:
+            return Advantages(advantages_BT=batch.rewards_BT, returns_BT=batch.rewards_BT)
         with torch.no_grad():
             chain = batch.chain()
             given = self.function(chain, **options)

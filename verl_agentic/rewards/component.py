@@ -63,6 +63,7 @@ class ComponentType:
     outcome_options: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[..., object] | None = None
     solved: Bound | None = None
+    truth_problem: Callable[[Any], str] | None = None
 
     def __post_init__(self) -> None:
         """Raises if bounds or check have arguments that are not options of the component."""
@@ -179,6 +180,7 @@ def component(
     outcome_options: Mapping[str, Any] | None = None,
     check: Callable[..., object] | None = None,
     solved: Bound | None = None,
+    truth_problem: Callable[[Any], str] | None = None,
 ) -> Callable[[Callable[..., Any]], ComponentType]:
     """Makes a reward component of a function `(sample, *, options) -> float | Graded`.
 
@@ -199,6 +201,8 @@ def component(
             Annotations already check types and choices.
         solved: value from which the task is solved, or a function of options that returns it, for outcomes with levels:
             `acc` is then 1 or 0. Without it, and without `Graded.solved`, `acc` is the value's place in its range.
+        truth_problem: returns what is wrong with a ground truth that no answer can meet; empty for a good one.
+            `preflight` and `data check --reward` apply it to all rows.
     """
 
     def make(function: Callable[..., Any]) -> ComponentType:
@@ -216,6 +220,7 @@ def component(
             outcome_options=dict(outcome_options or {}),
             check=check,
             solved=solved,
+            truth_problem=truth_problem,
         )
 
     return make

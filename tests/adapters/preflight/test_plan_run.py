@@ -60,6 +60,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = records("python_math", count=24)
     write_parquet(made, folder / "train.parquet")
     write_parquet(made[:4], folder / "test.parquet")
+    unmet = {**made[5], "reward_model": {**made[5]["reward_model"], "ground_truth": "see the figure"}}
+    write_parquet([*made[:5], unmet, *made[6:]], folder / "figure.parquet")
     write_parquet([{**row, "agent_name": "tool_agent"} for row in made], folder / "tool_agent.parquet")
     write_parquet([{k: v for k, v in row.items() if k != "agent_name"} for row in made], folder / "nameless.parquet")
     return folder

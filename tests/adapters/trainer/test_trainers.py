@@ -328,6 +328,14 @@ def test_vapo_gets_the_share_of_tokens_in_successes(queue: StoredRows) -> None:
         Trainer(to_config(loss="vapo"))._compute_advantage(queue.meta(), {})
 
 
+def test_session_weights_are_refused_where_the_loss_ignores_them() -> None:
+    config = to_config(loss="geo_mean")
+    Trainer(config)
+    config.actor_rollout_ref.actor.policy_loss.per_session = True
+    with pytest.raises(ConfigError, match="geo_mean takes the mean over rows and ignores session weights"):
+        Trainer(config)
+
+
 def test_vapo_is_refused_where_its_mean_would_be_another_one() -> None:
     config = to_config(loss="vapo")
     config.actor_rollout_ref.actor.loss_agg_mode = "seq-mean-token-mean"

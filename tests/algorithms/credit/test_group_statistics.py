@@ -30,6 +30,12 @@ def test_too_few_members_have_no_spread() -> None:
         assert group_stds(torch.tensor([3.0]), torch.tensor([0]), ddof=ddof, **alone).tolist() == [0.0]
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e6, -1e6])
+def test_whole_outcomes_with_an_offset_are_told_apart(offset: float) -> None:
+    values_N, alone = torch.tensor([offset, offset + 1]), {"valid_N": torch.ones(2).bool(), "num_groups": 1}
+    assert group_stds(values_N, torch.zeros(2).long(), ddof=0, **alone).tolist() == [0.5, 0.5]
+
+
 def test_small_differences_of_large_numbers_survive() -> None:
     values_N = torch.tensor([10_000.0, 10_000.25])
     valid_N = torch.ones(2).bool()

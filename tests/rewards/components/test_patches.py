@@ -372,6 +372,15 @@ def test_an_answer_that_only_quotes_a_diff_of_tests_is_not_refused() -> None:
     assert graded(answer=quote, f2p={"t": True}, p2p={}, model_patch=diff("src/a.py")) == 1.0
 
 
+def test_a_fence_around_a_diff_leaves_it_a_diff() -> None:
+    for path in ("tests/test_a.py", "conftest.py", "setup.cfg", "tox.ini"):
+        edits = diff(path)
+        for answer in (edits, f"```diff\n{edits}```", f"~~~\n{edits}~~~\n", f"<patch>\n```\n{edits}```\n</patch>",
+                       f"```diff\n{edits}```\n```diff\n{diff('src/a.py')}```"):  # fmt: skip
+            assert counted(answer=answer) == 0.0, answer
+    assert counted(answer=f"```diff\n{diff('src/a.py')}```") == 1.0
+
+
 def test_what_the_reference_patch_changes_may_be_changed() -> None:
     passed = {"f2p": {"t": True}, "p2p": {}, "patch": diff("src/_pytest/runner.py") + diff("setup.cfg")}
     for path in ("src/_pytest/runner.py", "src/_pytest/main.py", "setup.cfg"):

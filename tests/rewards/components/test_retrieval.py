@@ -42,6 +42,14 @@ def test_the_right_answer_is_worth_one() -> None:
     assert value("src/a.py:1-60\nsrc/b.py:11-50", json.dumps(TRUTH)).value == 1.0
 
 
+@pytest.mark.parametrize(
+    "form", ["1. {}", "(2) {}", "3) `{}`", "{} (main loop)", "- `{}` - the cause", "{} # here", "* {} \u2014 it"]
+)
+def test_numbers_of_a_list_and_comments_do_not_hide_a_path(form: str) -> None:
+    for lines in (":1-60", ":L1-L60", "#L1-L60"):
+        assert value(f"{form.format('src/a.py' + lines)}\n{form.format('src/b.py:11-50')}").value == 1.0
+
+
 def test_a_line_named_twice_counts_once() -> None:
     twice = "src/a.py:1-40\nsrc/a.py:20-60\nsrc/a.py:7\nsrc/b.py:11-50\nsrc/b.py:11-50"
     assert value(twice).value == 1.0

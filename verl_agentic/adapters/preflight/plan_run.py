@@ -121,6 +121,7 @@ def _with_rows(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
         is_missing = any(f"data.{split}_files" in message for message in notes.problems.get("files", ()))
         if files and not is_missing and not any(map(data.is_remote, files)):
             found[name] = notes.attempt("files", lambda files=files: data.read_rows(files))
+            notes.add("rows", notes.attempt("files", lambda files=files: data.truth_faults(config, files)) or [])
     train, val = (data.data_files(config, split) for split in ("train", "val"))
     if found.get("rows") and found.get("val_rows") and not {*train} & {*val}:
         found["shared_rows"] = notes.attempt("rows", lambda: data.shared_rows(train, val))

@@ -17,11 +17,14 @@ from verl_agentic.agent_loops.attempt.exploration import PARTIAL_SOLUTION
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.parquet import extra_of
 from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.truth_checks import truth_problems
 from verl_agentic.diagnostics.preflight.planned_run import MISSING, Rows, SharedRows
-from verl_agentic.errors import DataError, boundary
+from verl_agentic.errors import AgenticError, DataError, boundary
+from verl_agentic.rewards.rubric import Rubric
 
 _HEAD = 8
 """Rows that verl's data set class is given to make the first ones of."""
+_MAX_FAULTS = 5
 _COMPARE_S = 20.0
 """Time in which training rows are compared with validation rows; the rest is taken on trust."""
 _PATHS = (
@@ -62,6 +65,20 @@ def read_rows(files: Sequence[str]) -> Rows:
         count, has_names = count + rows, has_names or found is not None
         names.update(found if found is not None else {None: rows})
     return Rows(count=count, agent_names=dict(names) if has_names else {})
+
+
+def truth_faults(config: DictConfig, files: Sequence[str]) -> list[str]:
+    """Returns the rows whose ground truth the outcomes of the rubric cannot read; the first ones and a count."""
+    if OmegaConf.select(config, "reward.reward_manager.name") != "rubric":
+        return []
+    try:
+        rubric = Rubric.from_config(OmegaConf.to_container(config.reward, resolve=True))
+    except AgenticError:
+        return []  # reported by the check `sections`
+    components = [term.component.type for term in rubric.outcomes if not term.data_sources]
+    faults = [fault for file in files for fault in truth_problems(Path(file).expanduser(), components)]
+    more = [f"... and {len(faults) - _MAX_FAULTS} more rows"] if len(faults) > _MAX_FAULTS else []
+    return faults[:_MAX_FAULTS] + more
 
 
 def shared_rows(train: Sequence[str], val: Sequence[str]) -> SharedRows | None:

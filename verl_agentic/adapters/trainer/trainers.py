@@ -190,6 +190,11 @@ def _check(config: Any) -> None:
         raise ConfigError(
             f"the loss {loss} divides by tokens of the batch, got {_POLICY_LOSS}.per_session=true; set it to false"
         )
+    if loss == "geo_mean" and OmegaConf.select(actor, "policy_loss.per_session"):
+        raise ConfigError(
+            f"verl's loss geo_mean takes the mean over rows and ignores session weights, got {_POLICY_LOSS}."
+            "per_session=true; set it to false or choose another loss"
+        )
     if _is_greedy(name) and OmegaConf.select(config, "algorithm.filter_groups.enable"):
         raise ConfigError(
             f"verl's filter of groups would judge the greedy sessions of estimator {name!r}, too, got "

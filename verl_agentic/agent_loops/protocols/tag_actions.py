@@ -10,7 +10,7 @@ from dataclasses import replace
 from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn, Schema, bad_call, call_with, fit_arguments
 from verl_agentic.agent_loops.protocols.load_protocol import CallForm, Protocol
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.answers.boxed_math import last_boxed
+from verl_agentic.rewards.answers.boxes import last_boxed
 from verl_agentic.rewards.text.tags import Scan, Scanner, Tag, TagSpan
 from verl_agentic.types import Message, ToolCall
 

@@ -11,7 +11,9 @@ from torch import Tensor
 
 _ROUNDINGS = 32
 """Members that differ by less than this many rounding errors of the largest one are equal. Sums of rounded rewards
-differ by as much, and dividing by their standard deviation would amplify the error."""
+differ by as much, and dividing by their standard deviation would amplify the error. Whole numbers up to 2^20 are exact
+sums, so they are compared exactly."""
+_MAX_EXACT = 2.0**20
 
 
 def group_counts(group_N: Tensor, *, valid_N: Tensor, num_groups: int) -> Tensor:
@@ -60,7 +62,9 @@ def is_constant(values_N: Tensor, group_N: Tensor, *, valid_N: Tensor, num_group
     """Returns `[N]` bool: the valid members of the group are equal within the rounding of their type."""
     lowest_N = group_lowest(values_N, group_N, valid_N=valid_N, num_groups=num_groups)
     highest_N = -group_lowest(-values_N, group_N, valid_N=valid_N, num_groups=num_groups)
-    return highest_N - lowest_N <= resolution(torch.maximum(highest_N.abs(), lowest_N.abs()), values_N.dtype)
+    sizes_N = torch.maximum(highest_N.abs(), lowest_N.abs())
+    is_exact_N = (highest_N == highest_N.round()) & (lowest_N == lowest_N.round()) & (sizes_N <= _MAX_EXACT)
+    return highest_N - lowest_N <= torch.where(is_exact_N, 0.0, resolution(sizes_N, values_N.dtype))
 
 
 def group_stds(values_N: Tensor, group_N: Tensor, *, valid_N: Tensor, num_groups: int, ddof: int) -> Tensor:

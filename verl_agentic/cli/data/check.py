@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=whole(1), default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
     )
     parser.add_argument("--show", type=whole(0), default=5, metavar="N", help="show N pairs of each kind (default: 5)")
+    parser.add_argument(
+        "--reward",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="exit with 1 if one of these reward components cannot be met by any answer to a row, such as math",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON line instead of tables")
 
 
@@ -42,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the report; returns 1 if more rows repeat others than allowed, else 0."""
     from verl_agentic.data.overlap.find_overlaps import find_overlaps
 
+    unmet = _unmet_truths(args)
     targets = _targets(args) if args.drop else []
     found = find_overlaps(args.files, args.against, jobs=args.jobs)
     result = {
@@ -60,7 +69,21 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(result)
     _drop(found, targets)
-    return 1 if len(found.repeated) > args.max_overlap else 0
+    return 1 if unmet or len(found.repeated) > args.max_overlap else 0
+
+
+def _unmet_truths(args: argparse.Namespace) -> int:
+    """Writes the rows whose ground truth no answer can meet to standard error, and returns their number."""
+    from verl_agentic.data.truth_checks import truth_problems
+    from verl_agentic.rewards.component import load_component
+
+    components = [load_component(name) for name in args.reward]
+    problems = [problem for file in args.files for problem in truth_problems(file, components)]
+    for problem in problems[: args.show]:
+        print(problem, file=sys.stderr)
+    if problems:
+        print(f"{len(problems)} ground truths that no answer can meet", file=sys.stderr)
+    return len(problems)
 
 
 def _counts(found: Overlaps) -> Iterator[dict[str, Any]]:

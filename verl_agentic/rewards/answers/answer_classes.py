@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from verl_agentic.errors import ScoringError
-from verl_agentic.rewards.answers.boxed_math import MAX_ANSWER_CHARS, judge, last_boxed
+from verl_agentic.rewards.answers.boxed_math import MAX_ANSWER_CHARS, judge
+from verl_agentic.rewards.answers.boxes import answer_in_boxes
 from verl_agentic.rewards.text.empty_work import is_empty_box, is_refusal
 from verl_agentic.rewards.text.normal_form import normalise
 from verl_agentic.rewards.text.reasoning import outside_reasoning
@@ -51,7 +52,7 @@ async def _are_equal(one: str, other: str) -> bool:
 def _answer(text: str) -> str:
     """Returns the answer in the form for comparison; empty if there is none."""
     answer = without_end_tokens(outside_reasoning(text[-_MAX_CHARS:]))
-    boxed = last_boxed(answer)
+    boxed = answer_in_boxes(answer)
     answer = answer if boxed is None else boxed
     if is_empty_box(answer) or is_refusal(answer):
         return ""

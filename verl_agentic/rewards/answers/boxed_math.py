@@ -1,6 +1,6 @@
-"""Compares the last boxed answer with the ground truth: numbers here, other expressions with math-verify.
+"""Compares the last boxed answer with the ground truth: plain numbers here, other answers in separate processes.
 
-Symbolic algebra does not terminate on some expressions. So it runs in separate processes (`math_verifiers`) with a
+Large expressions and symbolic algebra take long or do not terminate. So they run in processes (`math_verifiers`) with a
 limit on processor time; nothing here hangs or blocks an event loop.
 """
 
@@ -10,23 +10,32 @@ import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import pairwise
 from numbers import Real
 from typing import Any
 
 from verl_agentic.errors import DataError, ScoringError
+from verl_agentic.rewards.answers.boxes import answer_in_boxes
+from verl_agentic.rewards.answers.boxes import last_boxed as last_boxed
+from verl_agentic.rewards.answers.math_choices import split_choice
+from verl_agentic.rewards.answers.math_expressions import may_be_product
 from verl_agentic.rewards.answers.math_notation import tidy
 from verl_agentic.rewards.answers.math_numbers import PlainNumber, are_equal, read_number
+from verl_agentic.rewards.answers.math_scalars import plain_text
 from verl_agentic.rewards.answers.math_verifiers import VERIFIERS
 
 MAX_ANSWER_CHARS = 512
 """Maximum length of a boxed answer; longer ones are wrong."""
-_BRACES = re.compile(r"(?:\\boxed)?\{|\}")
 _EQUATION = re.compile(r"(?<![<>!:=\\])=(?!=)")
 _NAME = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*=(?=[^=]*$)")
 _SEVERAL = re.compile(r",(?!\d{3}(?!\d))|;|\\pm|\\mp|\\text|(?<![A-Za-z])(?:and|or|not)(?![A-Za-z])")
 _VARIABLE = re.compile(r"\d[A-Za-z]$")
+_MAX_TRUTH_WORDS = 8
+_ELSEWHERE = re.compile(
+    r"(?i:\b(?:see|refer to|shown|given|as) .*\b(?:figure|diagram|graph|picture|table|above|below|solution|text)\b"
+    r"|\bproo?f\b|\bprove\b|\bomitted\b|\banswers? (?:may |will |can )?var(?:y|ies)\b|^n/?a$)"
+)
 _WORDS = re.compile(r"[^\W\d_]+(?:[\s'-]+[^\W\d_]+)*")
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
 _MATHS_WORDS = frozenset(("infinity", "infty", "inf", "pi"))
 
 
@@ -37,20 +46,6 @@ class MathVerdict:
     is_right: bool
     is_judged: bool = True
     """False if algebra did not finish in time; the answer then counts as wrong."""
-
-
-def last_boxed(text: str) -> str | None:
-    r"""Returns the content of the last complete `\boxed{...}`, or None; takes linear time."""
-    start, end = -1, -1
-    opened: list[tuple[int, bool]] = []
-    for brace in _BRACES.finditer(text):
-        if brace[0] != "}":
-            opened.append((brace.end(), len(brace[0]) > 1))
-        elif opened:
-            inside, is_box = opened.pop()
-            if is_box and inside > start:
-                start, end = inside, brace.start()
-    return text[start:end].strip() if start >= 0 else None
 
 
 def expression_of(ground_truth: Any) -> str:
@@ -77,6 +72,22 @@ def expression_of(ground_truth: Any) -> str:
     return str(value)
 
 
+def truth_problem(ground_truth: Any) -> str:
+    """Returns why no answer can meet a ground truth, or an empty text."""
+    try:
+        text = expression_of(ground_truth)
+    except DataError as error:
+        return str(error)
+    truth = tidy(text)
+    if len(text) > MAX_ANSWER_CHARS:
+        return f"ground_truth has {len(text)} characters, and answers of more than {MAX_ANSWER_CHARS} are wrong"
+    if not plain_text(truth):
+        return f"ground_truth is empty without its commands, got {text!r}"
+    if _ELSEWHERE.search(truth) or len(_LONG_WORD.findall(truth)) > _MAX_TRUTH_WORDS:
+        return f"ground_truth must be an answer, got the text {text[:200]!r}; keep only what belongs into the box"
+    return ""
+
+
 async def math_answer(
     answer: str, ground_truth: Any, *, timeout_s: float = 10.0, must_be_evaluated: bool = False
 ) -> float:
@@ -91,7 +102,7 @@ async def math_answer(
         DataError: the ground truth is not an expression.
         ScoringError: the verifier cannot read the ground truth.
     """
-    boxed = last_boxed(answer)
+    boxed = answer_in_boxes(answer)
     if not boxed:
         return 0.0
     truth = expression_of(ground_truth)
@@ -118,17 +129,31 @@ async def judge(answer: str, truth: str, *, timeout_s: float, must_be_evaluated:
     """
     if len(answer) > MAX_ANSWER_CHARS:
         return MathVerdict(is_right=False)
-    answer, truth = tidy(answer), tidy(truth)
+    return await _judge_tidy(tidy(answer), tidy(truth), timeout_s=timeout_s, must_be_evaluated=must_be_evaluated)
+
+
+async def _judge_tidy(answer: str, truth: str, *, timeout_s: float, must_be_evaluated: bool) -> MathVerdict:
     quick = _quick_verdict(answer, truth, must_be_evaluated=must_be_evaluated)
     if quick is not None:
         return MathVerdict(is_right=quick)
+    (letter, text), (truths_letter, truths_text) = split_choice(answer), split_choice(truth)
+    if letter and truths_letter and letter != truths_letter:
+        return MathVerdict(is_right=False)
+    if truths_letter and not (text and truths_text) and (letter or not truths_text):
+        return MathVerdict(is_right=bool(letter))
+    if (letter and text) or truths_text != truth:
+        return await _judge_tidy(
+            tidy(text), tidy(truths_text), timeout_s=timeout_s, must_be_evaluated=must_be_evaluated
+        )
+    if problem := truth_problem(truth):
+        raise ScoringError(f"no answer can meet the ground truth: {problem}; fix the row")
     is_right = await VERIFIERS.verdict(answer, truth, timeout_s=timeout_s, must_be_evaluated=must_be_evaluated)
     if is_right is not None:
         return MathVerdict(is_right=is_right)
     # Checks whether the truth itself is the cause.
     if await VERIFIERS.verdict("1", truth, timeout_s=timeout_s, must_be_evaluated=False) is None:
         raise ScoringError(
-            f"math-verify must be able to read the ground truth, got no verdict on {truth[:200]!r} in time; fix the row"
+            f"the verifier must be able to read the ground truth, got no verdict on {truth[:180]!r}; fix the row"
         )
     return MathVerdict(is_right=False, is_judged=False)
 
@@ -139,7 +164,7 @@ def _quick_verdict(answer: str, truth: str, *, must_be_evaluated: bool) -> bool 
         return False
     if answer == truth:
         return True
-    if _WORDS.fullmatch(truth) and _WORDS.fullmatch(answer) and not _may_be_product(truth):
+    if _WORDS.fullmatch(truth) and _WORDS.fullmatch(answer) and not _is_maths(truth):
         return _words(answer) == _words(truth)
     wanted = _number(truth)
     if wanted is None or _VARIABLE.search(truth):
@@ -171,13 +196,9 @@ def _stated_numbers(answer: str, *, of: str) -> list[PlainNumber]:
     return [number for number in numbers if number] if numbers[-1] else []
 
 
+def _is_maths(words: str) -> bool:
+    return may_be_product(words.replace(" ", "")) or words.casefold() in _MATHS_WORDS
+
+
 def _words(text: str) -> list[str]:
     return text.casefold().replace("-", " ").split()
-
-
-def _may_be_product(text: str) -> bool:
-    """Returns whether letters may be variables: `ab` and `xyz`, but not `yes`."""
-    letters = text.replace(" ", "")
-    is_run = all(ord(right) - ord(left) == 1 for left, right in pairwise(letters))
-    is_short = len(letters) < 3 and letters.casefold() not in ("no", "on")
-    return is_short or (is_run and len(letters) > 2) or text.casefold() in _MATHS_WORDS

@@ -21,45 +21,130 @@ _CHARS = {
     "\u2264": r"\leq ", "\u2265": r"\geq ", "\u2a7d": r"\leq ", "\u2a7e": r"\geq ", "\u2260": r"\neq ",
     "\u2248": r"\approx ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ", "\u2205": r"\emptyset ",
     "\u2211": r"\sum ", "\u222b": r"\int ", "\u3002": ".", "\u066a": r"\%", "\u066b": ".", "\u066c": ",",
-    "\u00a5": "\u00a5", "\u00b5": r"\mu ",
+    "\u00a5": "\u00a5", "\u00b5": r"\mu ", "\u3001": ",", "\u2236": ":", "\u2261": r"\equiv ",
+    "\u2228": r"\lor ", "\u2227": r"\land ", "\u2216": r"\setminus ", "\u2220": r"\angle ",
+    "\u6216": " or ", "\u548c": " and ", "\u4e0e": " and ", "\u53ca": " and ", "\u4e14": " and ",
+    **dict.fromkeys("\u201c\u201d\u300c\u300d", '"'),
 }  # fmt: skip
 _SPECIAL = re.compile(r"[^\x00-\x7f]")
 _RAISED = re.compile("([\u00b2\u00b3\u00b9\u2070-\u207f]+)")
+_LOWERED = re.compile("([\u2080-\u2089]+)")
 _TEX_CAPITALS = ("gamma", "delta", "theta", "lambda", "xi", "pi", "sigma", "upsilon", "phi", "psi", "omega")
 
-_SIZES = re.compile(r"\\(?:left|right|m?left|m?right|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?|\\(?:display|text)style\s*|\\!")
-_FONTS = re.compile(
-    r"\\(?:math(?:rm|bf|it|sf|tt|normal)|text(?:rm|bf|it|sf|tt|normal|up)|mbox|emph|bm|boldsymbol)\s*\{"
+_SIZES = re.compile(
+    r"\\(?:left|right|m?left|m?right|[bB]igg?[lrm]?|middle)(?![a-zA-Z])\s*\.?|\\(?:display|text|script)style\s*|\\!"
+    r"|\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge|mathstrut|limits|checkmark|therefore|because)(?![a-zA-Z])"
+    r"|\\color\s*\{[^{}]*\}"
 )
+_FONTS = re.compile(
+    r"\\(?:math(?:rm|bf|it|sf|tt|normal)|text(?:rm|bf|it|sf|tt|normal|up|color\s*\{[^{}]*\})|mbox|emph|bm|boldsymbol"
+    r"|underline|operatorname\*?|rm|bf)\s*\{|\{\s*\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])\s*"
+)
+_UPRIGHT = re.compile(r"\\text\s*\{(?P<inside>(?:[^{}]|\{[^{}]*\})*)\}")
+_FUNCTION_NAMES = frozenset(
+    """sin cos tan cot sec csc arcsin arccos arctan ln log exp gcd lcm max min lim det pi infty""".split()  # noqa: SIM905
+)
+_JOINING = re.compile(r"[,;]?\s*(and|or)\s*")
+_INFIX = re.compile(r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\\(over|choose)(?![a-zA-Z])([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
+_CHOSEN = re.compile(
+    r"(?<![A-Za-z\\])(?:[_^]\s*\{?(\w+)\}?\s*(?:C|\\text\{C\})\s*_\s*\{?(\w+)\}?|(?:C|\\text\{C\})\s*_\s*\{?(\w+)\}?\s*\^\s*\{?(\w+)\}?)"
+)
+_CIRCLED = re.compile("(?<=[\u2460-\u2473])\\s*(?:,|and)?\\s*(?=[\u2460-\u2473])")
+_RAISED_FRACTION = re.compile(r"\^\{(\d+)\}\s*/\s*_\{(\d+)\}")
 _GROUPED = re.compile(r"(?<=\d)\s*(?:\\[,:; ]|~|\{,\})\s*(?=\d{3}(?!\d))")
 _SPACES = re.compile(r"(?<!\\)\\[,:;> ]|~|\\q?quad(?![a-zA-Z])|\s+")
-_FRACTIONS = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_FRACTIONS = re.compile(r"\\(?:[dtc]|nice|s|x)frac(?![a-zA-Z])")
+_DIGITS = re.compile(r"\\[dt]?frac\s*(\d)\s*(\d)")
+_BINOMIALS = re.compile(r"\\[dt]binom(?![a-zA-Z])")
 _ROOT = re.compile(r"\\sqrt\s*(?:\(([^()]*)\)|(\d+))")
-_POWER = re.compile(r"(?<=[\w)}])\s*(?:\*\*\s*\(?(-?\d+)\)?|\^(-?\d{2,}))")
+_POWER = re.compile(r"(?<=[\w)}])\s*(?:\*\*\s*(?:\((-?\d+)\)|(-?\d+))|\^(-?\d{2,}))")
 _LOG = re.compile(r"\\log\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))\s*(?:\{\s*(\d+)\s*\}|(\d+))")
-_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degree(?![a-zA-Z])")
-_BOX = re.compile(r"\\(?:boxed|fbox|text)\s*\{")
+_DEGREES = re.compile(
+    r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z])|(?<=\d\^)\{?o\}?(?![a-zA-Z]))|\\(?:text)?degree(?![a-zA-Z])"
+    r"|(?<=\d)\s*\^\s*\{?\s*(?:\\text\s*\{)\s*o\s*\}\s*\}?"
+)
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox|text)\s*\{")
 _ENDINGS = re.compile(r"(?<!\.)[.,;:]+$")
-_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"))
-_NOTHING = re.compile(r"(?i:no (?:real )?solutions?|(?:the )?empty set)|\\\{\s*\\\}")
+_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ('"', '"'), ("``", "''"))
+_OPENINGS = frozenset('$\\*"`')
+_MAX_NOTHING = 40
+_PLAIN = re.compile(r"-?[1-9]\d*(?:\.\d+)?|0(?:\.\d+)?")
+_NOTHING = re.compile(
+    r"(?i:(?:there (?:are|is) )?no (?:real |integer )?solutions?|(?:the )?empty ?set)|\\\{\s*\\\}|\u65e0\u89e3"
+)
+_ANSWER_WORDS = (
+    r"(?:the )?(?:final |correct )?(?:answer|result|total|option|choice)(?: is)?|approximately|about|there are"
+)
+_ANSWER_WORDS += r"|\u7b54\u6848(?:\u662f|\u4e3a)?|\u9009|[\u7ea6\u7d04]"
+_LABEL = re.compile(
+    rf"####\s*|\\approx\s*(?=[\d\\-])|(?:{_ANSWER_WORDS})\s*[:=]?\s*(?=\S)(?<![a-z])"
+    rf"|\\text\s*\{{\s*(?:{_ANSWER_WORDS})\s*[:=]?\s*\}}\s*[:=]?\s*(?=\S)",
+    re.IGNORECASE,
+)
 _CLOSING = {"{": "}", "(": ")"}
+_COMMANDS = {
+    r"\varnothing": r"\emptyset", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\colon": ":", r"\textdollar": r"\$",
+    r"\mathdollar": r"\$", r"\{\}": r"\emptyset",
+}  # fmt: skip
 
 
 def tidy(text: str) -> str:
     """Returns a text in normal notation."""
-    text = _to_ascii(text)
-    text = _SIZES.sub("", text)
-    text = _FONTS.sub(r"\\text{", text)
-    text = _FRACTIONS.sub(r"\\frac", text)
-    text = _GROUPED.sub("", text)
-    text = re.sub(r"(?<=\d)\{,\}(?=\d)", ".", text).replace("{,}", ",")
-    text = _SPACES.sub(" ", text).replace(r"\varnothing", r"\emptyset").replace(r"\lbrace", r"\{")
-    text = _POWER.sub(lambda found: f"^{{{found[1] or found[2]}}}", text)
-    text = _ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2]}}}", text)
-    text = _LOG.sub(lambda found: rf"\log_{{{found[1] or found[2]}}}{{{found[3] or found[4]}}}", text)
-    text = _DEGREES.sub(r"^{\\circ}", text)
-    text = _without_wrappers(_with_single_brackets(text))
-    return r"\emptyset" if _NOTHING.fullmatch(text) else text
+    if _PLAIN.fullmatch(text):
+        return text
+    if not text.isascii():
+        text = _to_ascii(text)
+    if "\\" in text:
+        text = _FONTS.sub(r"\\text{", _SIZES.sub("", text))
+    if "\\" in text or "{" in text or "~" in text:
+        text = _GROUPED.sub("", text)
+        text = re.sub(r"(?<=\d)\{,\}(?=\d)", ".", text).replace("{,}", ",")
+        text = re.sub(r"(?<![A-Za-z])\{([-+=*/:<>])\}", r"\1", text)
+    text = _SPACES.sub(" ", text).replace("{}_", "_").replace("{}^", "^")
+    if "_" in text:
+        text = _RAISED_FRACTION.sub(r"\\frac{\1}{\2}", _CHOSEN.sub(_plain_binomial, text))
+    if "\\" in text:
+        text = _with_normal_commands(text)
+    text = text if text.isascii() else _CIRCLED.sub("", text)
+    if "^" in text or "**" in text or "degree" in text:
+        text = _POWER.sub(lambda power: f"^{{{power[1] or power[2] or power[3]}}}", text)
+        text = _DEGREES.sub(r"^{\\circ}", text)
+    if "((" in text or "{{" in text:
+        text = _with_single_brackets(text)
+    text = _without_wrappers(text)
+    return r"\emptyset" if len(text) < _MAX_NOTHING and _NOTHING.fullmatch(text) else text
+
+
+def _with_normal_commands(text: str) -> str:
+    for command, plain in _COMMANDS.items():
+        text = text.replace(command, plain)
+    text = _UPRIGHT.sub(_plain_upright, re.sub(r"\$(\^\{?-?\d\}?)\$", r"\1", text))
+    text = _DIGITS.sub(r"\\frac{\1}{\2}", text) if "frac" in text else text
+    text = _BINOMIALS.sub(r"\\binom", _FRACTIONS.sub(r"\\frac", text))
+    text = _INFIX.sub(
+        lambda infix: rf"\{'frac' if infix[2] == 'over' else 'binom'}{{{infix[1].strip()}}}{{{infix[3].strip()}}}", text
+    )
+    text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2]}}}", text)
+    return _LOG.sub(lambda log: rf"\log_{{{log[1] or log[2]}}}{{{log[3] or log[4]}}}", text)
+
+
+def _plain_binomial(chosen: re.Match[str]) -> str:
+    above, below = (part for part in chosen.groups() if part is not None)
+    return rf"\binom{{{above}}}{{{below}}}"
+
+
+def _plain_upright(text: re.Match[str]) -> str:
+    """Returns upright text as maths if it is a function, a constant, an operator or a number."""
+    inside = text["inside"].strip()
+    if inside in _FUNCTION_NAMES:
+        return f"\\{inside} "
+    if joining := _JOINING.fullmatch(inside):
+        return f" {joining[1]} "
+    is_maths = inside in ("e", "i", r"\$", r"\%", r"\pi", r"^{\circ}", r"^\circ") or not re.search(
+        r"[^\W\d_]|[\\$]", inside
+    )
+    is_quantity = text.start() == 0 and re.match(r"[\d\\$-]", inside)
+    return inside if inside and (is_maths or is_quantity) else text[0]
 
 
 def depth(text: str) -> int:
@@ -87,6 +172,7 @@ def closing_place(text: str, start: int) -> int:
 
 
 def _to_ascii(text: str) -> str:
+    text = _LOWERED.sub(lambda digits: f"_{{{unicodedata.normalize('NFKC', digits[1])}}}", text)
     text = _RAISED.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[1]).replace(chr(0x2212), '-')}}}", text)
     return _SPECIAL.sub(lambda found: _ascii_of(found[0]), text)
 
@@ -99,6 +185,8 @@ def _ascii_of(char: str) -> str:
     if unicodedata.category(char) in ("Cf", "Mn"):  # invisible marks; accents
         return ""
     parts = unicodedata.decomposition(char).split()
+    if parts[:1] == ["<circle>"]:
+        return char
     if parts[:1] == ["<fraction>"] and len(parts) > 3:
         above, _, below = "".join(chr(int(part, 16)) for part in parts[1:]).partition("\u2044")
         return rf" \frac{{{above}}}{{{below}}}"
@@ -139,10 +227,20 @@ def _without_wrappers(text: str) -> str:
     while text != before:
         before = text
         text = _ENDINGS.sub("", text.strip())
-        for opening, closing in _DELIMITERS:
+        if text.count("$") - text.count(r"\$") == 1 and text.endswith("$") and not text.endswith(r"\$"):
+            text = text[:-1]
+        if text[:1].isalpha() or text[:1] in ("#", "\\"):
+            label = _LABEL.match(text)
+            text = text[label.end() :] if label else text
+        for opening, closing in _DELIMITERS if text[:1] in _OPENINGS else ():
             size = len(opening)
             inside = text[size : len(text) - size]
-            if text.startswith(opening) and text.endswith(closing) and len(text) > 2 * size and opening not in inside:
+            if (
+                text.startswith(opening)
+                and text.endswith(closing)
+                and len(text) > 2 * size
+                and opening not in inside.replace(r"\$", "")
+            ):
                 text = inside
         text = _without_brackets(text)
     return text
@@ -155,4 +253,4 @@ def _without_brackets(text: str) -> str:
     if text[start : start + 1] not in _CLOSING or closing_place(text, start) != len(text) - 1:
         return text
     inside = text[start + 1 : -1].strip()
-    return inside if inside and (command or "," not in inside) else text
+    return inside if inside and (command or not re.search("[,;]", inside)) else text

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from verl_agentic.rewards.answers.math_units import Unit, is_known, unit_of
+from verl_agentic.rewards.answers.math_units import Unit, is_known, plain_unit, unit_of
 
 _MAX_CHARS = 2_000
 _INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d{1,3}(?:'\d{3})+|\d+(?:_\d+)+|\d+)"
@@ -33,7 +33,10 @@ _SLASH = re.compile(
     rf"(?P<top>{_INTEGER})\s*/\s*(?P<low>{_INTEGER})(?![\d.,^])|\{{(?P<top1>\d+)\}}/\{{(?P<low1>\d+)\}}"
 )
 _MIXED = re.compile(r"(?P<whole>\d+)\s*(?P<part>\\frac.*|(?<=\s)\d+\s*/.*)")
-_LEAD = re.compile(r"\s*(?P<sign>[+-]?)\s*(?P<money>\\?\$|[\u20ac\u00a3\u00a5])?\s*(?P<after>[+-]?)\s*")
+_MONEY = r"(?:US|HK|NT|AU|NZ|CA|S|A|C)?\\?\$|USD|EUR|GBP|CNY|RMB|INR|Rs\.?|RM|[\u20ac\u00a3\u00a5\u20b9]"
+_LEAD = re.compile(
+    rf"\s*(?P<sign>[+-]?)\s*(?:(?P<money>{_MONEY})|\\text\s*\{{\s*(?P<upright>{_MONEY})\s*\}})?\s*(?P<after>[+-]?)\s*"
+)
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _NO_UNITS = frozenset(
     """
@@ -44,8 +47,9 @@ _NO_UNITS = frozenset(
     """.split()  # noqa: SIM905
 )
 """Words after a number that change its meaning. Units of the table are not among them."""
-_FEWEST_DECIMALS = 6
-_FEWEST_DIGITS = 4
+MIN_DECIMALS = 6
+"""A decimal number with fewer decimals is not taken as rounded."""
+_MIN_DIGITS = 4
 _DOUBLES_DIGITS = 16
 
 
@@ -79,7 +83,9 @@ def read_number(text: str) -> PlainNumber | None:
     if number is None:
         return None
     sign = -1 if "-" in (lead["sign"], lead["after"]) else 1
-    suffix = _suffix(rest, money=(lead["money"] or "").removeprefix("\\"))
+    suffix = _suffix(
+        rest, money=(lead["money"] or lead["upright"] or "").replace("\\", "").removeprefix("US").rstrip(".")
+    )
     if suffix is None:
         return None
     factor, unit = suffix
@@ -96,18 +102,22 @@ def read_number(text: str) -> PlainNumber | None:
 def are_equal(answer: PlainNumber, truth: PlainNumber) -> bool:
     """Returns whether two numbers are equal.
 
-    If only one side has a per cent sign or a word like `million`, both readings count. Known units are converted;
-    numbers of different kinds of units differ. If one side has no unit, only numbers are compared. A decimal number
-    with at least 6 decimals also equals any number that rounds to it. One of 16 digits or more may have the error of a
-    double.
+    If only one side has a per cent sign, or only the truth a word like `million`, both readings count. Known units are
+    converted; numbers of different kinds of units differ. If one side has no unit, only numbers are compared. A
+    decimal number with at least 6 decimals also equals any number that rounds to it. One of 16 digits or more may have
+    the error of a double.
     """
     if answer.unit and truth.unit and answer.unit.kinds != truth.unit.kinds:
         return False
     scale = answer.unit.factor / truth.unit.factor if answer.unit and truth.unit else Fraction(1)
-    if answer.factor and truth.factor:
+    if answer.factor == truth.factor:
+        pairs = [(answer.value, truth.value)]
+    elif answer.factor and truth.factor:
         pairs = [(answer.value * answer.factor, truth.value * truth.factor)]
     else:
-        pairs = list(product(_readings(answer), _readings(truth)))
+        is_scale = answer.factor is not None and answer.factor > 1
+        values = [answer.value * answer.factor] if is_scale and answer.factor else _readings(answer)
+        pairs = list(product(values, _readings(truth)))
     return any(_is_near(left * scale, right, answer, truth) for left, right in pairs)
 
 
@@ -119,14 +129,16 @@ def _is_near(left: Fraction, right: Fraction, answer: PlainNumber, truth: PlainN
     if left == right:
         return True
     apart = abs(left - right)
-    rounded = [n for n in (answer, truth) if n.decimals is not None and n.factor is None]
-    if any(n.digits >= _DOUBLES_DIGITS and n.decimals for n in rounded):
-        return apart <= max(abs(left), abs(right)) / 10**14
+    rounded = [
+        n for n in (answer, truth) if n.decimals is not None and (n.factor is None or answer.factor == truth.factor)
+    ]
+    if any(n.digits >= _DOUBLES_DIGITS and (n.decimals or 0) > 0 for n in rounded):
+        return apart <= min(max(abs(left), abs(right)) / 10**14, Fraction(1, 4))
     finest = min(rounded, key=lambda n: n.decimals or 0, default=None)
     if finest is None or (len(rounded) == 2 and answer.decimals == truth.decimals):
         return False
     decimals = finest.decimals or 0
-    return decimals >= _FEWEST_DECIMALS and finest.digits >= _FEWEST_DIGITS and apart * 2 * 10**decimals <= 1
+    return decimals >= MIN_DECIMALS and finest.digits >= _MIN_DIGITS and apart * 2 * 10**decimals <= 1
 
 
 def _unsigned(text: str) -> tuple[PlainNumber | None, str]:
@@ -195,18 +207,17 @@ def _mixed(text: str) -> tuple[PlainNumber, str] | None:
     return PlainNumber(value=value, is_evaluated=part[0].is_evaluated), part[1]
 
 
-_TEXTS = re.compile(r"\\text\s*\{([^{}]*)\}")
-_ORDINAL = re.compile(r"\^?\{?\s*(?:st|nd|rd|th)\s*\}?")
-_WORD = re.compile(r"[A-Za-z']+")
-_UNIT_CHARS = re.compile(r"[A-Za-z'$.\-\u20ac\u00a3\u00a5]+|\^\{?-?\d\}?|/|\\cdot|\^\{\\circ\}|\s+")
+_ORDINAL = re.compile(r"\^?\{?\s*(?:\\text\s*\{)?\s*(?:st|nd|rd|th)\s*\}?\}?")
+_WORD = re.compile(r"[^\W\d_']+")
+_UNIT_CHARS = re.compile(r"[^\W\d_]+|['$.\-\u20ac\u00a3\u00a5\u20b9\u00b0]|\^-?\d|/|\s+|\^\{\\circ\}")
 
 
 def _suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | None:
     """Returns factor and unit of the text after a number, or None if it is not a unit."""
     is_apart, is_text = rest[:1].isspace() or rest.startswith("\\text"), "\\text" in rest
-    rest = _TEXTS.sub(r" \1 ", rest).strip()
-    if not rest or _ORDINAL.fullmatch(rest):
+    if not rest.strip() or _ORDINAL.fullmatch(rest.strip()):
         return None, unit_of(money) if money else None
+    rest = plain_unit(rest)
     if rest in (r"\%", "%") or rest.lower() in ("percent", "per cent", "pct", "percentage"):
         return Fraction(1, 100), None
     first, _, others = rest.partition(" ")
@@ -218,11 +229,13 @@ def _suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | N
     if _UNIT_CHARS.sub("", rest):
         return None
     words = _WORD.findall(rest)
-    if not words or any(word.lower() in _NO_UNITS and not is_known(word) for word in words):
+    if not (words or rest == "^{\\circ}" or rest in "\u20ac\u00a3\u00a5\u20b9$"):
+        return None
+    if any(word.lower() in _NO_UNITS and not is_known(word) for word in words):
         return None
     unit = unit_of(rest)
     # A letter that is not a unit, or has no space before it, is a variable.
-    if not is_text and unit is None and any(len(word) < 3 for word in words):
+    if not is_text and unit is None and any(len(word) < 3 and word.isascii() for word in words):
         return None
     if not is_text and not is_apart and re.fullmatch(r"[A-Za-z]", rest) and not is_known(rest):
         return None

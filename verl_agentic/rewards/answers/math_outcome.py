@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from verl_agentic.rewards.answers.boxed_math import expression_of, judge, last_boxed
+from verl_agentic.rewards.answers.boxed_math import expression_of, judge
+from verl_agentic.rewards.answers.boxes import answer_in_boxes
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.reasoning import outside_reasoning
 
@@ -43,5 +44,5 @@ async def math_outcome(sample: Sample, *, timeout_s: float, must_be_evaluated: b
 
 
 def _last_boxed(sample: Sample) -> str | None:
-    found = (last_boxed(outside_reasoning(turn.content)) for turn in reversed(sample.turns))
+    found = (answer_in_boxes(outside_reasoning(turn.content)) for turn in reversed(sample.turns))
     return next((boxed for boxed in found if boxed is not None), None)

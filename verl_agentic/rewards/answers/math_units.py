@@ -10,32 +10,32 @@ from fractions import Fraction
 _LENGTH, _MASS, _TIME, _VOLUME, _ANGLE, _MONEY = "length", "mass", "time", "volume", "angle", "dollar"
 _UNITS: dict[str, tuple[str, Fraction]] = {}
 _TABLE = f"""
-{_LENGTH} 1/1000 mm millimeter millimetre
-{_LENGTH} 1/100 cm centimeter centimetre
-{_LENGTH} 1/10 dm decimeter decimetre
-{_LENGTH} 1 m meter metre
-{_LENGTH} 1000 km kilometer kilometre
+{_LENGTH} 1/1000 mm millimeter millimetre \u6beb\u7c73
+{_LENGTH} 1/100 cm centimeter centimetre \u5398\u7c73
+{_LENGTH} 1/10 dm decimeter decimetre \u5206\u7c73
+{_LENGTH} 1 m meter metre \u7c73
+{_LENGTH} 1000 km kilometer kilometre \u5343\u7c73 \u516c\u91cc
 {_LENGTH} 127/5000 in inch inches
 {_LENGTH} 381/1250 ft foot feet
 {_LENGTH} 1143/1250 yd yard
 {_LENGTH} 201168/125 mi mile
 {_MASS} 1/1000000 mg milligram
-{_MASS} 1/1000 g gm gram
-{_MASS} 1 kg kilogram
+{_MASS} 1/1000 g gm gram \u514b
+{_MASS} 1 kg kilogram \u5343\u514b \u516c\u65a4
 {_MASS} 45359237/100000000 lb pound
 {_MASS} 45359237/1600000000 oz ounce
 {_TIME} 1/1000 ms millisecond
-{_TIME} 1 s sec second
-{_TIME} 60 min minute
-{_TIME} 3600 h hr hour
-{_TIME} 86400 day
+{_TIME} 1 s sec second \u79d2
+{_TIME} 60 min minute \u5206\u949f
+{_TIME} 3600 h hr hour \u5c0f\u65f6
+{_TIME} 86400 day \u5929
 {_TIME} 604800 week
 month 1 month
 month 12 yr year
 {_VOLUME} 1/1000 ml mL milliliter millilitre
 {_VOLUME} 1 l L liter litre
 {_VOLUME} 1000/264172 gal gallon
-{_ANGLE} 1 deg degree circ
+{_ANGLE} 1 deg degree circ \u5ea6
 radian 1 rad radian
 celsius 1 celsius
 fahrenheit 1 fahrenheit
@@ -45,6 +45,8 @@ kelvin 1 K kelvin
 euro 1 \u20ac euro EUR
 sterling 1 \u00a3 GBP
 yen 1 \u00a5 yen JPY
+rupee 1 \u20b9 rupee INR Rs
+yuan 1 \u5143 yuan RMB CNY
 newton 1 N newton
 joule 1 J joule
 watt 1 W watt
@@ -67,10 +69,11 @@ _ALIASES = (
     (re.compile(r"\b(?:cu|cubic)\.? (\w+)"), r"\1^3"),
     (re.compile(r"(\w+) squared\b"), r"\1^2"),
     (re.compile(r"(\w+) cubed\b"), r"\1^3"),
-    (re.compile(r"\\cdot|\*"), " "),
+    (re.compile(r"\u5e73\u65b9(\w+)"), r"\1^2"),
+    (re.compile(r"\u7acb\u65b9(\w+)"), r"\1^3"),
 )
 _JOINS = frozenset(("and", "or", "if", "for", "when", "where", "not", "is", "mod", "to"))
-_PART = re.compile(r"([A-Za-z$\u20ac\u00a3\u00a5]+)(?:\^\{?(-?\d)\}?)?")
+_PART = re.compile(r"([^\W\d_]+|[$\u20ac\u00a3\u00a5\u20b9])(?:\^\{?(-?\d)\}?)?")
 
 
 @dataclass(frozen=True)
@@ -107,15 +110,31 @@ def is_known(name: str) -> bool:
     return name in _UNITS
 
 
-_TEXT_UNIT = re.compile(r"(?<=[\w)}\]])\s*\\text\s*\{(?P<text>[^{}]*)\}\s*(?P<power>\^\{?-?\d\}?)?$")
-_BARE_UNIT = re.compile(r"(?<=[\w)}\]])\s+(?P<text>[A-Za-z/]{2,})(?P<power>\^\{?-?\d\}?)?$")
+_POWER = r"(?:\s*\^\s*\{?-?\d\}?)?"
+_UPRIGHT = r"\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}"
+_TEXT_UNIT = re.compile(
+    rf"(?<=[\w)}}\]!%])\s*(?P<unit>(?:(?:{_UPRIGHT}|\\frac\s*\{{{_UPRIGHT}\}}\s*\{{{_UPRIGHT}{_POWER}\}}){_POWER}\s*"
+    r"(?:\\cdot\s*|/\s*)?)+)$"
+)
+_TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
+_BARE_UNIT = re.compile(rf"(?<=[\w)}}\]])\s+(?P<unit>[A-Za-z/]{{2,}}{_POWER})$")
+
+
+def plain_unit(text: str) -> str:
+    r"""Returns a unit without text commands: `m/s` for `\frac{\text{m}}{\text{s}}`, `cm ^2` is `cm^2`."""
+    text = re.sub(r"\^\s*\{(-?\d)\}", r"^\1", text)
+    text = re.sub(r"\\frac\s*\{(.*)\}\s*\{(.*)\}", r" \1 / \2 ", text)
+    text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).replace("\\cdot", " ").replace("*", " ")
+    text = re.sub(r"\$(?=\^)|(?<=\d)\$", "", text)
+    return re.sub(r"\s+(?=\^-?\d)", "", " ".join(text.split()))
 
 
 def split_unit(text: str) -> tuple[str, Unit | None]:
     r"""Splits an expression into the part before its unit and the unit, if known: `2\sqrt{3}\text{ cm}`."""
     found = _TEXT_UNIT.search(text) or _BARE_UNIT.search(text)
     if found is None:
-        return text, None
-    unit = unit_of(found["text"].strip() + (found["power"] or ""))
-    is_unit = unit is not None or (found.re is _TEXT_UNIT and not _JOINS.intersection(found["text"].lower().split()))
+        return text if _TRIGONOMETRY.search(text) else text.removesuffix("^{\\circ}"), None
+    name = plain_unit(found["unit"])
+    unit = unit_of(name)
+    is_unit = unit is not None or (found.re is _TEXT_UNIT and not _JOINS.intersection(name.lower().split()))
     return (text[: found.start()].strip(), unit) if is_unit else (text, None)

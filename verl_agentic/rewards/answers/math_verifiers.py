@@ -54,11 +54,11 @@ class Verifiers:
             reply = await asyncio.wrap_future(await asyncio.to_thread(self._ask, request))
         except (OSError, EOFError) as cause:
             raise ScoringError(
-                f"math-verify's processes must start and answer, got {type(cause).__name__}: {cause}; "
+                f"the verifier's processes must start and answer, got {type(cause).__name__}: {cause}; "
                 "they start again with the next answer"
             ) from cause
         if "error" in reply:
-            raise ScoringError(f"math-verify must be able to read the ground truth, got {truth!r}: {reply['error']}")
+            raise ScoringError(f"the verifier must be able to read the ground truth, got {truth!r}: {reply['error']}")
         if reply.get("is_endless"):
             with self._lock:
                 self._endless[key] = None

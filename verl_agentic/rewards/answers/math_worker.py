@@ -34,6 +34,7 @@ _WARM_UP = (
     (r"\sin^2 x", "1"),
     (r"\frac{1}{\sqrt{2+\sqrt{1+(3+(x-(2+y)))^{2}}}}", r"\left(1+\cos(2(x+\ln(x+(1))))\right)"),
     (r"[1,2)\cup(3,4]", r"(x_{1+(2)},[1+[2]])"),
+    (r"\sum_{k=1}^{3} k", r"\int_0^1 x dx"),
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&5\end{pmatrix}"),
 )
 """Loads lazy imports and parser caches before forking, so that every child has them."""
@@ -164,7 +165,7 @@ def _judge_forever(channel: Any, server: int) -> None:
 
 
 def _reply(request: dict[str, Any]) -> dict[str, Any]:
-    from verl_agentic.rewards.answers.math_algebra import TruthError, judge
+    from verl_agentic.rewards.answers.math_judge import TruthError, judge
 
     try:
         is_right = judge(request["answer"], request["truth"], must_be_evaluated=request["must_be_evaluated"])
@@ -178,7 +179,7 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Serves until stdin closes."""
     logging.disable(logging.WARNING)
-    from verl_agentic.rewards.answers.math_algebra import judge
+    from verl_agentic.rewards.answers.math_judge import judge
 
     server = Server(int(sys.argv[1]))
     for answer, truth in _WARM_UP:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verl_agentic.rewards.answers import short_answer_scores
-from verl_agentic.rewards.answers.boxed_math import last_boxed
+from verl_agentic.rewards.answers.boxes import last_boxed
 from verl_agentic.rewards.text.normal_form import normalise
 from verl_agentic.rewards.text.tags import last_block
 

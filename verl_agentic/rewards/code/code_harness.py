@@ -215,6 +215,9 @@ def _stream(number: int, name: str) -> io.TextIOWrapper:
     return stream
 
 
+_MAX_INT = 2**31 - 1  # of a C int; a larger limit raises OverflowError as it does outside
+
+
 def _count_recursion_from_here() -> None:
     """Excludes the frames below the program from the recursion limit."""
     change, limit = sys.setrecursionlimit, sys.getrecursionlimit
@@ -224,7 +227,7 @@ def _count_recursion_from_here() -> None:
         frame = frame.f_back
 
     def setrecursionlimit(limit: int, /) -> None:
-        change(limit + below if limit > 0 else limit)
+        change(min(limit + below, max(limit, _MAX_INT)) if limit > 0 else limit)
 
     sys.setrecursionlimit = setrecursionlimit
     sys.getrecursionlimit = lambda: limit() - below

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -131,12 +132,16 @@ def results_of(sample: Sample) -> TestResults | None:
     )
 
 
+_FENCES = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[^\n`]*$|^[ \t]*</?\w+>[ \t]*$", re.MULTILINE)
+"""Lines around a diff that leave an answer only a diff."""
+
+
 def _touches_tests(sample: Sample, *, may_quote: bool) -> bool:
     patch = sample.extra.get("model_patch")
     if not isinstance(patch, str):
-        patch = extract_diff(sample.final_answer) or ""
-        if may_quote and patch.strip() != sample.final_answer.strip():
-            patch = ""
+        plain = _FENCES.sub("", sample.final_answer).strip()
+        is_diff = (extract_diff(plain) or "").strip() == plain
+        patch = plain if is_diff else "" if may_quote else extract_diff(sample.final_answer) or ""
     hidden, reference = (_paths(sample.extra.get(key)) for key in ("test_patch", "patch"))
     return bool(edited_tests(touched_paths(patch), protected=hidden, allowed=reference))
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.boxed_math import truth_problem
 from verl_agentic.rewards.answers.math_outcome import math_outcome
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 
 
-@component(low=0.0, high=1.0, kind="outcome", own_deadline=True, info=("unjudged",))
+@component(low=0.0, high=1.0, kind="outcome", own_deadline=True, truth_problem=truth_problem, info=("unjudged",))
 async def math(sample: Sample, *, timeout_s: float = 5.0, must_be_evaluated: bool = False) -> Graded:
     r"""Returns 1 when the last `\boxed{...}` that the policy wrote equals the ground truth, else 0.
 
-    Plain numbers are compared exactly, in every notation; other answers by math-verify (2\sqrt{3} equals \sqrt{12}).
+    Numbers are compared exactly, in every notation; other answers by structure and value (2\sqrt{3} equals \sqrt{12}).
     Searches all of the policy's text outside of reasoning and calls, from its end. Abstains without ground truth. Info
     `unjudged` is 1 if algebra did not finish on the answer, which counts as wrong.
 

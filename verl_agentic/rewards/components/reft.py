@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from verl_agentic.rewards.answers.boxed_math import truth_problem
 from verl_agentic.rewards.answers.math_outcome import math_outcome
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
@@ -25,7 +26,7 @@ def is_number(text: str) -> bool:
         return False
 
 
-@component(low=0.0, high=1.0, kind="outcome", own_deadline=True, solved=1.0)
+@component(low=0.0, high=1.0, kind="outcome", own_deadline=True, solved=1.0, truth_problem=truth_problem)
 async def reft(sample: Sample, *, timeout_s: float = 5.0) -> Value:
     r"""Returns 1 if the last `\boxed{...}` equals the ground truth, 0.1 for another answer, else 0.
 

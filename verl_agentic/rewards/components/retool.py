@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.boxed_math import truth_problem
 from verl_agentic.rewards.answers.math_outcome import math_outcome
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
@@ -17,7 +18,7 @@ def softened(num_turns: int) -> float:
     return min(-0.6, -1.0 + 0.1 * (num_turns - 2) / 2)
 
 
-@component(low=-1.0, high=1.0, kind="outcome", own_deadline=True, solved=1.0)
+@component(low=-1.0, high=1.0, kind="outcome", own_deadline=True, solved=1.0, truth_problem=truth_problem)
 async def retool(sample: Sample, *, soften_wrong: bool = False, timeout_s: float = 5.0) -> Value:
     r"""Returns 1 when the last `\boxed{...}` equals the ground truth, else -1; abstains without ground truth.
 

@@ -16,8 +16,10 @@ from verl_agentic.rewards.text.reasoning import without_thoughts
 
 Spans = dict[str, list[tuple[int, int]]]
 """Path -> sorted, disjoint ranges of lines, both ends included; empty for a whole file."""
-_RANGE = re.compile(r"(.+?):L?(\d{1,9})(?:-L?(\d{1,9}))?")
+_RANGE = re.compile(r"(.+?)(?::|#(?=L))L?(\d{1,9})(?:[-\u2013]L?(\d{1,9}))?")
 _AROUND = " \t*-`'\","
+_NUMBER = re.compile(r"\s*\(?\d{1,4}[.)]\s+")
+_COMMENT = re.compile(r"\(.*\)$|#|-|\u2013|\u2014|//")
 _LONGEST_LINE = 1_000
 _MOST_ENTRIES = 10_000  # after so many wrong entries, the rest does not matter
 
@@ -39,12 +41,16 @@ def retrieval_scores(found: Spans, wanted: Spans, *, beta: float = 0.5) -> tuple
 def parse_answer(text: str) -> Spans:
     """Returns the files and lines of an answer: one `path:first-last`, `path:line` or `path` per line.
 
-    Strips list marks and quotes. Lines with other words are ignored. Only the first 10,000 entries count.
+    Strips list marks, numbers of a list and quotes, and a comment in brackets or after a dash. `path#L10-L20` is read,
+    too. Lines with other words are ignored. Only the first 10,000 entries count.
     """
     ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
     num_entries = 0
     for line in dict.fromkeys(text.splitlines()):
-        entry = line.strip(_AROUND) if len(line) <= _LONGEST_LINE else ""
+        entry = _NUMBER.sub("", line).strip(_AROUND) if len(line) <= _LONGEST_LINE else ""
+        name, _, comment = entry.partition(" ")
+        if _COMMENT.match(comment.strip()):
+            entry = name.strip(_AROUND)
         match = _RANGE.fullmatch(entry)
         path = match[1] if match else entry
         if not path or any(c.isspace() for c in path) or not ("." in path or "/" in path):

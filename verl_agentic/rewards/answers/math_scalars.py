@@ -1,0 +1,201 @@
+r"""Compares two scalars: numbers, expressions with units, clock times, ratios, numbers of another base, and words."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import mpmath
+
+from verl_agentic.rewards.answers.math_algebra import tree_of_calculus
+from verl_agentic.rewards.answers.math_expressions import Node, UnreadableError, names_of, nodes_of, read_expression
+from verl_agentic.rewards.answers.math_notation import tidy
+from verl_agentic.rewards.answers.math_numbers import MIN_DECIMALS, are_equal, read_number
+from verl_agentic.rewards.answers.math_units import Unit, split_unit
+from verl_agentic.rewards.answers.math_values import NoValueError, have_same_value, number_of
+
+_PERCENT = re.compile(r"\s*\\?%$")
+_MONEY = re.compile(r"^\\?[$\u20ac\u00a3\u00a5\u20b9]\s*")
+_DIGITS_OF_BASE = re.compile(
+    r"\(?(?P<digits>[\dA-F]+)\)?\s*(?:_\s*\{?\s*\(?(?:\\text\s*\{)?\s*(?P<base>\w+)\s*\}?\)?\s*\}?"
+    r"|(?:\\text\s*\{)?\s*\(?(?:in )?base (?P<named>\w+)\)?\s*\}?)"
+)
+_BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
+          "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?:\s*(?:\\text\s*\{)?\s*([ap])\.?\s*m\b\.?\s*\}?)?", re.IGNORECASE)
+_RATIO = re.compile(r"(?P<left>[^:]+?)\s*(?::|\\colon|\\text\s*\{\s*(?::|to)\s*\})\s*(?P<right>[^:]+)")
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_NOISE = re.compile(r"[\s$\"'`;:!]|[.,](?!\d)|\\ ")
+_STEP_FUNCTIONS = frozenset(("factorial", "binomial", "gcd", "lcm", "max", "min", "abs", "floor", "ceil"))
+
+
+def are_scalars_equal(answer: str, truth: str) -> bool:
+    """Returns whether two texts that `math_notation.tidy` returned have the same value; undecided is not equal."""
+    if answer == truth:
+        return True
+    for compare in (_compare_bases, _compare_clocks, _compare_numbers, _compare_ratios, _compare_expressions):
+        verdict = compare(answer, truth)
+        if verdict is not None:
+            return verdict
+    return plain_text(answer) == plain_text(truth)
+
+
+def is_readable(text: str) -> bool:
+    """Returns whether a text is a number or an expression."""
+    return read_number(text) is not None or _tree(split_scalar(text)[0]) is not None
+
+
+def is_scalar_evaluated(text: str) -> bool:
+    r"""Returns whether a text cannot be evaluated further; `12\cdot34`, `2^{10}`, `\frac{84}{2}`, `\sqrt{16}` can."""
+    number = read_number(text)
+    if number is not None:
+        return number.is_evaluated
+    tree = _tree(split_scalar(text)[0])
+    return tree is None or not any(map(_is_step, nodes_of(tree)))
+
+
+def split_scalar(text: str) -> tuple[str, Unit | None, bool]:
+    """Returns the expression of a scalar, its unit if known, and whether it ends with a percent sign."""
+    text = _MONEY.sub("", text)
+    expression = _PERCENT.sub("", text)
+    return (*split_unit(expression), expression != text)
+
+
+def plain_text(text: str) -> str:
+    """Returns a text without spaces, punctuation and text commands, in lower case."""
+    text = re.sub(r"\{(\w)\}", r"\1", _NOISE.sub("", _TEXT.sub(r"\1", text)))
+    return text if "\\" in text else text.casefold()
+
+
+def _compare_bases(answer: str, truth: str) -> bool | None:
+    one, other = (_DIGITS_OF_BASE.fullmatch(text) for text in (answer, truth))
+    if not one or not other:
+        return False if (one or other) and read_number(truth if one else answer) else None
+    bases = [_BASES.get(found["base"] or found["named"], found["base"] or found["named"]) for found in (one, other)]
+    return one["digits"] == other["digits"] and bases[0] == bases[1]
+
+
+def _compare_clocks(answer: str, truth: str) -> bool | None:
+    one, other = (_CLOCK.fullmatch(text) for text in (answer, truth))
+    if not one or not other or (one.groups()[2] is None and other.groups()[2] is None and one[1] != other[1]):
+        return None
+    halves = {found[3].casefold() for found in (one, other) if found[3]}
+    return (int(one[1]), one[2]) == (int(other[1]), other[2]) and len(halves) < 2
+
+
+def _compare_ratios(answer: str, truth: str) -> bool | None:
+    one, other = (_RATIO.fullmatch(text) for text in (answer, truth))
+    if not one or not other:
+        return None
+    products = [f"({left})({right})" for left, right in ((one["left"], other["right"]), (one["right"], other["left"]))]
+    return are_scalars_equal(tidy(products[0]), tidy(products[1]))
+
+
+def _compare_numbers(answer: str, truth: str) -> bool | None:
+    one, other = read_number(answer), read_number(truth)
+    return are_equal(one, other) if one is not None and other is not None else None
+
+
+def _compare_expressions(answer: str, truth: str) -> bool | None:
+    (one, unit, is_percent), (other, truths_unit, is_truth_percent) = split_scalar(answer), split_scalar(truth)
+    if unit and truths_unit and unit.kinds != truths_unit.kinds:
+        return False
+    left, right = _tree(one), _tree(other)
+    if left is None or right is None:
+        return None if left is right else False
+    if unit and truths_unit:
+        left, right = _scaled(left, unit.factor), _scaled(right, truths_unit.factor)
+    hundredth = Fraction(1, 100)
+    if is_percent == is_truth_percent:
+        return _is_same(left, right, one, other)
+    pairs = (
+        (left, right),
+        (_scaled(left, hundredth) if is_percent else left, right if is_percent else _scaled(right, hundredth)),
+    )
+    return any(_is_same(*pair, one, other) for pair in pairs)
+
+
+def _is_same(left: Node, right: Node, answer: str, truth: str) -> bool:
+    return have_same_value(left, right) or _is_rounded(left, right, answer, truth)
+
+
+def _is_rounded(left: Node, right: Node, *texts: str) -> bool:
+    """Returns whether a decimal number of many digits is the other value, rounded."""
+    decimals = [
+        number.decimals
+        for text in texts
+        if (number := read_number(text)) and (number.decimals or 0) >= MIN_DECIMALS and number.digits > 3
+    ]
+    if len(decimals) != 1 or names_of(left) | names_of(right):
+        return False
+    try:
+        difference = number_of(Node("add", (left, Node("neg", (right,)))))
+    except NoValueError:
+        return False
+    return bool(mpmath.fabs(_mp(difference)) * 2 * mpmath.mpf(10) ** decimals[0] <= 1)
+
+
+def _mp(value: Any) -> Any:
+    return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
+
+
+def _scaled(tree: Node, factor: Fraction) -> Node:
+    return tree if factor == 1 else Node("mul", (Node("number", value=factor), tree))
+
+
+@lru_cache(maxsize=256)
+def _tree(text: str) -> Node | None:
+    try:
+        return read_expression(text)
+    except (UnreadableError, RecursionError):
+        return tree_of_calculus(text)
+
+
+def _is_step(node: Node) -> bool:
+    """Returns whether a node is arithmetic on numbers that can be carried out."""
+    if node.kind in ("add", "mul"):
+        return _has_several_numbers(node)
+    if node.kind == "div":
+        above, below = (_numbers(part) for part in node.args)
+        is_reducible = any(math.gcd(top.numerator, low.numerator) > 1 for top in above for low in below)
+        is_fraction = any(value.denominator > 1 for value in above + below)
+        return is_reducible or is_fraction or any(abs(low) < 2 for low in below)
+    if names_of(node):
+        return False
+    if node.kind == "pow":
+        base, exponent = (_rational(part) for part in node.args)
+        return base is not None and exponent is not None and (exponent.denominator == 1 or _rational(node) is not None)
+    return node.kind in _STEP_FUNCTIONS or (
+        bool(node.args) and node.kind not in ("neg", "mixed") and _rational(node) is not None
+    )
+
+
+def _has_several_numbers(node: Node) -> bool:
+    if node.kind == "add":
+        terms = [term.args[0] if term.kind == "neg" else term for term in _flat(node, "add")]
+        numbers = [term for term in terms if not names_of(term)]
+        return sum(_rational(term) is not None for term in numbers) > 1 or len(set(numbers)) < len(numbers)
+    return sum(abs(value) != 1 for value in _numbers(node)) > 1
+
+
+def _numbers(node: Node) -> list[Fraction]:
+    """Returns the rational factors of a product."""
+    factors = _flat(node, "mul") if node.kind == "mul" else [node]
+    return [value for value in map(_rational, factors) if value is not None]
+
+
+def _flat(node: Node, kind: str) -> list[Node]:
+    return [part for arg in node.args for part in (_flat(arg, kind) if arg.kind == kind else [arg])]
+
+
+def _rational(node: Node) -> Fraction | None:
+    if names_of(node) or any(part.kind == "constant" for part in nodes_of(node)):
+        return None
+    try:
+        value = number_of(node)
+    except NoValueError:
+        return None
+    return value if isinstance(value, Fraction) else None
