@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -178,3 +179,12 @@ def test_rows_with_other_numbers_and_the_same_content_are_the_same_task(run_of: 
 
     assert task_variety(run_of(episodes=episodes(4))).status == "fail"
     assert task_variety(run_of(episodes=episodes(48))).status == "ok"
+
+
+def test_the_metrics_of_a_real_run_that_has_learnt_raise_no_alarm(run_of: Any) -> None:
+    noted = json.loads((Path(__file__).parents[2] / "fixtures" / "healthy_run.json").read_text())
+    num_steps = max(len(values) for values in noted.values() if isinstance(values, list))
+    metrics = {name: values if isinstance(values, list) else [values] * num_steps for name, values in noted.items()}
+    verdicts = diagnose(run_of(metrics=metrics))
+    assert {name: v.found for name, v in verdicts.items() if v.status in ("warn", "fail")} == {}
+    assert verdicts["learning"].status == "ok"
