@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from verl_agentic.agent_loops.codec.call_grammar import CallError, WrittenCall, read_block, read_call
+from verl_agentic.agent_loops.codec.argument_notations import CallError
+from verl_agentic.agent_loops.codec.call_grammar import WrittenCall, read_block, read_call
 from verl_agentic.agent_loops.codec.json_repair import repair_object, require_repair
 from verl_agentic.agent_loops.codec.json_values import MAX_SIZE, UNREADABLE, load_json, reason_of
 from verl_agentic.agent_loops.codec.parsed_turn import (

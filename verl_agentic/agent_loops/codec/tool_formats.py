@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.agent_loops.codec.call_grammar import Arguments, GemmaArguments, JsonArguments, TaggedArguments
+from verl_agentic.agent_loops.codec.argument_notations import (
+    Arguments,
+    GemmaArguments,
+    JsonArguments,
+    TaggedArguments,
+)
 from verl_agentic.agent_loops.codec.gemma_arguments import write_gemma
 
 THINK = ("<think>", "</think>")
