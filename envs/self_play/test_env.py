@@ -147,7 +147,7 @@ async def test_the_most_common_answer_labels_a_question_and_its_share_is_the_rat
     # The attempts run side by side, so either of the equal answers may be the first.
     assert env_row({**record, "raw_prompt": record["prompt"]}).ground_truth in ("1/2", "0.5")
     component = load_component("challenger_r_zero").make({"repetition_weight": 0.0})
-    assert component([to_sample(episode, QUESTION, id="r")]) == [1.0]  # V-LEARN, rzero_paper
+    assert [one.value for one in component([to_sample(episode, QUESTION, id="r")])] == [1.0]  # V-LEARN, rzero_paper
     unreadable = await play(codecs, QUESTION, "How much is a half?")
     assert unreadable.reward.info == {"well_formed": 0.0}
 

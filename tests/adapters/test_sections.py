@@ -328,5 +328,6 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "reward/rubric_manager.py",
         "reward/group_rewards.py",
         "preflight/gold_episodes.py",  # the rubric
+        "preflight/rows_as_verl.py",  # the rubric
         "server/rollout_server.py",  # SamplingParams of a request
     }

@@ -70,7 +70,7 @@ class Group:
             DataError: the field is unknown for a session.
         """
         values = [getattr(session, name) for session in (self.own if own else self.valid)]
-        if any(value is None or value != value for value in values):  # also nan
+        if any(value is None or (name in ("acc", "reward") and value != value) for value in values):  # also nan
             raise DataError(f"group {self.uid} cannot be judged: {name!r} of its sessions is not known, got {values}")
         return values
 

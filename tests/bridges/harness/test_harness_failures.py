@@ -35,9 +35,9 @@ def user(text: str) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Any:
-    folders = set(Path("/tmp").glob("verl_agentic_*_agent_*"))
+    folders = set(Path("/tmp").glob(f"verl_agentic_p{os.getpid()}-*_agent_*"))
     yield
-    assert not gateway._running and set(Path("/tmp").glob("verl_agentic_*_agent_*")) <= folders
+    assert not gateway._running and set(Path("/tmp").glob(f"verl_agentic_p{os.getpid()}-*_agent_*")) <= folders
 
 
 def other_agent(text: str) -> list[dict[str, str]]:
@@ -595,6 +595,7 @@ async def test_the_api_key_of_another_session_is_refused_and_any_other_key_is_fi
 ) -> None:
     endpoints: list[Any] = []
     codes: dict[str, int] = {}
+    asked = asyncio.Event()
 
     async def agent(row: Any, endpoint: Any) -> str:
         endpoints.append(endpoint)
@@ -606,6 +607,7 @@ async def test_the_api_key_of_another_session_is_refused_and_any_other_key_is_fi
                 headers = {name: f"Bearer {key}" if name == "authorization" else key}
                 answer = await client.http.get(f"{endpoint.url}/v1/models", headers=headers)
                 codes[f"{name} {kind}"] = answer.status_code
+        asked.set() if mine else await asked.wait()  # the other session must be open meanwhile
         await client.say(endpoint, [user("go")])
         return "42"
 
