@@ -12,6 +12,7 @@
 # make test-vllm    run the tests that need vLLM, in .venv-vllm (made if it is missing)
 # make vllm         make .venv-vllm: this package, and vLLM for a CPU (4 GB, minutes)
 # make families     download chat templates of model families, and write docs/model_families.md
+# make findings     show what other packages do against expectation (downloads several GB)
 # make docs         build the site of docs/ into build/site (installs the extra `docs` first)
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
@@ -25,7 +26,7 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env vllm peers families check docs bench bench-accept install clean results-long test-vllm
+.PHONY: quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env vllm peers families findings check docs bench bench-accept install clean results-long test-vllm
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -112,6 +113,11 @@ families:
 	$(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --dest build/templates trl==1.16.0 axolotl==0.19.0
 	cd build/templates && $(CURDIR)/$(BIN)/python -m zipfile -e trl-*.whl . && $(CURDIR)/$(BIN)/python -m zipfile -e axolotl-*.whl .
 	$(BIN)/python docs/site/model_families_page.py
+
+findings:
+	@failed=0; for script in findings/*.sh; do \
+		started=$$(date +%s); "$$script" || failed=1; echo "$$script: $$(($$(date +%s) - started)) s"; \
+	done; exit $$failed
 
 peers: build/peers/trl/.installed build/peers/swift/.installed
 
