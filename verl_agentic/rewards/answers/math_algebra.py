@@ -20,9 +20,14 @@ _CONFIG = [
 ]
 
 
+def is_calculus(text: str) -> bool:
+    """Returns whether a text has a sum, an integral or the like."""
+    return bool(_CALCULUS.search(text))
+
+
 def tree_of_calculus(text: str) -> Node | None:
     r"""Returns the tree of the value of an expression with `\sum`, `\prod`, `\int` or `\lim`; None for other texts."""
-    if not _CALCULUS.search(text) or len(text) > _MAX_CHARS:
+    if not is_calculus(text) or len(text) > _MAX_CHARS:
         return None
     # The parent enforces the deadline. 0 switches math-verify's own alarm signals off.
     parsed: list[Any] = parse(f"\\boxed{{{text}}}", extraction_config=_CONFIG, parsing_timeout=0)

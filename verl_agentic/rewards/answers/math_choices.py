@@ -10,6 +10,12 @@ _LABEL = re.compile(
     re.DOTALL,
 )
 _OTHER_CHOICE = re.compile(r"\(?(?<![A-Za-z])[A-J]\)|(?<![A-Za-z])(?:or|and|not|but|[B-HJ])(?![A-Za-z(])")
+_LETTERS = re.compile(r"\(?[A-H]\)?(?:(?:\s*,)?\s*(?:and\s*)?\(?[A-H]\)?)+")
+
+
+def chosen_letters(text: str) -> str:
+    """Returns the letters of several choices in order, `AC` of `(C), (A)`; empty for another text."""
+    return "".join(sorted(re.findall("[A-H]", text))) if _LETTERS.fullmatch(text) else ""
 
 
 def split_choice(text: str) -> tuple[str, str]:

@@ -67,8 +67,18 @@ _DEGREES = re.compile(
 )
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox|text)\s*\{")
 _ENDINGS = re.compile(r"(?:(?<!\.)\.(?!\.)|[,;:])+$")
-_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ('"', '"'), ("``", "''"), ("`", "`"), ("'", "'"))
-_OPENINGS = frozenset('$\\*"`\'')
+_DELIMITERS = (
+    ("$$", "$$"),
+    ("$", "$"),
+    (r"\(", r"\)"),
+    (r"\[", r"\]"),
+    ("**", "**"),
+    ('"', '"'),
+    ("``", "''"),
+    ("`", "`"),
+    ("'", "'"),
+)
+_OPENINGS = frozenset("$\\*\"`'")
 _MAX_NOTHING = 40
 _PLAIN = re.compile(r"-?[1-9]\d*(?:\.\d+)?|0(?:\.\d+)?")
 _NOTHING = re.compile(

@@ -20,6 +20,7 @@ _DECIMAL = re.compile(
     r"(?:\.(?P<digits>\d{3}(?: \d{3})*(?: \d{1,3})|\d*)"
     r"(?:(?:\\overline|\\dot|\\bar)\s*\{(?P<bar>\d+)\}|\((?P<bracket>\d+)\))?)?"
 )
+_REPEATED = re.compile(r"(?P<before>\d*?)(?=\d{3})(?P<period>\d+?)(?P=period)+")
 _EXPONENT = re.compile(
     r"[eE](?P<plain>[+-]?\d{1,4})(?!\d)"
     r"|\s*(?:\\times|\\cdot|\*|x)\s*10\s*(?:\^|\*\*)\s*"
@@ -117,6 +118,13 @@ def are_equal(answer: PlainNumber, truth: PlainNumber) -> bool:
     return any(_is_near(left * scale, right, answer, truth) for left, right in pairs)
 
 
+def max_error(number: PlainNumber) -> Fraction:
+    """Returns the error of a decimal number from rounding, or from the arithmetic of doubles if it has their digits."""
+    if number.digits >= _DOUBLES_DIGITS:
+        return min(abs(number.value) / 10**14, Fraction(1, 4))
+    return Fraction(1, 2 * 10 ** (number.decimals or 0))
+
+
 def _readings(number: PlainNumber) -> list[Fraction]:
     return [number.value, number.value * number.factor] if number.factor else [number.value]
 
@@ -128,8 +136,8 @@ def _is_near(left: Fraction, right: Fraction, answer: PlainNumber, truth: PlainN
     rounded = [
         n for n in (answer, truth) if n.decimals is not None and (n.factor is None or answer.factor == truth.factor)
     ]
-    if any(n.digits >= _DOUBLES_DIGITS and (n.decimals or 0) > 0 for n in rounded):
-        return apart <= min(max(abs(left), abs(right)) / 10**14, Fraction(1, 4))
+    if doubles := [n for n in rounded if n.digits >= _DOUBLES_DIGITS and (n.decimals or 0) > 0]:
+        return apart <= max(map(max_error, doubles))
     finest = min(rounded, key=lambda n: n.decimals or 0, default=None)
     if finest is None or (len(rounded) == 2 and answer.decimals == truth.decimals):
         return False
@@ -154,12 +162,18 @@ def _decimal(text: str) -> tuple[PlainNumber, str] | None:
     if found is None or not (found["whole"] or found["digits"] or found["bar"] or found["bracket"]):
         return None
     whole, digits = re.sub(r"\D", "", found["whole"] or ""), (found["digits"] or "").replace(" ", "")
+    period, end = found["bar"] or found["bracket"], found.end()
+    if text.startswith("...", end):
+        end += 3
+        if repeated := _REPEATED.fullmatch(digits):
+            digits, period = repeated["before"], repeated["period"]
+        elif len(digits) < MIN_DECIMALS:
+            return None
     value = Fraction(int(whole + digits or "0"), 10 ** len(digits))
-    period = found["bar"] or found["bracket"]
     if period:
         value += Fraction(int(period), 10 ** len(digits) * (10 ** len(period) - 1))
-    exponent = _EXPONENT.match(text, found.end())
-    power, end, is_normal = 0, found.end(), True
+    exponent = _EXPONENT.match(text, end)
+    power, is_normal = 0, True
     if exponent is not None:
         power, end = int(exponent["plain"] or exponent["braced"] or exponent["bare"]), exponent.end()
         is_normal = exponent["plain"] is not None or 1 <= value < 10
