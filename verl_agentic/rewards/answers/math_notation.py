@@ -17,7 +17,8 @@ _CHARS = {
     **dict.fromkeys("\u00b0\u00ba\u02da", r"^{\circ}"),
     **dict.fromkeys("\u2019\u2018\u02bc\u2032\u00b4", "'"),
     **dict.fromkeys("\u2009\u202f", r"\,"),
-    "\u00f7": r"\div ", "\u221a": r"\sqrt ", "\u221b": r"\sqrt[3]", "\u2026": "...", "\u221e": r"\infty ", "\u00b1": r"\pm ", "\u2213": r"\mp ",
+    "\u00f7": r"\div ", "\u221a": r"\sqrt ", "\u221b": r"\sqrt[3]",
+    "\u2026": "...", "\u221e": r"\infty ", "\u00b1": r"\pm ", "\u2213": r"\mp ",
     "\u2264": r"\leq ", "\u2265": r"\geq ", "\u2a7d": r"\leq ", "\u2a7e": r"\geq ", "\u2260": r"\neq ",
     "\u2248": r"\approx ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ", "\u2205": r"\emptyset ",
     "\u2211": r"\sum ", "\u222b": r"\int ", "\u3002": ".", "\u066a": r"\%", "\u066b": ".", "\u066c": ",",
@@ -68,16 +69,9 @@ _DEGREES = re.compile(
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox|text)\s*\{")
 _ENDINGS = re.compile(r"(?:(?<!\.)\.(?!\.)|[,;:])+$")
 _DELIMITERS = (
-    ("$$", "$$"),
-    ("$", "$"),
-    (r"\(", r"\)"),
-    (r"\[", r"\]"),
-    ("**", "**"),
-    ('"', '"'),
-    ("``", "''"),
-    ("`", "`"),
+    ("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ('"', '"'), ("``", "''"), ("`", "`"),
     ("'", "'"),
-)
+)  # fmt: skip
 _OPENINGS = frozenset("$\\*\"`'")
 _MAX_NOTHING = 40
 _PLAIN = re.compile(r"-?[1-9]\d*(?:\.\d+)?|0(?:\.\d+)?")

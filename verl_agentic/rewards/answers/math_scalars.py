@@ -85,7 +85,7 @@ def _compare_clocks(answer: str, truth: str) -> bool | None:
     if not one or not other or not (one[3] or other[3] or one[1] == other[1]):
         return None
     hours = [
-        int(found[1]) % 12 + 12 * (found[3] in ("p", "P")) if found[3] else int(found[1]) for found in (one, other)
+        int(hour) % 12 + 12 * (half in "pP") if half else int(hour) for hour, _, half in (one.groups(), other.groups())
     ]
     is_same_hour = hours[0] == hours[1] or (not (one[3] and other[3]) and int(one[1]) == int(other[1]))
     return is_same_hour and one[2] == other[2]
@@ -100,7 +100,7 @@ def _compare_ratios(answer: str, truth: str) -> bool | None:
     if len(one) < 2 or not all(one + other):
         return None
     return all(
-        are_scalars_equal(tidy(f"({left})({other[0]})"), tidy(f"({right})({one[0]})"))
+        are_scalars_equal(tidy(f"({one[0]})/({left})"), tidy(f"({other[0]})/({right})"))
         for left, right in zip(one[1:], other[1:], strict=True)
     )
 
@@ -164,7 +164,8 @@ def _tree(text: str) -> Node | None:
     try:
         return read_expression(text)
     except (UnreadableError, RecursionError):
-        return tree_of_calculus(text)
+        number = read_number(text)
+        return tree_of_calculus(text) if number is None else Node("number", value=number.value)
 
 
 def _is_step(node: Node) -> bool:

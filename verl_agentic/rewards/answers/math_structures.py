@@ -31,12 +31,13 @@ _RELATIONS = {"<": "<", ">": ">", "\\lt": "<", "\\gt": ">", "\\le": "<=", "\\leq
               "\\leqslant": "<=", "\\geqslant": ">=", "<=": "<=", ">=": ">=", "\\leqq": "<=", "\\geqq": ">=",
               "\\ne": "!=", "\\neq": "!=", "!=": "!="}  # fmt: skip
 _RELATION = re.compile(r"<=|>=|!=|<|>|\\(?:lt|gt|leqslant|geqslant|leqq|geqq|leq|geq|le|ge|neq|ne)(?![a-zA-Z])")
+_EXCLUSION = re.compile(r"\\?[A-Za-z]\s*(?:\\neq?(?![a-zA-Z])|!=)\s*(?=[^=<>]+$)")
 _EQUATION = re.compile(r"(?<![<>!:=\\])=(?!=)|\\approx(?![a-zA-Z])")
 _NAME = re.compile(
     r"\\?#?(?:\\?[A-Za-z]+'?|\\(?:angle|triangle|overline|vec|text|operatorname|mathcal)\s*\{?[^{}=]*\}?|\|[A-Za-z]+\|"
     r"|\[[A-Z]+\])(?:_\{[\w,]+\}|_\w)?(?:\([\w,]+\))?(?:\s*\^\{\\circ\})?"
 )
-_SUM_NAME = re.compile(r"[A-Za-z](?:\s*(?:[+*-]\s*)?[A-Za-z])+")
+_SUM_NAME = re.compile(r"[A-Za-z](?:\s*(?:[+*:-]\s*)?[A-Za-z])+")
 _DOMAIN = re.compile(
     r"\(?\s*\\?[A-Za-z](?:_\w)?(?:\s*,\s*[A-Za-z])*\s*\\in\s*(?:\\(?:mathbb|mathbf|text)\s*\{?\s*)?[ZNRCQ]\}?"
     r"\s*(?:[\^_]?\s*\{?[*+]\}?)*\s*\)?"
@@ -197,6 +198,8 @@ def _read_list(text: str) -> Structure | None:
     parts = [part for part in split_top(text, _COMMA) if part]
     if len(parts) < 2:
         return None
+    if exclusion := _EXCLUSION.match(parts[0]):  # x is neither 0 nor 1
+        parts = [part if _RELATION.search(part) else exclusion[0] + part for part in parts]
     structures = [_read(part) for part in parts]
     if any(part.kind == "region" for part in structures):
         both = join_regions(structures, is_union=False)

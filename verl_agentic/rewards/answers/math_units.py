@@ -136,7 +136,7 @@ _TEXT_UNIT = re.compile(
     r"(?:\\cdot\s*|/\s*)?)+)$"
 )
 _TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
-_BARE_UNIT = re.compile(rf"(?<=[\w)}}\]])\s+(?P<unit>[A-Za-z/]{{2,}}{_POWER})$")
+_BARE_UNIT = re.compile(rf"(?<=[\w)}}\]])\s+(?P<unit>(?:square |cubic )?[A-Za-z/]{{2,}}{_POWER})$")
 
 
 def plain_unit(text: str) -> str:
@@ -155,5 +155,9 @@ def split_unit(text: str) -> tuple[str, Unit | None]:
         return text if _TRIGONOMETRY.search(text) else text.removesuffix("^{\\circ}"), None
     name = plain_unit(found["unit"])
     unit = unit_of(name)
-    is_unit = unit is not None or (found.re is _TEXT_UNIT and may_be_unit(name.strip("()")))
+    is_unit = (
+        unit is not None
+        or re.fullmatch(r"(?:square |cubic )?units?(?:\^\d)?", name)
+        or (found.re is _TEXT_UNIT and may_be_unit(name.strip("()")))
+    )
     return (text[: found.start()].strip(), unit) if is_unit else (text, None)
