@@ -9,14 +9,23 @@ from functools import lru_cache
 from typing import Any
 
 import mpmath
+import sympy
+from latex2sympy2_extended.math_normalization import NormalizationConfig
+from math_verify import LatexExtractionConfig, parse
 
-from verl_agentic.rewards.answers.math_algebra import is_calculus, tree_of_calculus
 from verl_agentic.rewards.answers.math_expressions import Node, UnreadableError, names_of, nodes_of, read_expression
 from verl_agentic.rewards.answers.math_notation import tidy
 from verl_agentic.rewards.answers.math_numbers import MIN_DECIMALS, are_equal, max_error, read_number
 from verl_agentic.rewards.answers.math_units import Unit, split_unit
 from verl_agentic.rewards.answers.math_values import NoValueError, have_same_value, number_of
 
+_CALCULUS = re.compile(r"\\(?:sum|prod|i?int|lim|det|max|min|gcd|lcm|frac\{d)(?![a-zA-Z])|\bmod\b|\\bmod")
+_MAX_CHARS = 400
+_CONFIG = [
+    LatexExtractionConfig(
+        normalization_config=NormalizationConfig(units=False, malformed_operators=True, nits=True, boxed="all")
+    )
+]
 _PERCENT = re.compile(r"\s*\\?%$")
 _MONEY = re.compile(r"^\\?[$\u20ac\u00a3\u00a5\u20b9]\s*")
 _DIGITS_OF_BASE = re.compile(
@@ -53,7 +62,7 @@ def is_scalar_evaluated(text: str) -> bool:
     number = read_number(text)
     if number is not None:
         return number.is_evaluated
-    if is_calculus(text):
+    if _is_calculus(text):
         return False
     tree = _tree(split_scalar(text)[0])
     return tree is None or not any(map(_is_step, nodes_of(tree)))
@@ -165,7 +174,26 @@ def _tree(text: str) -> Node | None:
         return read_expression(text)
     except (UnreadableError, RecursionError):
         number = read_number(text)
-        return tree_of_calculus(text) if number is None else Node("number", value=number.value)
+        return _tree_of_calculus(text) if number is None else Node("number", value=number.value)
+
+
+def _is_calculus(text: str) -> bool:
+    """Returns whether a text has a sum, an integral or the like."""
+    return bool(_CALCULUS.search(text))
+
+
+def _tree_of_calculus(text: str) -> Node | None:
+    r"""Returns the tree of the value of an expression with `\sum`, `\prod`, `\int` or `\lim`; None for other texts."""
+    if not _is_calculus(text) or len(text) > _MAX_CHARS:
+        return None
+    # The parent enforces the deadline. 0 switches math-verify's own alarm signals off.
+    parsed: list[Any] = parse(f"\\boxed{{{text}}}", extraction_config=_CONFIG, parsing_timeout=0)
+    if not parsed or not isinstance(parsed[0], sympy.Expr):
+        return None
+    try:
+        return read_expression(sympy.sstr(parsed[0].doit()))
+    except UnreadableError:
+        return None
 
 
 def _is_step(node: Node) -> bool:
