@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import time
@@ -15,9 +16,13 @@ from verl_agentic.rewards.answers.boxed_math import judge
 from verl_agentic.rewards.answers.boxes import answer_in_boxes
 from verl_agentic.rewards.answers.math_judge import judge as judge_tidy
 from verl_agentic.rewards.answers.math_notation import tidy
-from verl_agentic.rewards.answers.math_units import _NO_UNITS
 
 _SMALL = st.integers(1, 30)
+_NO_UNITS = """
+    about aka also and below between but cubed dozen doubled factorial false for halves hopefully hundred
+    hundredths hundreds if incorrect infinity inverse less maybe million minus more negative neither not or
+    otherwise plus reciprocal root score squared tenths than thirds times to unless was when wrong 万
+""".split()  # noqa: SIM905
 _NUMBERS = ("5", r"\sqrt{2}", r"\frac{\pi}{3}")
 
 
@@ -39,7 +44,7 @@ def test_an_infinite_or_undefined_side_meets_no_equation_and_no_inequality(truth
 
 
 @pytest.mark.parametrize("number", _NUMBERS)
-@pytest.mark.parametrize("word", sorted({*_NO_UNITS, "million", "hundred", "dozen", "万"} - {"in", "min", "a"}))
+@pytest.mark.parametrize("word", _NO_UNITS)
 async def test_a_word_that_changes_a_number_is_no_unit(number: str, word: str) -> None:
     for answer in (rf"{number}\text{{ {word}}}", rf"{number}\text{{ ({word} 6)}}", f"{number} {word} 6"):
         assert not await _is_paid(answer, number), answer
@@ -55,9 +60,7 @@ def test_letters_after_a_number_are_variables_in_any_order(n: int, one: list[str
 
 
 @given(st.lists(_SMALL, min_size=3, max_size=4), st.sampled_from((" ", ":")), st.data())
-def test_numbers_do_not_merge_over_what_is_between_them(
-    numbers: list[int], separator: str, data: st.DataObject
-) -> None:
+def test_numbers_do_not_merge_over_separators(numbers: list[int], separator: str, data: st.DataObject) -> None:
     truth = separator.join(map(str, numbers))
     place = data.draw(st.integers(1, len(numbers) - 1))
     merged = [*numbers[: place - 1], f"{numbers[place - 1]}{numbers[place]}", *numbers[place + 1 :]]
@@ -165,8 +168,6 @@ def test_the_name_of_a_whole_number_does_not_matter_where_it_is_declared(name: s
 
 @given(st.sets(st.sampled_from("ABCDEFGH"), min_size=2), st.sampled_from((", ", " and ", "", "、", ",", " ")))
 def test_several_choices_are_a_set_of_letters(letters: set[str], separator: str) -> None:
-    import asyncio
-
     truth = "".join(sorted(letters))
     answer = separator.join(sorted(letters, reverse=True))
     others = [separator.join(letters ^ {other}) for other in "ABCDEFGH"]

@@ -13,9 +13,10 @@ _OTHER_CHOICE = re.compile(r"\(?(?<![A-Za-z])[A-J]\)|(?<![A-Za-z])(?:or|and|not|
 _LETTERS = re.compile(r"\(?[A-H]\)?(?:(?:\s*,)?\s*(?:and\s*)?\(?[A-H]\)?)+")
 
 
-def chosen_letters(text: str) -> str:
-    """Returns the letters of several choices in order, `AC` of `(C), (A)`; empty for another text."""
-    return "".join(sorted(re.findall("[A-H]", text))) if _LETTERS.fullmatch(text) else ""
+def are_same_choices(answer: str, truth: str) -> bool:
+    """Returns whether two texts name the same choices, at least two: `AC` and `(C), (A)`."""
+    is_letters = _LETTERS.fullmatch(truth) and _LETTERS.fullmatch(answer)
+    return bool(is_letters) and sorted(re.findall("[A-H]", answer)) == sorted(re.findall("[A-H]", truth))
 
 
 def split_choice(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import product
 
 from verl_agentic.rewards.answers.math_expressions import may_be_product
-from verl_agentic.rewards.answers.math_units import WORD, Unit, is_known, may_be_unit, plain_unit, unit_of
+from verl_agentic.rewards.answers.math_units import SCALES, WORD, Unit, is_known, may_be_unit, plain_unit, unit_of
 
 _MAX_CHARS = 2_000
 _INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d{1,3}(?:'\d{3})+|\d+(?:_\d+)+|\d+)"
@@ -39,11 +39,7 @@ _MONEY = r"(?:US|HK|NT|AU|NZ|CA|S|A|C)?\\?\$|USD|EUR|GBP|CNY|RMB|INR|Rs\.?|RM|[\
 _LEAD = re.compile(
     rf"\s*(?P<sign>[+-]?)\s*(?:(?P<money>{_MONEY})|\\text\s*\{{\s*(?P<upright>{_MONEY})\s*\}})?\s*(?P<after>[+-]?)\s*"
 )
-_SCALES = {
-    "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
-    "\u4e07": 10**4, "\u4ebf": 10**8,
-}  # fmt: skip
-_SCALE = re.compile(rf"({'|'.join(_SCALES)})s?(?![A-Za-z])\s*", re.IGNORECASE)
+_SCALE = re.compile(rf"({'|'.join(SCALES)})s?(?![A-Za-z])\s*", re.IGNORECASE)
 MIN_DECIMALS = 6
 """A decimal number with fewer decimals is not taken as rounded."""
 _MIN_DIGITS = 4
@@ -230,7 +226,7 @@ def _suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | N
         return Fraction(1, 100), None
     factor = None
     if scale := _SCALE.match(rest):
-        factor, rest = Fraction(_SCALES[scale[1].lower()]), rest[scale.end() :]
+        factor, rest = Fraction(SCALES[scale[1].lower()]), rest[scale.end() :]
         if not rest:
             return factor, unit_of(money) if money else None
     words = WORD.findall(rest)

@@ -72,6 +72,10 @@ _ALIASES = (
     (re.compile(r"\u5e73\u65b9(\w+)"), r"\1^2"),
     (re.compile(r"\u7acb\u65b9(\w+)"), r"\1^3"),
 )
+SCALES = {
+    "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "\u4e07": 10**4, "\u4ebf": 10**8,
+}  # fmt: skip
 _NO_UNITS = frozenset(
     """
     a about aka all also alternatively and any approximately are around at be below between but by correct cos cubed
@@ -124,8 +128,9 @@ def is_known(name: str) -> bool:
 
 def may_be_unit(text: str) -> bool:
     """Returns whether a text after a number may name what is counted: no digits, no word that changes the number."""
-    return not _UNIT_CHARS.sub("", text) and all(
-        word.lower() not in _NO_UNITS or is_known(word) for word in WORD.findall(text)
+    return not _UNIT_CHARS.sub("", text) and not any(
+        word in _NO_UNITS or word.removesuffix("s") in SCALES
+        for word in (found.lower() for found in WORD.findall(text) if not is_known(found))
     )
 
 
