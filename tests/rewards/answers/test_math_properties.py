@@ -153,7 +153,6 @@ def test_a_line_without_an_interval_is_two_rays(low: int, width: int, opening: s
     holes = rf"(-\infty,{low})\cup({low},{high})\cup({high},\infty)"
     for answer in (rf"x\neq {low}, {high}", rf"\mathbb{{R}} - \{{{high}, {low}\}}"):
         assert _is_right(answer, holes) and not _is_right(answer, truth)
-    assert not _is_right(f"[{low},{high}]", f"{low}, {high}"), "an interval is no list of its ends"
 
 
 @pytest.mark.parametrize("name", ["n", "m", "t"])
@@ -203,6 +202,6 @@ def test_a_list_that_goes_on_is_not_its_first_items() -> None:
 
 def test_a_row_of_boxes_is_read_in_linear_time() -> None:
     started = time.process_time()
-    answer = answer_in_boxes("".join(rf"\boxed{{{n}}}, " for n in range(100_000)))
-    assert answer is not None and answer.startswith("0, 1, 2") and answer.endswith("99998, 99999")
-    assert time.process_time() - started < 5
+    answer = answer_in_boxes("".join(rf"\boxed{{{n}}}, " for n in range(300_000)))
+    assert answer is not None and answer.startswith("0, 1, 2") and answer.endswith("299998, 299999")
+    assert time.process_time() - started < 8

@@ -125,11 +125,7 @@ def _are_relations_equal(answer: Structure, truth: Structure) -> bool:
 
 
 def _items(structure: Structure) -> tuple[Structure, ...]:
-    if structure.kind == "tuple" and structure.label == "[]":
-        # Two numbers in square brackets are an interval.
-        is_list = len(structure.parts) != 2 or any(part.kind != "scalar" for part in structure.parts)
-    else:
-        is_list = structure.kind == "collection"
+    is_list = structure.kind == "collection" or (structure.kind == "tuple" and structure.label in ("[]", ""))
     return structure.parts if is_list else (structure,)
 
 

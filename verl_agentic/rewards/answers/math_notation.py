@@ -131,7 +131,8 @@ def _with_normal_commands(text: str) -> str:
         lambda infix: rf"\{'frac' if infix[2] == 'over' else 'binom'}{{{infix[1].strip()}}}{{{infix[3].strip()}}}",
         f"{{{text}}}" if _OVER.search(text) else text,
     )
-    text = _DOTTED.sub(r"\\overline{\1\2\3}", text).replace(r"\ldots", "...").replace(r"\dots", "...")
+    if "dot" in text:
+        text = _DOTTED.sub(r"\\overline{\1\2\3}", text).replace(r"\ldots", "...").replace(r"\dots", "...")
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2]}}}", text)
     return _LOG.sub(lambda log: rf"\log_{{{log[1] or log[2]}}}{{{log[3] or log[4]}}}", text)
 
