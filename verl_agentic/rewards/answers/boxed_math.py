@@ -16,7 +16,7 @@ from typing import Any
 from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.answers.boxes import answer_in_boxes
 from verl_agentic.rewards.answers.boxes import last_boxed as last_boxed
-from verl_agentic.rewards.answers.math_choices import split_choice
+from verl_agentic.rewards.answers.math_choices import are_same_choices, split_choice
 from verl_agentic.rewards.answers.math_expressions import may_be_product
 from verl_agentic.rewards.answers.math_notation import tidy
 from verl_agentic.rewards.answers.math_numbers import PlainNumber, are_equal, read_number
@@ -136,6 +136,8 @@ async def _judge_tidy(answer: str, truth: str, *, timeout_s: float, must_be_eval
     quick = _quick_verdict(answer, truth, must_be_evaluated=must_be_evaluated)
     if quick is not None:
         return MathVerdict(is_right=quick)
+    if are_same_choices(answer, truth):
+        return MathVerdict(is_right=True)
     (letter, text), (truths_letter, truths_text) = split_choice(answer), split_choice(truth)
     if letter and truths_letter and letter != truths_letter:
         return MathVerdict(is_right=False)
@@ -165,7 +167,7 @@ def _quick_verdict(answer: str, truth: str, *, must_be_evaluated: bool) -> bool 
     if answer == truth:
         return True
     if _WORDS.fullmatch(truth) and _WORDS.fullmatch(answer) and not _is_maths(truth):
-        return _words(answer) == _words(truth)
+        return _words(answer) == _words(truth) or are_same_choices(answer, truth)
     wanted = _number(truth)
     if wanted is None or _VARIABLE.search(truth):
         return None

@@ -42,19 +42,20 @@ def answer_in_boxes(text: str) -> str | None:
     row = [boxes[-1]]
     names: list[str] = []
     for box in reversed(boxes[:-1]):
-        between = text[box.end : row[0].start]
+        between = text[box.end : row[-1].start]
         separator = _BETWEEN.fullmatch(between) if len(between) <= _MAX_BETWEEN else None
         if separator is None:
             break
-        row.insert(0, box)
-        names.insert(0, separator["name"] or "")
+        row.append(box)
+        names.append(separator["name"] or "")
+    row.reverse()
     contents = [text[box.inside : box.inside_end].strip() for box in row]
     if not all(contents):
         return ""
     if len(set(contents)) == 1:
         return contents[-1]
     first_name = _NAME.search(text[max(0, row[0].start - _MAX_BETWEEN) : row[0].start])
-    names.insert(0, first_name[1] if first_name else "")
+    names = [first_name[1] if first_name else "", *reversed(names)]
     if not all(names):
         names = [""] * len(row)
     return ", ".join(dict.fromkeys(f"{name} {content}".strip() for name, content in zip(names, contents, strict=True)))

@@ -10,6 +10,13 @@ _LABEL = re.compile(
     re.DOTALL,
 )
 _OTHER_CHOICE = re.compile(r"\(?(?<![A-Za-z])[A-J]\)|(?<![A-Za-z])(?:or|and|not|but|[B-HJ])(?![A-Za-z(])")
+_LETTERS = re.compile(r"\(?[A-H]\)?(?:(?:\s*,)?\s*(?:and\s*)?\(?[A-H]\)?)+")
+
+
+def are_same_choices(answer: str, truth: str) -> bool:
+    """Returns whether two texts name the same choices, at least two: `AC` and `(C), (A)`."""
+    is_letters = _LETTERS.fullmatch(truth) and _LETTERS.fullmatch(answer)
+    return bool(is_letters) and sorted(re.findall("[A-H]", answer)) == sorted(re.findall("[A-H]", truth))
 
 
 def split_choice(text: str) -> tuple[str, str]:

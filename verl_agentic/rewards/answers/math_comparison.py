@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from verl_agentic.rewards.answers.math_expressions import Node, UnreadableError, read_expression
-from verl_agentic.rewards.answers.math_regions import Structure, as_region, merged_pieces, scalars_of
+from verl_agentic.rewards.answers.math_regions import Structure, as_region, merged_pieces, real_value, scalars_of
 from verl_agentic.rewards.answers.math_scalars import are_scalars_equal, is_scalar_evaluated
 from verl_agentic.rewards.answers.math_values import are_proportional
 
@@ -22,17 +23,21 @@ def are_equal(answer: Structure, truth: Structure) -> bool:
         return one is not None and other is not None and _are_regions_equal(one, other)
     if "congruence" in (answer.kind, truth.kind):
         is_same_name = answer.label == truth.label or not (answer.label and truth.label)
-        return is_same_name and answer.kind == truth.kind and all(map(are_scalars_equal, answer.parts, truth.parts))
+        return is_same_name and answer.kind == truth.kind and _are_congruent(answer.parts, truth.parts)
     if "equation" in (answer.kind, truth.kind):
         return _are_equations_equal(answer, truth)
     if "collection" in (answer.kind, truth.kind):
         return _are_collections_equal(_items(answer), truth.parts if truth.kind == "collection" else (truth,))
+    if {answer.kind, truth.kind} == {"table", "tuple"}:
+        answer, truth = _as_vector(answer), _as_vector(truth)
     if answer.kind != truth.kind or len(answer.parts) != len(truth.parts):
         return False
     if answer.kind == "scalar":
         return are_scalars_equal(answer.parts[0], truth.parts[0])
     if answer.kind == "relation":
         return _are_relations_equal(answer, truth)
+    if answer.kind == "table" and answer.label != truth.label:
+        return False
     if answer.kind == "tuple" and answer.label != truth.label and "[" in answer.label + truth.label:
         return False
     return all(map(are_equal, answer.parts, truth.parts))
@@ -41,6 +46,24 @@ def are_equal(answer: Structure, truth: Structure) -> bool:
 def is_evaluated(structure: Structure) -> bool:
     """Returns whether no scalar of a structure can be evaluated further."""
     return all(map(is_scalar_evaluated, scalars_of(structure)))
+
+
+def _are_congruent(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Returns whether two pairs of residue and modulus name the same class."""
+    if not are_scalars_equal(one[1], other[1]):
+        return False
+    residues, modulus = [real_value(pair[0]) for pair in (one, other)], real_value(one[1])
+    if modulus and all(isinstance(value, Fraction) for value in (*residues, modulus)):
+        return (residues[0] - residues[1]) % modulus == 0
+    return are_scalars_equal(one[0], other[0])
+
+
+def _as_vector(structure: Structure) -> Structure:
+    """Returns a matrix of one row or one column as a tuple."""
+    rows = structure.parts
+    if structure.kind != "table" or (len(rows) > 1 and any(len(row.parts) > 1 for row in rows)):
+        return structure
+    return Structure("tuple", tuple(part for row in rows for part in row.parts), "()")
 
 
 def _are_regions_equal(one: Structure, other: Structure) -> bool:

@@ -32,7 +32,7 @@ _TOKENS = re.compile(
     r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?P<exponent>[eE][+-]?\d{1,4}(?![\w^]))?"
     r"|(?P<command>\\[A-Za-z]+|\\[^A-Za-z])|(?P<word>[A-Za-z]+)|(?P<sign>\*\*|[^\sA-Za-z0-9\\]))"
 )
-_PYTHON_I = re.compile(r"(?<=\*)\s*I\b|(?<=\d)j(?=\)?$)")
+_PYTHON_I = re.compile(r"(?<=[*+-])\s*I\b|(?<=\d)j(?=\)?$)")
 _PYTHON_E = re.compile(r"\bE(?=\*\*|\^)")
 _MODULES = re.compile(r"\b(?:math|np|numpy|sympy|sp|cmath)\.(?=[a-zA-Z])")
 _FUNCTIONS = frozenset(

@@ -17,7 +17,8 @@ _CHARS = {
     **dict.fromkeys("\u00b0\u00ba\u02da", r"^{\circ}"),
     **dict.fromkeys("\u2019\u2018\u02bc\u2032\u00b4", "'"),
     **dict.fromkeys("\u2009\u202f", r"\,"),
-    "\u00f7": r"\div ", "\u221a": r"\sqrt ", "\u221e": r"\infty ", "\u00b1": r"\pm ", "\u2213": r"\mp ",
+    "\u00f7": r"\div ", "\u221a": r"\sqrt ", "\u221b": r"\sqrt[3]",
+    "\u2026": "...", "\u221e": r"\infty ", "\u00b1": r"\pm ", "\u2213": r"\mp ",
     "\u2264": r"\leq ", "\u2265": r"\geq ", "\u2a7d": r"\leq ", "\u2a7e": r"\geq ", "\u2260": r"\neq ",
     "\u2248": r"\approx ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ", "\u2205": r"\emptyset ",
     "\u2211": r"\sum ", "\u222b": r"\int ", "\u3002": ".", "\u066a": r"\%", "\u066b": ".", "\u066c": ",",
@@ -34,7 +35,7 @@ _TEX_CAPITALS = ("gamma", "delta", "theta", "lambda", "xi", "pi", "sigma", "upsi
 _SIZES = re.compile(
     r"\\(?:left|right|m?left|m?right|[bB]igg?[lrm]?|middle)(?![a-zA-Z])\s*\.?|\\(?:display|text|script)style\s*|\\!"
     r"|\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge|mathstrut|limits|checkmark|therefore|because)(?![a-zA-Z])"
-    r"|\\color\s*\{[^{}]*\}"
+    r"|\\(?:color|hspace)\s*\{[^{}]*\}"
 )
 _FONTS = re.compile(
     r"\\(?:math(?:rm|bf|it|sf|tt|normal)|text(?:rm|bf|it|sf|tt|normal|up|color\s*\{[^{}]*\})|mbox|emph|bm|boldsymbol"
@@ -46,6 +47,7 @@ _FUNCTION_NAMES = frozenset(
 )
 _JOINING = re.compile(r"[,;]?\s*(and|or)\s*")
 _INFIX = re.compile(r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\\(over|choose)(?![a-zA-Z])([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
+_OVER = re.compile(r"\\over(?![a-zA-Z])")
 _CHOSEN = re.compile(
     r"(?<![A-Za-z\\])(?:[_^]\s*\{?(\w+)\}?\s*(?:C|\\text\{C\})\s*_\s*\{?(\w+)\}?|(?:C|\\text\{C\})\s*_\s*\{?(\w+)\}?\s*\^\s*\{?(\w+)\}?)"
 )
@@ -55,22 +57,26 @@ _GROUPED = re.compile(r"(?<=\d)\s*(?:\\[,:; ]|~|\{,\})\s*(?=\d{3}(?!\d))")
 _SPACES = re.compile(r"(?<!\\)\\[,:;> ]|~|\\q?quad(?![a-zA-Z])|\s+")
 _FRACTIONS = re.compile(r"\\(?:[dtc]|nice|s|x)frac(?![a-zA-Z])")
 _DIGITS = re.compile(r"\\[dt]?frac\s*(\d)\s*(\d)")
+_DOTTED = re.compile(r"\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
 _BINOMIALS = re.compile(r"\\[dt]binom(?![a-zA-Z])")
 _ROOT = re.compile(r"\\sqrt\s*(?:\(([^()]*)\)|(\d+))")
-_POWER = re.compile(r"(?<=[\w)}])\s*(?:\*\*\s*(?:\((-?\d+)\)|(-?\d+))|\^(-?\d{2,}))")
+_POWER = re.compile(r"(?<=[\w)}])\s*(?:\*\*\s*(?:\((-?\d+)\)|(-?\d+)(?!\.?\d))|\^(-?\d{2,})(?!\.?\d))")
 _LOG = re.compile(r"\\log\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))\s*(?:\{\s*(\d+)\s*\}|(\d+))")
 _DEGREES = re.compile(
     r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z])|(?<=\d\^)\{?o\}?(?![a-zA-Z]))|\\(?:text)?degree(?![a-zA-Z])"
     r"|(?<=\d)\s*\^\s*\{?\s*(?:\\text\s*\{)\s*o\s*\}\s*\}?"
 )
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox|text)\s*\{")
-_ENDINGS = re.compile(r"(?<!\.)[.,;:]+$")
-_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ('"', '"'), ("``", "''"))
-_OPENINGS = frozenset('$\\*"`')
+_ENDINGS = re.compile(r"(?:(?<!\.)\.(?!\.)|[,;:])+$")
+_DELIMITERS = (
+    ("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ('"', '"'), ("``", "''"), ("`", "`"),
+    ("'", "'"),
+)  # fmt: skip
+_OPENINGS = frozenset("$\\*\"`'")
 _MAX_NOTHING = 40
 _PLAIN = re.compile(r"-?[1-9]\d*(?:\.\d+)?|0(?:\.\d+)?")
 _NOTHING = re.compile(
-    r"(?i:(?:there (?:are|is) )?no (?:real |integer )?solutions?|(?:the )?empty ?set)|\\\{\s*\\\}|\u65e0\u89e3"
+    r"(?i:(?:there (?:are|is) )?no (?:real |integer )?solutions?|(?:the )?empty ?set)|\\?\{\s*\\?\}|\u65e0\u89e3"
 )
 _ANSWER_WORDS = (
     r"(?:the )?(?:final |correct )?(?:answer|result|total|option|choice)(?: is)?|approximately|about|there are"
@@ -122,8 +128,11 @@ def _with_normal_commands(text: str) -> str:
     text = _DIGITS.sub(r"\\frac{\1}{\2}", text) if "frac" in text else text
     text = _BINOMIALS.sub(r"\\binom", _FRACTIONS.sub(r"\\frac", text))
     text = _INFIX.sub(
-        lambda infix: rf"\{'frac' if infix[2] == 'over' else 'binom'}{{{infix[1].strip()}}}{{{infix[3].strip()}}}", text
+        lambda infix: rf"\{'frac' if infix[2] == 'over' else 'binom'}{{{infix[1].strip()}}}{{{infix[3].strip()}}}",
+        f"{{{text}}}" if _OVER.search(text) else text,
     )
+    if "dot" in text:
+        text = _DOTTED.sub(r"\\overline{\1\2\3}", text).replace(r"\ldots", "...").replace(r"\dots", "...")
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2]}}}", text)
     return _LOG.sub(lambda log: rf"\log_{{{log[1] or log[2]}}}{{{log[3] or log[4]}}}", text)
 
@@ -253,4 +262,4 @@ def _without_brackets(text: str) -> str:
     if text[start : start + 1] not in _CLOSING or closing_place(text, start) != len(text) - 1:
         return text
     inside = text[start + 1 : -1].strip()
-    return inside if inside and (command or not re.search("[,;]", inside)) else text
+    return inside if inside and (command or not re.search(r"[,;|]|\\mid", inside)) else text

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from verl_agentic.rewards.answers.math_units import Unit, is_known, plain_unit, unit_of
+from verl_agentic.rewards.answers.math_expressions import may_be_product
+from verl_agentic.rewards.answers.math_units import SCALES, WORD, Unit, is_known, may_be_unit, plain_unit, unit_of
 
 _MAX_CHARS = 2_000
 _INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d{1,3}(?:'\d{3})+|\d+(?:_\d+)+|\d+)"
@@ -19,6 +20,7 @@ _DECIMAL = re.compile(
     r"(?:\.(?P<digits>\d{3}(?: \d{3})*(?: \d{1,3})|\d*)"
     r"(?:(?:\\overline|\\dot|\\bar)\s*\{(?P<bar>\d+)\}|\((?P<bracket>\d+)\))?)?"
 )
+_REPEATED = re.compile(r"(?P<before>\d*?)(?=\d{3})(?P<period>\d+?)(?P=period)+")
 _EXPONENT = re.compile(
     r"[eE](?P<plain>[+-]?\d{1,4})(?!\d)"
     r"|\s*(?:\\times|\\cdot|\*|x)\s*10\s*(?:\^|\*\*)\s*"
@@ -37,16 +39,7 @@ _MONEY = r"(?:US|HK|NT|AU|NZ|CA|S|A|C)?\\?\$|USD|EUR|GBP|CNY|RMB|INR|Rs\.?|RM|[\
 _LEAD = re.compile(
     rf"\s*(?P<sign>[+-]?)\s*(?:(?P<money>{_MONEY})|\\text\s*\{{\s*(?P<upright>{_MONEY})\s*\}})?\s*(?P<after>[+-]?)\s*"
 )
-_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_NO_UNITS = frozenset(
-    """
-    a about all also and any approximately are around at be between but by correct cos either else equals euler
-    exp false guess if in incorrect infinity infty inf is it least less lim likely ln log max maybe min minus mod
-    more most nan neither no none nor not of off or over perhaps pi plus possibly probably sin some sqrt squared
-    tan than the theta then times to unless unknown unsure was with wrong
-    """.split()  # noqa: SIM905
-)
-"""Words after a number that change its meaning. Units of the table are not among them."""
+_SCALE = re.compile(rf"({'|'.join(SCALES)})s?(?![A-Za-z])\s*", re.IGNORECASE)
 MIN_DECIMALS = 6
 """A decimal number with fewer decimals is not taken as rounded."""
 _MIN_DIGITS = 4
@@ -121,6 +114,13 @@ def are_equal(answer: PlainNumber, truth: PlainNumber) -> bool:
     return any(_is_near(left * scale, right, answer, truth) for left, right in pairs)
 
 
+def max_error(number: PlainNumber) -> Fraction:
+    """Returns the error of a decimal number from rounding, or from the arithmetic of doubles if it has their digits."""
+    if number.digits >= _DOUBLES_DIGITS:
+        return min(abs(number.value) / 10**14, Fraction(1, 4))
+    return Fraction(1, 2 * 10 ** (number.decimals or 0))
+
+
 def _readings(number: PlainNumber) -> list[Fraction]:
     return [number.value, number.value * number.factor] if number.factor else [number.value]
 
@@ -132,8 +132,8 @@ def _is_near(left: Fraction, right: Fraction, answer: PlainNumber, truth: PlainN
     rounded = [
         n for n in (answer, truth) if n.decimals is not None and (n.factor is None or answer.factor == truth.factor)
     ]
-    if any(n.digits >= _DOUBLES_DIGITS and (n.decimals or 0) > 0 for n in rounded):
-        return apart <= min(max(abs(left), abs(right)) / 10**14, Fraction(1, 4))
+    if doubles := [n for n in rounded if n.digits >= _DOUBLES_DIGITS and (n.decimals or 0) > 0]:
+        return apart <= max(map(max_error, doubles))
     finest = min(rounded, key=lambda n: n.decimals or 0, default=None)
     if finest is None or (len(rounded) == 2 and answer.decimals == truth.decimals):
         return False
@@ -158,12 +158,18 @@ def _decimal(text: str) -> tuple[PlainNumber, str] | None:
     if found is None or not (found["whole"] or found["digits"] or found["bar"] or found["bracket"]):
         return None
     whole, digits = re.sub(r"\D", "", found["whole"] or ""), (found["digits"] or "").replace(" ", "")
+    period, end = found["bar"] or found["bracket"], found.end()
+    if text.startswith("...", end):
+        end += 3
+        if repeated := _REPEATED.fullmatch(digits):
+            digits, period = repeated["before"], repeated["period"]
+        elif len(digits) < MIN_DECIMALS:
+            return None
     value = Fraction(int(whole + digits or "0"), 10 ** len(digits))
-    period = found["bar"] or found["bracket"]
     if period:
         value += Fraction(int(period), 10 ** len(digits) * (10 ** len(period) - 1))
-    exponent = _EXPONENT.match(text, found.end())
-    power, end, is_normal = 0, found.end(), True
+    exponent = _EXPONENT.match(text, end)
+    power, is_normal = 0, True
     if exponent is not None:
         power, end = int(exponent["plain"] or exponent["braced"] or exponent["bare"]), exponent.end()
         is_normal = exponent["plain"] is not None or 1 <= value < 10
@@ -208,8 +214,6 @@ def _mixed(text: str) -> tuple[PlainNumber, str] | None:
 
 
 _ORDINAL = re.compile(r"\^?\{?\s*(?:\\text\s*\{)?\s*(?:st|nd|rd|th)\s*\}?\}?")
-_WORD = re.compile(r"[^\W\d_']+")
-_UNIT_CHARS = re.compile(r"[^\W\d_]+|['$.\-\u20ac\u00a3\u00a5\u20b9\u00b0]|\^-?\d|/|\s+|\^\{\\circ\}")
 
 
 def _suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | None:
@@ -220,23 +224,18 @@ def _suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | N
     rest = plain_unit(rest)
     if rest in (r"\%", "%") or rest.lower() in ("percent", "per cent", "pct", "percentage"):
         return Fraction(1, 100), None
-    first, _, others = rest.partition(" ")
     factor = None
-    if first.lower() in _SCALES:
-        factor, rest = Fraction(10) ** _SCALES[first.lower()], others.strip()
+    if scale := _SCALE.match(rest):
+        factor, rest = Fraction(SCALES[scale[1].lower()]), rest[scale.end() :]
         if not rest:
             return factor, unit_of(money) if money else None
-    if _UNIT_CHARS.sub("", rest):
-        return None
-    words = _WORD.findall(rest)
-    if not (words or rest == "^{\\circ}" or rest in "\u20ac\u00a3\u00a5\u20b9$"):
-        return None
-    if any(word.lower() in _NO_UNITS and not is_known(word) for word in words):
+    words = WORD.findall(rest)
+    if not may_be_unit(rest) or not (words or rest == "^{\\circ}" or rest in "\u20ac\u00a3\u00a5\u20b9$"):
         return None
     unit = unit_of(rest)
-    # A letter that is not a unit, or has no space before it, is a variable.
-    if not is_text and unit is None and any(len(word) < 3 and word.isascii() for word in words):
-        return None
-    if not is_text and not is_apart and re.fullmatch(r"[A-Za-z]", rest) and not is_known(rest):
+    # A letter or a run such as `xyz` that is no unit is a variable; so are up to three letters without a space before.
+    is_product = any(w.isascii() and (may_be_product(w) or len(w) < 4 - is_apart) for w in words)
+    is_letter = not is_apart and re.fullmatch(r"[A-Za-z]", rest) and not is_known(rest)
+    if not is_text and ((unit is None and is_product) or is_letter):
         return None
     return factor, unit if not money else unit_of(money)

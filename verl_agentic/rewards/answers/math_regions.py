@@ -127,17 +127,17 @@ def _overlap(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Boun
     return (low, high) if is_before(low, high) else None
 
 
-def remove_points(structure: Structure, points: Structure) -> Structure | None:
-    """Returns a region without single numbers; None if one of the two is something else."""
-    region, holes = as_region(structure), as_region(points)
+def remove_region(structure: Structure, removed: Structure) -> Structure | None:
+    """Returns a region without another one; None if one of the two is something else or has unknown bounds."""
+    region, holes = as_region(structure), as_region(removed)
     if region is None or holes is None:
         return None
     parts = region.parts
-    for hole, end in holes.parts:
-        if hole != end:
-            return None
-        gap = Bound(hole.text, False, hole.value)
-        sides = ((infinite("-"), gap), (gap, infinite("")))
+    if any(bound.value is None for pieces in (parts, holes.parts) for piece in pieces for bound in piece):
+        return None
+    for low, high in holes.parts:
+        ends = [Bound(bound.text, not bound.is_closed, bound.value) for bound in (low, high)]
+        sides = ((infinite("-"), ends[0]), (ends[1], infinite("")))
         parts = tuple(piece for part in parts for side in sides if (piece := _overlap(part, side)))
     return Structure("region", parts, region.label)
 

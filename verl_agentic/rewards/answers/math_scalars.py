@@ -9,14 +9,23 @@ from functools import lru_cache
 from typing import Any
 
 import mpmath
+import sympy
+from latex2sympy2_extended.math_normalization import NormalizationConfig
+from math_verify import LatexExtractionConfig, parse
 
-from verl_agentic.rewards.answers.math_algebra import tree_of_calculus
 from verl_agentic.rewards.answers.math_expressions import Node, UnreadableError, names_of, nodes_of, read_expression
 from verl_agentic.rewards.answers.math_notation import tidy
-from verl_agentic.rewards.answers.math_numbers import MIN_DECIMALS, are_equal, read_number
+from verl_agentic.rewards.answers.math_numbers import MIN_DECIMALS, are_equal, max_error, read_number
 from verl_agentic.rewards.answers.math_units import Unit, split_unit
 from verl_agentic.rewards.answers.math_values import NoValueError, have_same_value, number_of
 
+_CALCULUS = re.compile(r"\\(?:sum|prod|i?int|lim|det|max|min|gcd|lcm|frac\{d)(?![a-zA-Z])|\bmod\b|\\bmod")
+_MAX_CHARS = 400
+_CONFIG = [
+    LatexExtractionConfig(
+        normalization_config=NormalizationConfig(units=False, malformed_operators=True, nits=True, boxed="all")
+    )
+]
 _PERCENT = re.compile(r"\s*\\?%$")
 _MONEY = re.compile(r"^\\?[$\u20ac\u00a3\u00a5\u20b9]\s*")
 _DIGITS_OF_BASE = re.compile(
@@ -26,9 +35,9 @@ _DIGITS_OF_BASE = re.compile(
 _BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
           "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?:\s*(?:\\text\s*\{)?\s*([ap])\.?\s*m\b\.?\s*\}?)?", re.IGNORECASE)
-_RATIO = re.compile(r"(?P<left>[^:]+?)\s*(?::|\\colon|\\text\s*\{\s*(?::|to)\s*\})\s*(?P<right>[^:]+)")
+_RATIO = re.compile(r"\s*(?::|(?<=\d)\s+to\s+(?=\d)|\\text\s*\{\s*(?::|to)\s*\})\s*")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
-_NOISE = re.compile(r"[\s$\"'`;:!]|[.,](?!\d)|\\ ")
+_NOISE = re.compile(r"(?:(?<!\d)|(?!.\d))[\s:;]|[$\"'`!]|[.,](?!\d)|\\ ")
 _STEP_FUNCTIONS = frozenset(("factorial", "binomial", "gcd", "lcm", "max", "min", "abs", "floor", "ceil"))
 
 
@@ -53,6 +62,8 @@ def is_scalar_evaluated(text: str) -> bool:
     number = read_number(text)
     if number is not None:
         return number.is_evaluated
+    if _is_calculus(text):
+        return False
     tree = _tree(split_scalar(text)[0])
     return tree is None or not any(map(_is_step, nodes_of(tree)))
 
@@ -80,18 +91,27 @@ def _compare_bases(answer: str, truth: str) -> bool | None:
 
 def _compare_clocks(answer: str, truth: str) -> bool | None:
     one, other = (_CLOCK.fullmatch(text) for text in (answer, truth))
-    if not one or not other or (one.groups()[2] is None and other.groups()[2] is None and one[1] != other[1]):
+    if not one or not other or not (one[3] or other[3] or one[1] == other[1]):
         return None
-    halves = {found[3].casefold() for found in (one, other) if found[3]}
-    return (int(one[1]), one[2]) == (int(other[1]), other[2]) and len(halves) < 2
+    hours = [
+        int(hour) % 12 + 12 * (half in "pP") if half else int(hour) for hour, _, half in (one.groups(), other.groups())
+    ]
+    is_same_hour = hours[0] == hours[1] or (not (one[3] and other[3]) and int(one[1]) == int(other[1]))
+    return is_same_hour and one[2] == other[2]
 
 
 def _compare_ratios(answer: str, truth: str) -> bool | None:
-    one, other = (_RATIO.fullmatch(text) for text in (answer, truth))
-    if not one or not other:
+    """Compares `2:3` with `4:6` and with the fraction; ratios of more numbers by those to the first one."""
+    one, other = (_RATIO.split(text) for text in (answer, truth))
+    if len(one) != len(other):
+        fraction, ratio = sorted((one, other), key=len)
+        return _compare_expressions(f"({ratio[0]})/({ratio[1]})", fraction[0]) if len(ratio) == 2 else None
+    if len(one) < 2 or not all(one + other):
         return None
-    products = [f"({left})({right})" for left, right in ((one["left"], other["right"]), (one["right"], other["left"]))]
-    return are_scalars_equal(tidy(products[0]), tidy(products[1]))
+    return all(
+        are_scalars_equal(tidy(f"({one[0]})/({left})"), tidy(f"({other[0]})/({right})"))
+        for left, right in zip(one[1:], other[1:], strict=True)
+    )
 
 
 def _compare_numbers(answer: str, truth: str) -> bool | None:
@@ -103,6 +123,8 @@ def _compare_expressions(answer: str, truth: str) -> bool | None:
     (one, unit, is_percent), (other, truths_unit, is_truth_percent) = split_scalar(answer), split_scalar(truth)
     if unit and truths_unit and unit.kinds != truths_unit.kinds:
         return False
+    if "\\pi" in answer + truth and "\\circ" in answer + truth:
+        one, other = answer, truth  # degrees are compared with radians
     left, right = _tree(one), _tree(other)
     if left is None or right is None:
         return None if left is right else False
@@ -123,9 +145,9 @@ def _is_same(left: Node, right: Node, answer: str, truth: str) -> bool:
 
 
 def _is_rounded(left: Node, right: Node, *texts: str) -> bool:
-    """Returns whether a decimal number of many digits is the other value, rounded."""
+    """Returns whether a decimal number of many digits is the other value, rounded or as a double."""
     decimals = [
-        number.decimals
+        number
         for text in texts
         if (number := read_number(text)) and (number.decimals or 0) >= MIN_DECIMALS and number.digits > 3
     ]
@@ -135,7 +157,7 @@ def _is_rounded(left: Node, right: Node, *texts: str) -> bool:
         difference = number_of(Node("add", (left, Node("neg", (right,)))))
     except NoValueError:
         return False
-    return bool(mpmath.fabs(_mp(difference)) * 2 * mpmath.mpf(10) ** decimals[0] <= 1)
+    return bool(mpmath.fabs(_mp(difference)) <= _mp(max_error(decimals[0])))
 
 
 def _mp(value: Any) -> Any:
@@ -151,7 +173,27 @@ def _tree(text: str) -> Node | None:
     try:
         return read_expression(text)
     except (UnreadableError, RecursionError):
-        return tree_of_calculus(text)
+        number = read_number(text)
+        return _tree_of_calculus(text) if number is None else Node("number", value=number.value)
+
+
+def _is_calculus(text: str) -> bool:
+    """Returns whether a text has a sum, an integral or the like."""
+    return bool(_CALCULUS.search(text))
+
+
+def _tree_of_calculus(text: str) -> Node | None:
+    r"""Returns the tree of the value of an expression with `\sum`, `\prod`, `\int` or `\lim`; None for other texts."""
+    if not _is_calculus(text) or len(text) > _MAX_CHARS:
+        return None
+    # The parent enforces the deadline. 0 switches math-verify's own alarm signals off.
+    parsed: list[Any] = parse(f"\\boxed{{{text}}}", extraction_config=_CONFIG, parsing_timeout=0)
+    if not parsed or not isinstance(parsed[0], sympy.Expr):
+        return None
+    try:
+        return read_expression(sympy.sstr(parsed[0].doit()))
+    except UnreadableError:
+        return None
 
 
 def _is_step(node: Node) -> bool:

@@ -20,7 +20,7 @@ from verl_agentic.rewards.answers.math_regions import (
     is_before,
     join_regions,
     real_value,
-    remove_points,
+    remove_region,
     to_mp,
 )
 
@@ -31,17 +31,18 @@ _RELATIONS = {"<": "<", ">": ">", "\\lt": "<", "\\gt": ">", "\\le": "<=", "\\leq
               "\\leqslant": "<=", "\\geqslant": ">=", "<=": "<=", ">=": ">=", "\\leqq": "<=", "\\geqq": ">=",
               "\\ne": "!=", "\\neq": "!=", "!=": "!="}  # fmt: skip
 _RELATION = re.compile(r"<=|>=|!=|<|>|\\(?:lt|gt|leqslant|geqslant|leqq|geqq|leq|geq|le|ge|neq|ne)(?![a-zA-Z])")
+_EXCLUSION = re.compile(r"\\?[A-Za-z]\s*(?:\\neq?(?![a-zA-Z])|!=)\s*(?=[^=<>]+$)")
 _EQUATION = re.compile(r"(?<![<>!:=\\])=(?!=)|\\approx(?![a-zA-Z])")
 _NAME = re.compile(
     r"\\?#?(?:\\?[A-Za-z]+'?|\\(?:angle|triangle|overline|vec|text|operatorname|mathcal)\s*\{?[^{}=]*\}?|\|[A-Za-z]+\|"
     r"|\[[A-Z]+\])(?:_\{[\w,]+\}|_\w)?(?:\([\w,]+\))?(?:\s*\^\{\\circ\})?"
 )
-_SUM_NAME = re.compile(r"[A-Za-z](?:\s*(?:[+*-]\s*)?[A-Za-z])+")
+_SUM_NAME = re.compile(r"[A-Za-z](?:\s*(?:[+*:-]\s*)?[A-Za-z])+")
 _DOMAIN = re.compile(
     r"\(?\s*\\?[A-Za-z](?:_\w)?(?:\s*,\s*[A-Za-z])*\s*\\in\s*(?:\\(?:mathbb|mathbf|text)\s*\{?\s*)?[ZNRCQ]\}?"
     r"\s*(?:[\^_]?\s*\{?[*+]\}?)*\s*\)?"
 )
-_MEMBER = re.compile(r"\\?[A-Za-z](?:_\w+)?\s*\\in(?![a-zA-Z])\s*")
+_MEMBER = re.compile(r"(?:\\?[A-Za-z](?:_\w+)?|\([A-Za-z](?:\s*,\s*[A-Za-z])+\))\s*\\in(?![a-zA-Z])\s*")
 _BUILDER = re.compile(
     r"\\?\{\s*\(?[A-Za-z](?:\s*\\in\s*(?:\\mathbb\s*\{?)?R\}?)?\)?\s*(?:\||:|\\mid|\\vert|\\colon)(.*?)\\?\}"
 )
@@ -91,12 +92,17 @@ def _level(text: str) -> int:
 
 
 def _without_domain(text: str) -> str:
-    """Removes `k \\in \\mathbb{Z}` and the like after an expression."""
+    """Removes `n \\in \\mathbb{Z}` and the like after an expression; names the variable `k`."""
     parts = split_top(text, r",|\\quad")
     if len(parts) > 1 and _DOMAIN.fullmatch(parts[-1]):
-        return re.sub(r"(?:\s|,|\\q?quad(?![a-zA-Z]))+$", "", text[: text.rindex(parts[-1])])
-    found = re.search(rf"\s*\(\s*(?:{_DOMAIN.pattern})\)$", text)
-    return text[: found.start()].strip() if found and found.start() else text
+        domain, text = parts[-1], re.sub(r"(?:\s|,|\\q?quad(?![a-zA-Z]))+$", "", text[: text.rindex(parts[-1])])
+    elif (found := re.search(rf"\s*\(\s*(?:{_DOMAIN.pattern})\)$", text)) and found.start():
+        domain, text = found[0], text[: found.start()].strip()
+    else:
+        return text
+    name = re.match(r"[\s(]*([a-z])\s*\\in.*Z", domain)
+    has_k = re.search(r"(?<![A-Za-z\\])k(?![A-Za-z])", text)
+    return re.sub(rf"(?<![A-Za-z\\]){name[1]}(?![A-Za-z])", "k", text) if name and not has_k else text
 
 
 def _read_table(text: str) -> Structure | None:
@@ -104,9 +110,12 @@ def _read_table(text: str) -> Structure | None:
     found = _TABLE.fullmatch(text)
     if found is not None:
         is_cases = found["kind"] == "cases" or "\\{" in text[: found.start("body")]
+        kind = "cases" if is_cases else "determinant" if found["kind"] in ("vmatrix", "Vmatrix") else "matrix"
         rows = [row for row in _ROWS.split(found["body"]) if row.strip()]
         cells = [[_cell(cell) for cell in split_top(row, "&")] for row in rows]
-        return Structure("table", tuple(_tuple(row) for row in cells), "cases" if is_cases else "matrix")
+        if is_cases and all(len(row) == 1 and row[0].kind in ("named", "equation") for row in cells):
+            return _listed([row[0] for row in cells])
+        return Structure("table", tuple(_tuple(row) for row in cells), kind)
     plain = _PLAIN_TABLE.fullmatch(text)
     if plain is None:
         return None
@@ -173,9 +182,9 @@ def _read_alternatives(text: str) -> Structure | None:
         parts = split_top(text, separator)
         if len(parts) > 1:
             return join_regions([_read(part) for part in parts], is_union=is_union)
-    parts = split_top(text, r"\\(?:setminus|backslash)(?![a-zA-Z])")
+    parts = split_top(text, r"\\(?:setminus|backslash)(?![a-zA-Z])|(?<=[)}\]])\s*-\s*(?=\\?\{)")
     if len(parts) == 2:
-        return remove_points(_read(parts[0]), _read(parts[1]))
+        return remove_region(_read(parts[0]), _read(parts[1]))
     for separator, is_union in ((_OR, True), (_AND, False)):
         parts = [part.strip(" ,") for part in split_top(text, separator)]
         if len(parts) > 1 and all(parts):
@@ -189,6 +198,8 @@ def _read_list(text: str) -> Structure | None:
     parts = [part for part in split_top(text, _COMMA) if part]
     if len(parts) < 2:
         return None
+    if exclusion := _EXCLUSION.match(parts[0]):  # x is neither 0 nor 1
+        parts = [part if _RELATION.search(part) else exclusion[0] + part for part in parts]
     structures = [_read(part) for part in parts]
     if any(part.kind == "region" for part in structures):
         both = join_regions(structures, is_union=False)
@@ -233,7 +244,9 @@ def _read_relation(text: str) -> Structure | None:
 def _region_of(sides: list[str], ops: list[str]) -> Structure | None:
     """Returns the values that a chain of relations with one variable leaves, or None."""
     places = [
-        place for place, side in enumerate(sides) if re.fullmatch(r"\\?[A-Za-z]+(?:_\w)?|[A-Za-z]\([a-z]\)", side)
+        place
+        for place, side in enumerate(sides)
+        if re.fullmatch(r"\\?[A-Za-z]+(?:_\w)?|[A-Za-z]\([a-z]\)", side) and real_value(side) is None
     ]
     ends = [real_value(side) for place, side in enumerate(sides) if [place] != places[:1]]
     if len(places) != 1 or None in ends or (len(sides) == 3 and places != [1]):
@@ -246,7 +259,7 @@ def _region_of(sides: list[str], ops: list[str]) -> Structure | None:
         bound = Bound(text, "=" in sign, real_value(text))
         if sign == "!=":
             everything = Structure("region", ((low, high),), sides[places[0]])
-            return remove_points(everything, Structure("scalar", (text,)))
+            return remove_region(everything, Structure("scalar", (text,)))
         low, high = (bound, high) if sign[0] == ">" else (low, bound)
     return Structure("region", ((low, high),) if is_before(low, high) else (), sides[places[0]])
 
@@ -273,7 +286,7 @@ def _read_equation(text: str) -> Structure | None:
 
 
 def _is_name(text: str) -> bool:
-    return bool(_NAME.fullmatch(text) or _SUM_NAME.fullmatch(text))
+    return bool(_NAME.fullmatch(text) or _SUM_NAME.fullmatch(text)) and text not in ("\\pi", "\\infty")
 
 
 def _has_names(text: str) -> bool:

@@ -72,7 +72,23 @@ _ALIASES = (
     (re.compile(r"\u5e73\u65b9(\w+)"), r"\1^2"),
     (re.compile(r"\u7acb\u65b9(\w+)"), r"\1^3"),
 )
-_JOINS = frozenset(("and", "or", "if", "for", "when", "where", "not", "is", "mod", "to"))
+SCALES = {
+    "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "\u4e07": 10**4, "\u4ebf": 10**8,
+}  # fmt: skip
+_NO_UNITS = frozenset(
+    """
+    a about aka all also alternatively and any approximately are around at be below between but by correct cos cubed
+    double doubled either else equals euler exp factorial false for guess half halves hopefully hundredths if in
+    incorrect infinity infty inf inverse is it least less lim likely ln log max maybe min minus mod more most nan
+    negative neither no none nor not of off or other otherwise over perhaps pi plus possibly probably reciprocal root
+    score sin some sqrt squared tan tenths than the theta then thirds thousandths times to unless unknown unsure was
+    when where with wrong
+    """.split()  # noqa: SIM905
+)
+"""Words after a number that change its meaning. Units of the table are not among them."""
+WORD = re.compile(r"[^\W\d_']+")
+_UNIT_CHARS = re.compile(r"[^\W\d_]+|['$.\-\u20ac\u00a3\u00a5\u20b9\u00b0]|\^-?\d|/|\s+|\^\{\\circ\}")
 _PART = re.compile(r"([^\W\d_]+|[$\u20ac\u00a3\u00a5\u20b9])(?:\^\{?(-?\d)\}?)?")
 
 
@@ -110,6 +126,14 @@ def is_known(name: str) -> bool:
     return name in _UNITS
 
 
+def may_be_unit(text: str) -> bool:
+    """Returns whether a text after a number may name what is counted: no digits, no word that changes the number."""
+    return not _UNIT_CHARS.sub("", text) and not any(
+        word in _NO_UNITS or word.removesuffix("s") in SCALES
+        for word in (found.lower() for found in WORD.findall(text) if not is_known(found))
+    )
+
+
 _POWER = r"(?:\s*\^\s*\{?-?\d\}?)?"
 _UPRIGHT = r"\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}"
 _TEXT_UNIT = re.compile(
@@ -117,7 +141,7 @@ _TEXT_UNIT = re.compile(
     r"(?:\\cdot\s*|/\s*)?)+)$"
 )
 _TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
-_BARE_UNIT = re.compile(rf"(?<=[\w)}}\]])\s+(?P<unit>[A-Za-z/]{{2,}}{_POWER})$")
+_BARE_UNIT = re.compile(rf"(?<=[\w)}}\]])\s+(?P<unit>(?:square |cubic )?[A-Za-z/]{{2,}}{_POWER})$")
 
 
 def plain_unit(text: str) -> str:
@@ -136,5 +160,9 @@ def split_unit(text: str) -> tuple[str, Unit | None]:
         return text if _TRIGONOMETRY.search(text) else text.removesuffix("^{\\circ}"), None
     name = plain_unit(found["unit"])
     unit = unit_of(name)
-    is_unit = unit is not None or (found.re is _TEXT_UNIT and not _JOINS.intersection(name.lower().split()))
+    is_unit = (
+        unit is not None
+        or re.fullmatch(r"(?:square |cubic )?units?(?:\^\d)?", name)
+        or (found.re is _TEXT_UNIT and may_be_unit(name.strip("()")))
+    )
     return (text[: found.start()].strip(), unit) if is_unit else (text, None)

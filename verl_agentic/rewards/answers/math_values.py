@@ -69,7 +69,8 @@ def are_proportional(left: Node, right: Node) -> int:
                 above, below, slack = _values(left, right, Reading(), point)
             except NoValueError:
                 continue
-            if min(mpmath.fabs(_mp(above)), mpmath.fabs(_mp(below))) <= slack:
+            sizes = [mpmath.fabs(_mp(value)) for value in (above, below)]
+            if not all(slack < size < mpmath.inf for size in sizes):
                 return 0
             if first is None:
                 first = above, below, slack
