@@ -56,7 +56,7 @@ SEARCH = {
     "function": {
         "name": "search",
         "description": "Searches.",
-        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+        "parameters": {"type": "object", "properties": {"query": {"type": "string", "description": "What."}}, "required": ["query"]},
     },
 }
 _QUESTION, _NEXT = Message("user", "What is 6*7?"), Message("user", "And 6*8?")
@@ -78,6 +78,8 @@ class Family:
     bos: str = ""
     call_end: str = ""
     """Token that ends a turn with calls, where it is another one."""
+    plain: str = ""
+    """Name of the template of conversations without tools, where it is another one."""
 
 
 FAMILIES = (
@@ -142,15 +144,14 @@ FAMILIES = (
     Family("Gemma 2", "llama_cpp/google-gemma-2-2b-it", "gemma2", "<end_of_turn>", "", "<bos>"),
     Family("Gemma 4 31B", "llama_cpp/google-gemma-4-31B-it", "gemma4", "<turn|>", "gemma4", "<bos>", call_end="<|tool_response>"),
     Family("Llama 3.3", "llama_cpp/meta-llama-Llama-3.3-70B-Instruct", "llama", "<|eot_id|>", "", "<|begin_of_text|>"),
-    Family("Hermes 3", "llama_cpp/NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "llama", "<|im_end|>", "hermes", "<|begin_of_text|>"),
+    Family("Hermes 3", "llama_cpp/NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "llama", "<|im_end|>", "hermes", "<|begin_of_text|>", plain="axolotl/chatml"),
     Family("Functionary 3.1", "llama_cpp/meetkai-functionary-medium-v3.1", "llama", "<|eot_id|>", "", "<|begin_of_text|>"),
     Family("Functionary 3.2", "llama_cpp/meetkai-functionary-medium-v3.2", "llama", "<|eot_id|>", "", "<|begin_of_text|>"),
-    Family("FireFunction 2", "llama_cpp/fireworks-ai-llama-3-firefunction-v2", "llama", "<|eot_id|>", "", "<|begin_of_text|>"),
     Family("Mistral Small 3.2", "llama_cpp/Mistral-Small-3.2-24B-Instruct-2506", "mistral3", "</s>", "", "<s>"),
     Family("Ministral 3 Reasoning", "llama_cpp/mistralai-Ministral-3-14B-Reasoning-2512", "mistral3", "</s>", "", "<s>"),
     Family("Devstral Small", "llama_cpp/unsloth-mistral-Devstral-Small-2507", "mistral", "</s>", "", "<s>"),
     Family("Mistral Nemo (Hub)", "llama_cpp/mistralai-Mistral-Nemo-Instruct-2407", "mistral", "</s>", "", "<s>"),
-    Family("Command R+ (tools)", "llama_cpp/CohereForAI-c4ai-command-r-plus-tool_use", "cohere", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>"),
+    Family("Command R+ (tools)", "llama_cpp/CohereForAI-c4ai-command-r-plus-tool_use", "cohere", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>", plain="cohere"),
     Family("Command R7B (tools)", "llama_cpp/CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere2", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>"),
     Family("Command A (MoE)", "llama_cpp/Cohere2MoE", "cohere2_moe", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>"),
     Family("Granite 3.3", "llama_cpp/ibm-granite-granite-3.3-2B-Instruct", "granite", "<|end_of_text|>"),
@@ -172,7 +173,6 @@ FAMILIES = (
     Family("MiniCPM 5", "llama_cpp/openbmb-MiniCPM5-1B", "minicpm", "<|im_end|>", "", "<s>"),
     Family("Laguna S 2.1", "llama_cpp/poolside-Laguna-S-2.1", "laguna", "</assistant>", "glm"),
     Family("Solar Open", "llama_cpp/upstage-Solar-Open-100B", "solar_open", "<|end|>", call_end="<|calls|>"),
-    Family("RWKV World", "llama_cpp/llama-cpp-rwkv-world", "rwkv", "</s>"),
     Family("Muse Glimmer", "muse_glimmer", "muse", "<|eot|>"),
     Family("Command A (axolotl)", "axolotl/command_a_tool_use", "cohere2", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>"),
     Family("Jamba", "axolotl/jamba", "jamba", "<|eom|>", "hermes"),
@@ -455,6 +455,11 @@ COLUMNS = (
 )
 
 
+def _read_template(folder: Path, template: str) -> str:
+    package, _, name = template.rpartition("/")
+    return (folder / _FOLDERS[package or "trl"] / f"{name}.jinja").read_text(encoding="utf-8")
+
+
 def load_trials(folder: Path) -> list[Trial]:
     """Returns the families whose templates are below a folder."""
     with tempfile.TemporaryDirectory() as tiny:
@@ -462,15 +467,15 @@ def load_trials(folder: Path) -> list[Trial]:
         base = AutoTokenizer.from_pretrained(tiny)
     trials = []
     for family in FAMILIES:
-        package, _, name = family.template.rpartition("/")
-        template = (folder / _FOLDERS[package or "trl"] / f"{name}.jinja").read_text(encoding="utf-8")
+        template, *plain = (_read_template(folder, name) for name in (family.template, family.plain) if name)
         tokenizer = copy.deepcopy(base)
-        specials = {*_SPECIAL.findall(template), family.end, *([family.bos] if family.bos else [])}
+        specials = {*_SPECIAL.findall(template), *_SPECIAL.findall("".join(plain)), family.end, *([family.bos] if family.bos else [])}
         added = [AddedToken(text, special=True, normalized=False) for text in sorted(specials)]
         tokenizer.add_special_tokens({"additional_special_tokens": added})
         if family.bos:
             tokenizer.bos_token = family.bos
-        tokenizer.eos_token, tokenizer.chat_template = family.end, template
+        tokenizer.eos_token = family.end
+        tokenizer.chat_template = {"tool_use": template, "default": plain[0]} if plain else template
         trials.append(Trial(family, tokenizer))
     return trials
 

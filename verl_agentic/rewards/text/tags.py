@@ -19,7 +19,7 @@ class Tag:
     opening: str
     """A regular expression."""
     closing: str
-    """A text."""
+    """A text; empty for a tag that stands alone, which is an unclosed span without a body."""
     parse: Callable[[str, int], tuple[Any, int] | None] | None = None
     """Parses a span from the end of its opening tag on; returns what it holds and the offset after its closing tag,
     None where it does not follow its grammar. So a closing tag in quotes does not end a span."""
@@ -33,7 +33,7 @@ class TagSpan:
     start: int
     """Offset of the opening tag."""
     end: int
-    """Offset one past the closing tag; the end of the text when it is not closed."""
+    """Offset one past the closing tag; the end of the text when it is missing."""
     opening: str
     """The opening tag as it was written."""
     body: str
@@ -152,15 +152,15 @@ class Scanner:
         text, begin = match.string, match.end()
         result = tag.parse(text, begin) if can_parse and tag.parse is not None else None
         closed_at = result[1] - len(tag.closing) if result is not None else text.find(tag.closing, begin, limit)
-        is_closed = closed_at >= 0
-        body_end = closed_at if is_closed else limit
+        has_end = closed_at >= 0
+        body_end = closed_at if has_end else limit
         return TagSpan(
             kind=tag.kind,
             start=match.start(),
-            end=body_end + len(tag.closing) if is_closed else limit,
+            end=body_end + len(tag.closing) if has_end else limit,
             opening=match[0],
             body=text[begin:body_end],
-            is_closed=is_closed,
+            is_closed=has_end and bool(tag.closing),
             in_reasoning=in_reasoning,
             parsed=result[0] if result is not None else None,
         )
