@@ -56,7 +56,11 @@ SEARCH = {
     "function": {
         "name": "search",
         "description": "Searches.",
-        "parameters": {"type": "object", "properties": {"query": {"type": "string", "description": "What."}}, "required": ["query"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "What."}},
+            "required": ["query"],
+        },
     },
 }
 _QUESTION, _NEXT = Message("user", "What is 6*7?"), Message("user", "And 6*8?")
@@ -136,23 +140,95 @@ FAMILIES = (
     Family("MiniMax M3", "llama_cpp/MiniMax-M3", "minimax_m3", "[e~[", "", "]~!b["),
     Family("Seed OSS", "llama_cpp/ByteDance-Seed-OSS", "seed_oss", "<seed:eos>", "seed", "<seed:bos>"),
     Family("GPT-OSS (Hub)", "llama_cpp/openai-gpt-oss-120b", "gpt_oss", "<|return|>", "gpt-oss", call_end="<|call|>"),
-    Family("DeepSeek V3.1", "llama_cpp/deepseek-ai-DeepSeek-V3.1", "deepseek_v3", "<｜end▁of▁sentence｜>", "", "<｜begin▁of▁sentence｜>"),
-    Family("DeepSeek V3.2", "llama_cpp/deepseek-ai-DeepSeek-V3.2", "deepseek_v32", "<｜end▁of▁sentence｜>", "", "<｜begin▁of▁sentence｜>"),
-    Family("DeepSeek V4", "llama_cpp/deepseek-ai-DeepSeek-V4", "deepseek_v4", "<｜end▁of▁sentence｜>", "deepseek_v4", "<｜begin▁of▁sentence｜>"),
-    Family("DeepSeek V4 Flash", "llama_cpp/deepseek-ai-DeepSeek-V4-Flash-0731", "deepseek_v4", "<｜end▁of▁sentence｜>", "deepseek_v4", "<｜begin▁of▁sentence｜>"),
-    Family("DeepSeek R1 Distill Llama", "llama_cpp/deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "llama", "<｜end▁of▁sentence｜>", "", "<｜begin▁of▁sentence｜>"),
+    Family(
+        "DeepSeek V3.1",
+        "llama_cpp/deepseek-ai-DeepSeek-V3.1",
+        "deepseek_v3",
+        "<｜end▁of▁sentence｜>",
+        "",
+        "<｜begin▁of▁sentence｜>",
+    ),
+    Family(
+        "DeepSeek V3.2",
+        "llama_cpp/deepseek-ai-DeepSeek-V3.2",
+        "deepseek_v32",
+        "<｜end▁of▁sentence｜>",
+        "",
+        "<｜begin▁of▁sentence｜>",
+    ),
+    Family(
+        "DeepSeek V4",
+        "llama_cpp/deepseek-ai-DeepSeek-V4",
+        "deepseek_v4",
+        "<｜end▁of▁sentence｜>",
+        "deepseek_v4",
+        "<｜begin▁of▁sentence｜>",
+    ),
+    Family(
+        "DeepSeek V4 Flash",
+        "llama_cpp/deepseek-ai-DeepSeek-V4-Flash-0731",
+        "deepseek_v4",
+        "<｜end▁of▁sentence｜>",
+        "deepseek_v4",
+        "<｜begin▁of▁sentence｜>",
+    ),
+    Family(
+        "DeepSeek R1 Distill Llama",
+        "llama_cpp/deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+        "llama",
+        "<｜end▁of▁sentence｜>",
+        "",
+        "<｜begin▁of▁sentence｜>",
+    ),
     Family("Gemma 2", "llama_cpp/google-gemma-2-2b-it", "gemma2", "<end_of_turn>", "", "<bos>"),
-    Family("Gemma 4 31B", "llama_cpp/google-gemma-4-31B-it", "gemma4", "<turn|>", "gemma4", "<bos>", call_end="<|tool_response>"),
+    Family(
+        "Gemma 4 31B",
+        "llama_cpp/google-gemma-4-31B-it",
+        "gemma4",
+        "<turn|>",
+        "gemma4",
+        "<bos>",
+        call_end="<|tool_response>",
+    ),
     Family("Llama 3.3", "llama_cpp/meta-llama-Llama-3.3-70B-Instruct", "llama", "<|eot_id|>", "", "<|begin_of_text|>"),
-    Family("Hermes 3", "llama_cpp/NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "llama", "<|im_end|>", "hermes", "<|begin_of_text|>", plain="axolotl/chatml"),
-    Family("Functionary 3.1", "llama_cpp/meetkai-functionary-medium-v3.1", "llama", "<|eot_id|>", "", "<|begin_of_text|>"),
-    Family("Functionary 3.2", "llama_cpp/meetkai-functionary-medium-v3.2", "llama", "<|eot_id|>", "", "<|begin_of_text|>"),
+    Family(
+        "Hermes 3",
+        "llama_cpp/NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
+        "llama",
+        "<|im_end|>",
+        "hermes",
+        "<|begin_of_text|>",
+        plain="axolotl/chatml",
+    ),
+    Family(
+        "Functionary 3.1", "llama_cpp/meetkai-functionary-medium-v3.1", "llama", "<|eot_id|>", "", "<|begin_of_text|>"
+    ),
+    Family(
+        "Functionary 3.2", "llama_cpp/meetkai-functionary-medium-v3.2", "llama", "<|eot_id|>", "", "<|begin_of_text|>"
+    ),
     Family("Mistral Small 3.2", "llama_cpp/Mistral-Small-3.2-24B-Instruct-2506", "mistral3", "</s>", "", "<s>"),
-    Family("Ministral 3 Reasoning", "llama_cpp/mistralai-Ministral-3-14B-Reasoning-2512", "mistral3", "</s>", "", "<s>"),
+    Family(
+        "Ministral 3 Reasoning", "llama_cpp/mistralai-Ministral-3-14B-Reasoning-2512", "mistral3", "</s>", "", "<s>"
+    ),
     Family("Devstral Small", "llama_cpp/unsloth-mistral-Devstral-Small-2507", "mistral", "</s>", "", "<s>"),
     Family("Mistral Nemo (Hub)", "llama_cpp/mistralai-Mistral-Nemo-Instruct-2407", "mistral", "</s>", "", "<s>"),
-    Family("Command R+ (tools)", "llama_cpp/CohereForAI-c4ai-command-r-plus-tool_use", "cohere", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>", plain="cohere"),
-    Family("Command R7B (tools)", "llama_cpp/CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere2", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>"),
+    Family(
+        "Command R+ (tools)",
+        "llama_cpp/CohereForAI-c4ai-command-r-plus-tool_use",
+        "cohere",
+        "<|END_OF_TURN_TOKEN|>",
+        "",
+        "<BOS_TOKEN>",
+        plain="cohere",
+    ),
+    Family(
+        "Command R7B (tools)",
+        "llama_cpp/CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+        "cohere2",
+        "<|END_OF_TURN_TOKEN|>",
+        "",
+        "<BOS_TOKEN>",
+    ),
     Family("Command A (MoE)", "llama_cpp/Cohere2MoE", "cohere2_moe", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>"),
     Family("Granite 3.3", "llama_cpp/ibm-granite-granite-3.3-2B-Instruct", "granite", "<|end_of_text|>"),
     Family("Granite 4.0", "llama_cpp/ibm-granite-granite-4.0", "granitemoehybrid", "<|end_of_text|>", "hermes"),
@@ -469,7 +545,12 @@ def load_trials(folder: Path) -> list[Trial]:
     for family in FAMILIES:
         template, *plain = (_read_template(folder, name) for name in (family.template, family.plain) if name)
         tokenizer = copy.deepcopy(base)
-        specials = {*_SPECIAL.findall(template), *_SPECIAL.findall("".join(plain)), family.end, *([family.bos] if family.bos else [])}
+        specials = {
+            *_SPECIAL.findall(template),
+            *_SPECIAL.findall("".join(plain)),
+            family.end,
+            *([family.bos] if family.bos else []),
+        }
         added = [AddedToken(text, special=True, normalized=False) for text in sorted(specials)]
         tokenizer.add_special_tokens({"additional_special_tokens": added})
         if family.bos:

@@ -93,8 +93,8 @@ class CallReader:
             tags.append(Tag(kind="stray", opening=tool_format.stray_pattern, closing=tool_format.block[1]))
         tags.append(Tag(kind="stray", opening=re.escape(tool_format.block[1]), closing=""))
         # The tags of some formats are words that an answer may speak of; control tokens are no words.
-        is_text = tool_format.reasoning_is_text
-        self._scanner = Scanner(tags, reasoning=tool_format.reasoning, reasons_first=is_text)
+        later = "none" if tool_format.reasoning_is_text else "any"
+        self._scanner = Scanner(tags, reasoning=tool_format.reasoning, later_reasoning=later)
 
     async def read(self, text: str, *, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool) -> ParsedTurn:
         """Returns the turn taken apart.
