@@ -173,7 +173,7 @@ class TurnBoundary:
         if closed[kept:] == appended[: len(closed) - kept]:  # taken back and written again: it stays the sampled one
             appended, kept = appended[len(closed) - kept :], len(closed)
         if kept == len(closed) and closed[-1:] == self._closing[-1:]:
-            appended = self._separator + appended
+            appended = self._after_end(appended) or self._separator + appended
         return kept, appended
 
     def _render_after_turn(
@@ -181,10 +181,16 @@ class TurnBoundary:
     ) -> tuple[int, list[int]]:
         """Renders messages with the template, after a question and a turn of the policy."""
         _, appended = self._split_after_turn(turns, messages, tools)
-        closing, separator = self._closing, self._ending[len(self._closing) :]
-        if closing and appended[: len(closing)] == closing:  # the last turn of a conversation ends otherwise
-            return len(closed), appended[len(closing) :]
-        return len(closed), (separator if closed[-1:] == closing[-1:] else []) + appended
+        separator = self._ending[len(self._closing) :] if closed[-1:] == self._closing[-1:] else []
+        return len(closed), self._after_end(appended) or separator + appended
+
+    def _after_end(self, appended: list[int]) -> list[int]:
+        """Returns what stands after an end of the policy's turn in appended tokens; empty if they begin with none.
+
+        The last turn of a conversation ends otherwise in some templates, so that its end looks new before a message.
+        """
+        end, begin = self._closing[self._count_blanks(self._closing) :], self._count_blanks(appended)
+        return appended[begin + len(end) :] if end and appended[begin : begin + len(end)] == end else []
 
     def _split_after_turn(
         self, turns: Sequence[ChatMessage], messages: list[ChatMessage], tools: Any
@@ -201,6 +207,10 @@ class TurnBoundary:
         bare = self._without_header(bare)
         length = next((n for n, (a, b) in enumerate(zip(whole, bare, strict=False)) if a != b), len(bare))
         return whole[:length], whole[length:]
+
+    def _count_blanks(self, tokens: list[int]) -> int:
+        """Returns how many tokens of white space stand at the beginning."""
+        return next((n for n, token in enumerate(tokens) if self._tokenizer.decode([token]).strip()), len(tokens))
 
     def _without_header(self, ending: list[int]) -> list[int]:
         """Returns what stands after the content of a last turn, without the header that some templates always write."""
