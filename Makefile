@@ -112,6 +112,9 @@ test-vllm: vllm
 families:
 	$(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --dest build/templates trl==1.16.0 axolotl==0.19.0
 	cd build/templates && $(CURDIR)/$(BIN)/python -m zipfile -e trl-*.whl . && $(CURDIR)/$(BIN)/python -m zipfile -e axolotl-*.whl .
+	$(BIN)/python -m pip download --quiet --no-deps --no-binary :all: --dest build/templates llama-cpp-python==0.3.36
+	mkdir -p build/templates/llama_cpp
+	tar -xzf build/templates/llama_cpp_python-0.3.36.tar.gz -C build/templates/llama_cpp --strip-components=5 --wildcards '*/models/templates/*.jinja'
 	$(BIN)/python docs/site/model_families_page.py
 
 findings:

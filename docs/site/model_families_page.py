@@ -47,6 +47,7 @@ _SPECIAL = re.compile(
 )
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER, PAGE = ROOT / "build" / "templates", ROOT / "docs" / "model_families.md"
+_FOLDERS = {"trl": "trl/chat_templates", "axolotl": "axolotl/utils/chat_templates/templates", "llama_cpp": "llama_cpp"}
 BEGIN, END = "<!-- begin of the table -->", "<!-- end of the table -->"
 _LIMITS = EpisodeLimits(max_response_tokens=4000, max_context_tokens=9000, max_turns=6, max_retries=1, retry_wait_s=0.0)
 _GOLD_LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000, max_turns=64, max_retries=0)
@@ -55,7 +56,11 @@ SEARCH = {
     "function": {
         "name": "search",
         "description": "Searches.",
-        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "What."}},
+            "required": ["query"],
+        },
     },
 }
 _QUESTION, _NEXT = Message("user", "What is 6*7?"), Message("user", "And 6*8?")
@@ -77,6 +82,8 @@ class Family:
     bos: str = ""
     call_end: str = ""
     """Token that ends a turn with calls, where it is another one."""
+    plain: str = ""
+    """Name of the template of conversations without tools, where it is another one."""
 
 
 FAMILIES = (
@@ -120,6 +127,127 @@ FAMILIES = (
     Family("Nemotron 3 Super", "nemotron_3_super", "nemotron_h", "<|im_end|>", "qwen3_coder"),
     Family("EXAONE 4", "axolotl/exaone4", "exaone4", "[|endofturn|]", "hermes"),
     Family("Falcon H1", "axolotl/falcon_h1", "falcon_h1", "<|im_end|>", "hermes"),
+    Family("QwQ", "llama_cpp/Qwen-QwQ-32B", "qwen2", "<|im_end|>", "hermes"),
+    Family("Qwen 3 Coder", "llama_cpp/Qwen3-Coder", "qwen3_moe", "<|im_end|>", "qwen3_coder"),
+    Family("MiMo VL", "llama_cpp/MiMo-VL", "qwen2_5_vl", "<|im_end|>", "hermes"),
+    Family("GLM 4.6", "llama_cpp/GLM-4.6", "glm4_moe", "<|user|>", "glm", call_end="<|observation|>"),
+    Family("GLM 4.7 Flash", "llama_cpp/GLM-4.7-Flash", "glm4_moe_lite", "<|user|>", "glm", call_end="<|observation|>"),
+    Family("Kimi K2", "llama_cpp/moonshotai-Kimi-K2", "kimi_k2", "<|im_end|>", "kimi"),
+    Family("Kimi K2 Thinking", "llama_cpp/Kimi-K2-Thinking", "kimi_k2", "<|im_end|>", "kimi"),
+    Family("Kimi K3", "llama_cpp/Kimi-K3", "kimi_k3", "<|end_of_msg|>"),
+    Family("MiniMax M1", "llama_cpp/MiniMax-M1", "minimax_m1", "<end_of_sentence>"),
+    Family("MiniMax M2", "llama_cpp/MiniMax-M2", "minimax_m2", "[e~[", "minimax", "]~!b["),
+    Family("MiniMax M3", "llama_cpp/MiniMax-M3", "minimax_m3", "[e~[", "", "]~!b["),
+    Family("Seed OSS", "llama_cpp/ByteDance-Seed-OSS", "seed_oss", "<seed:eos>", "seed", "<seed:bos>"),
+    Family(
+        "DeepSeek V3.1",
+        "llama_cpp/deepseek-ai-DeepSeek-V3.1",
+        "deepseek_v3",
+        "<｜end▁of▁sentence｜>",
+        "",
+        "<｜begin▁of▁sentence｜>",
+    ),
+    Family(
+        "DeepSeek V3.2",
+        "llama_cpp/deepseek-ai-DeepSeek-V3.2",
+        "deepseek_v32",
+        "<｜end▁of▁sentence｜>",
+        "",
+        "<｜begin▁of▁sentence｜>",
+    ),
+    Family(
+        "DeepSeek V4",
+        "llama_cpp/deepseek-ai-DeepSeek-V4",
+        "deepseek_v4",
+        "<｜end▁of▁sentence｜>",
+        "deepseek_v4",
+        "<｜begin▁of▁sentence｜>",
+    ),
+    Family(
+        "DeepSeek V4 Flash",
+        "llama_cpp/deepseek-ai-DeepSeek-V4-Flash-0731",
+        "deepseek_v4",
+        "<｜end▁of▁sentence｜>",
+        "deepseek_v4",
+        "<｜begin▁of▁sentence｜>",
+    ),
+    Family(
+        "DeepSeek R1 Distill Llama",
+        "llama_cpp/deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+        "llama",
+        "<｜end▁of▁sentence｜>",
+        "",
+        "<｜begin▁of▁sentence｜>",
+    ),
+    Family("Gemma 2", "llama_cpp/google-gemma-2-2b-it", "gemma2", "<end_of_turn>", "", "<bos>"),
+    Family(
+        "Gemma 4 31B",
+        "llama_cpp/google-gemma-4-31B-it",
+        "gemma4",
+        "<turn|>",
+        "gemma4",
+        "<bos>",
+        call_end="<|tool_response>",
+    ),
+    Family("Llama 3.3", "llama_cpp/meta-llama-Llama-3.3-70B-Instruct", "llama", "<|eot_id|>", "", "<|begin_of_text|>"),
+    Family(
+        "Hermes 3",
+        "llama_cpp/NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
+        "llama",
+        "<|im_end|>",
+        "hermes",
+        "<|begin_of_text|>",
+        plain="axolotl/chatml",
+    ),
+    Family(
+        "Functionary 3.1", "llama_cpp/meetkai-functionary-medium-v3.1", "llama", "<|eot_id|>", "", "<|begin_of_text|>"
+    ),
+    Family(
+        "Functionary 3.2", "llama_cpp/meetkai-functionary-medium-v3.2", "llama", "<|eot_id|>", "", "<|begin_of_text|>"
+    ),
+    Family("Mistral Small 3.2", "llama_cpp/Mistral-Small-3.2-24B-Instruct-2506", "mistral3", "</s>", "", "<s>"),
+    Family(
+        "Ministral 3 Reasoning", "llama_cpp/mistralai-Ministral-3-14B-Reasoning-2512", "mistral3", "</s>", "", "<s>"
+    ),
+    Family("Devstral Small", "llama_cpp/unsloth-mistral-Devstral-Small-2507", "mistral", "</s>", "", "<s>"),
+    Family(
+        "Command R+ (tools)",
+        "llama_cpp/CohereForAI-c4ai-command-r-plus-tool_use",
+        "cohere",
+        "<|END_OF_TURN_TOKEN|>",
+        "",
+        "<BOS_TOKEN>",
+        plain="cohere",
+    ),
+    Family(
+        "Command R7B (tools)",
+        "llama_cpp/CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+        "cohere2",
+        "<|END_OF_TURN_TOKEN|>",
+        "",
+        "<BOS_TOKEN>",
+    ),
+    Family("Command A MoE", "llama_cpp/Cohere2MoE", "cohere2_moe", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>"),
+    Family("Granite 3.3", "llama_cpp/ibm-granite-granite-3.3-2B-Instruct", "granite", "<|end_of_text|>"),
+    Family("Granite 4.0", "llama_cpp/ibm-granite-granite-4.0", "granitemoehybrid", "<|end_of_text|>", "hermes"),
+    Family("Granite 4.1", "llama_cpp/ibm-granite-granite-4.1", "granitemoehybrid", "<|end_of_text|>", "hermes"),
+    Family("SmolLM 3", "llama_cpp/HuggingFaceTB-SmolLM3-3B", "smollm3", "<|im_end|>", "hermes"),
+    Family("Nemotron Nano 2", "llama_cpp/NVIDIA-Nemotron-Nano-v2", "nemotron_h", "<SPECIAL_12>"),
+    Family("Hunyuan 3", "llama_cpp/tencent-Hy3", "hunyuan_v3", "<｜hy_eos｜>", "", "<｜hy_begin_of_sentence｜>"),
+    Family("Ling 3.0 Flash", "llama_cpp/inclusionai-ling-3.0-flash", "bailing_moe", "<|role_end|>", "glm"),
+    Family("Step 3.5 Flash", "llama_cpp/StepFun3.5-Flash", "step3p5", "<|im_end|>", "qwen3_coder"),
+    Family("Apertus", "llama_cpp/Apertus-8B-Instruct", "apertus", "<|assistant_end|>", "", "<s>"),
+    Family("Apriel 1.6", "llama_cpp/Apriel-1.6-15b-Thinker-fixed", "mistral", "<|end|>"),
+    Family("Bielik 3", "llama_cpp/Bielik-11B-v3.0-Instruct", "llama", "<|im_end|>", "hermes", "<s>"),
+    Family("GigaChat 3", "llama_cpp/GigaChat3-10B-A1.8B", "deepseek_v3", "</s>", "", "<s>"),
+    Family("MiniCPM 5", "llama_cpp/openbmb-MiniCPM5-1B", "minicpm", "<|im_end|>", "", "<s>"),
+    Family("Laguna S 2.1", "llama_cpp/poolside-Laguna-S-2.1", "laguna", "</assistant>", "glm"),
+    Family("Solar Open", "llama_cpp/upstage-Solar-Open-100B", "solar_open", "<|end|>", call_end="<|calls|>"),
+    Family("Muse Glimmer", "muse_glimmer", "muse", "<|eot|>"),
+    Family("Command A (tools)", "axolotl/command_a_tool_use", "cohere2", "<|END_OF_TURN_TOKEN|>", "", "<BOS_TOKEN>"),
+    Family("Jamba", "axolotl/jamba", "jamba", "<|eom|>"),
+    Family("DeepSeek V2", "axolotl/deepseek_v2", "deepseek_v2", "<｜end▁of▁sentence｜>", "", "<｜begin▁of▁sentence｜>"),
+    Family("Nemotron 3 Ultra", "nemotron_3_ultra", "nemotron_h", "<|im_end|>", "qwen3_coder"),
 )
 
 
@@ -288,9 +416,11 @@ def _read_back(trial: Trial) -> str:
     whole = trial.render([_QUESTION, turn], with_tools=True, header=False)
     prompts = [trial.render([_QUESTION], with_tools=True, header=header) for header in (True, False)]
     prompt = next((ids for ids in prompts if whole and ids and whole[: len(ids)] == ids), None)
-    if whole is None or prompt is None:
+    if whole is None:
+        return trial.note("reads its calls", "transformers cannot render a call with this template")
+    if prompt is None:
         return trial.note("reads its calls", "the template writes no call after this prompt")
-    written = trial.tokenizer.decode(whole[len(prompt) :])
+    written = trial.chat.close_reasoning(trial.tokenizer.decode(whole[len(prompt) :]))
     if "search" not in written:
         return trial.note("reads its calls", "the template writes no calls")
     action = asyncio.run(trial.chat.decode_action(trial.encode(written.rstrip("\n")), turn=0, tools=[SEARCH]))
@@ -397,6 +527,11 @@ COLUMNS = (
 )
 
 
+def _read_template(folder: Path, template: str) -> str:
+    package, _, name = template.rpartition("/")
+    return (folder / _FOLDERS[package or "trl"] / f"{name}.jinja").read_text(encoding="utf-8")
+
+
 def load_trials(folder: Path) -> list[Trial]:
     """Returns the families whose templates are below a folder."""
     with tempfile.TemporaryDirectory() as tiny:
@@ -404,18 +539,20 @@ def load_trials(folder: Path) -> list[Trial]:
         base = AutoTokenizer.from_pretrained(tiny)
     trials = []
     for family in FAMILIES:
-        package, _, name = f"trl/{family.template}".rpartition("/")
-        parts = (
-            ("axolotl", "utils", "chat_templates", "templates") if "axolotl" in package else ("trl", "chat_templates")
-        )
-        template = folder.joinpath(*parts, f"{name}.jinja").read_text()
+        template, *plain = (_read_template(folder, name) for name in (family.template, family.plain) if name)
         tokenizer = copy.deepcopy(base)
-        specials = {*_SPECIAL.findall(template), family.end, *([family.bos] if family.bos else [])}
+        specials = {
+            *_SPECIAL.findall(template),
+            *_SPECIAL.findall("".join(plain)),
+            family.end,
+            *([family.bos] if family.bos else []),
+        }
         added = [AddedToken(text, special=True, normalized=False) for text in sorted(specials)]
         tokenizer.add_special_tokens({"additional_special_tokens": added})
         if family.bos:
             tokenizer.bos_token = family.bos
-        tokenizer.eos_token, tokenizer.chat_template = family.end, template
+        tokenizer.eos_token = family.end
+        tokenizer.chat_template = {"tool_use": template, "default": plain[0]} if plain else template
         trials.append(Trial(family, tokenizer))
     return trials
 

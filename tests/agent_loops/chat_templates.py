@@ -177,6 +177,12 @@ REFUSING = (
         "x",
         tokens=("<|close|>",),
     ),
+    Family("a header without asking", _plain(header=_HEADER.replace("add_generation_prompt", "true")), "x"),
+    Family(
+        "an end of its own for a last turn with calls",
+        _plain(end="{{ ('' if loop.last and m.tool_calls else '\\n') + '<|im_end|>\\n' }}"),
+        "x",
+    ),
 )
 SINGLE_TURN = Family("one turn", _plain(check="not loop.first"), "qwen3")
 FORBIDS_A_WORD = Family("forbids a word", _plain(check="'forbidden' in m.content"), "qwen3")

@@ -272,6 +272,18 @@ def test_markup_of_a_call_is_never_an_answer(text: str) -> None:
     assert None not in kinds(read("gpt-oss", text, tools=[edit(old=TEXT)])) != []
 
 
+@everywhere
+def test_a_call_without_its_beginning_is_malformed_and_hides_no_other(name: str) -> None:
+    form = FORMATS[name]
+    call = form.write([("edit", {"old": "x"})])
+    tools = [edit(old=TEXT)]
+    for rest in (form.block[1], call.removeprefix(form.block[0]).removeprefix("edit")):
+        good_after = read(name, f"{rest}\n{call}", tools=tools)
+        assert None not in kinds(read(name, rest, tools=tools)) != [] and kinds(good_after)[-1] is None
+        thought = f"{form.reasoning[0]}I close it with {form.block[1]}{form.reasoning[1]}"
+    assert kinds(read(name, f"{thought}{call}", tools=tools)) == [None]
+
+
 def test_an_answer_may_have_a_type_and_speak_of_recipients() -> None:
     parsed = read("gpt-oss", '<|channel|>final <|constrain|>json<|message|>{"a": "to=functions.edit"}')
     assert (parsed.content, parsed.calls) == ('{"a": "to=functions.edit"}', ())

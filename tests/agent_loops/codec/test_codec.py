@@ -151,7 +151,7 @@ BAD = ("", {}, True)
         ("<tool_call>[1]</tool_call>", "", [BAD]),
         ('<tool_call>{"name": "python", "arguments": "1"}</tool_call>', "", [("python", {}, True)]),
         ('<tool_call>{"name": "nope", "arguments": {}}</tool_call>', "", [("nope", {}, False)]),
-        ("</tool_call>", "</tool_call>", []),
+        ("</tool_call>", "</tool_call>", [BAD]),
     ],
 )
 def test_a_turn_is_taken_apart_and_every_attempt_at_a_call_is_counted(

@@ -75,6 +75,21 @@ def summary(action: Action) -> tuple[str | None, list[Any]]:
     return action.answer, calls
 
 
+@pytest.mark.parametrize("protocol", [p for p in TEXT_PROTOCOLS if p not in WITHOUT_ANSWER])
+def test_an_answer_may_speak_of_the_tag_that_opens_reasoning(
+    chat: Any, codecs: Mapping[str, TextCodec], protocol: str
+) -> None:
+    codec = codecs[protocol]
+    answer = codec.render_action(Message("assistant", "The tag <think> opens a thought."))
+    plain = decode(chat, codec, codec.render_action(Message("assistant", "7")))
+    assert "<think>" in str(decode(chat, codec, answer).answer)
+    said = decode(
+        chat, codec, "The tag <think> opens a thought.\n" + answer.replace("The tag <think> opens a thought.", "7")
+    )
+    assert (said.answer, said.tool_calls) == (plain.answer, ())
+    assert decode(chat, codec, "<think>" + answer).answer is None, "a thought that never ends"
+
+
 # What stands in the files.
 
 

@@ -91,9 +91,10 @@ class CallReader:
             tags.append(Tag(kind="unit", opening=re.escape(tool_format.unit[0]), closing=tool_format.unit[1]))
         if tool_format.stray_pattern is not None:
             tags.append(Tag(kind="stray", opening=tool_format.stray_pattern, closing=tool_format.block[1]))
+        tags.append(Tag(kind="stray", opening=re.escape(tool_format.block[1]), closing=""))
         # The tags of some formats are words that an answer may speak of; control tokens are no words.
-        is_text = tool_format.reasoning_is_text
-        self._scanner = Scanner(tags, reasoning=tool_format.reasoning, reasons_first=is_text)
+        later = "none" if tool_format.reasoning_is_text else "any"
+        self._scanner = Scanner(tags, reasoning=tool_format.reasoning, later_reasoning=later)
 
     async def read(self, text: str, *, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool) -> ParsedTurn:
         """Returns the turn taken apart.
@@ -134,7 +135,7 @@ class CallReader:
         if span.parsed is not None:
             return [self._typed(call, parameters) for call in span.parsed]
         if span.kind == "stray":
-            return [self._malformed("it does not begin with the name of a tool", "malformed_json")]
+            return [self._malformed("its beginning is missing", "malformed_json")]
         if span.kind == "unit" and not self._repair:
             return [self._malformed(f"it must stand between {_names(self._format.block)}", "malformed_json")]
         return [

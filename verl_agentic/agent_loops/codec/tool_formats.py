@@ -227,7 +227,7 @@ _FORMATS = (
         name="gpt-oss",
         block=("<|channel|>commentary to=functions.", "<|call|>"),
         block_pattern=_HARMONY_RECIPIENT,
-        stray_pattern=r"<\|channel\|>(?!\s*\w*\s*<\|message\|>|\s*final\b)|<\|call\|>",
+        stray_pattern=r"<\|channel\|>(?!\s*\w*\s*<\|message\|>|\s*final\b)",
         call=("{name} <|constrain|>json<|message|>", ""),
         arguments=_json,
         header=re.compile(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -172,7 +173,7 @@ class TurnBoundary:
         if closed[kept:] == appended[: len(closed) - kept]:  # taken back and written again: it stays the sampled one
             appended, kept = appended[len(closed) - kept :], len(closed)
         if kept == len(closed) and closed[-1:] == self._closing[-1:]:
-            appended = self._separator + appended
+            appended = self._after_end(appended) or self._separator + appended
         return kept, appended
 
     def _render_after_turn(
@@ -181,7 +182,15 @@ class TurnBoundary:
         """Renders messages with the template, after a question and a turn of the policy."""
         _, appended = self._split_after_turn(turns, messages, tools)
         separator = self._ending[len(self._closing) :] if closed[-1:] == self._closing[-1:] else []
-        return len(closed), separator + appended
+        return len(closed), self._after_end(appended) or separator + appended
+
+    def _after_end(self, appended: list[int]) -> list[int]:
+        """Returns what stands after an end of the policy's turn in appended tokens; empty if they begin with none.
+
+        The last turn of a conversation ends otherwise in some templates, so that its end looks new before a message.
+        """
+        end, begin = self._closing[self._count_blanks(self._closing) :], self._count_blanks(appended)
+        return appended[begin + len(end) :] if end and appended[begin : begin + len(end)] == end else []
 
     def _split_after_turn(
         self, turns: Sequence[ChatMessage], messages: list[ChatMessage], tools: Any
@@ -195,8 +204,30 @@ class TurnBoundary:
             _common_end(*(self._render([_USER, turn, *new], with_header=bool(new), tools=tools) for turn in turns))
             for new in (messages, [])
         )
+        bare = self._without_header(bare)
         length = next((n for n, (a, b) in enumerate(zip(whole, bare, strict=False)) if a != b), len(bare))
         return whole[:length], whole[length:]
+
+    def _count_blanks(self, tokens: list[int]) -> int:
+        """Returns how many tokens of white space stand at the beginning."""
+        return next((n for n, token in enumerate(tokens) if self._tokenizer.decode([token]).strip()), len(tokens))
+
+    def _without_header(self, ending: list[int]) -> list[int]:
+        """Returns what stands after the content of a last turn, without the header that some templates always write."""
+        eos = self._tokenizer.eos_token_id
+        if eos not in ending or not self._always_writes_header:
+            return ending
+        return ending[: len(ending) - ending[::-1].index(eos)]
+
+    @cached_property
+    def _always_writes_header(self) -> bool:
+        """Whether the header of the policy's turn is not an option of the template."""
+        try:
+            conversations = (self._render([_USER, _REPLIES[0]], with_header=h, tools=None) for h in (True, False))
+            return operator.eq(*conversations)
+        except Exception as cause:
+            logger.info("the chat template renders no turn: %s", cause)
+            return False
 
     def _render(self, messages: Sequence[ChatMessage], *, with_header: bool, tools: Any) -> list[int]:
         options = getattr(self._builder, "chat_template_kwargs", None) or {}
@@ -240,7 +271,8 @@ class TurnBoundary:
     def _ending(self) -> list[int]:
         """Tokens that the template writes after the content of a turn."""
         try:
-            return _common_end(*(self._builder.render_delta_token_id([_USER], [reply]) for reply in _REPLIES))
+            endings = (self._builder.render_delta_token_id([_USER], [reply]) for reply in _REPLIES)
+            return self._without_header(_common_end(*endings))
         except Exception as cause:
             logger.info("verl's builder does not render a turn: %s", cause)
         try:

@@ -19,7 +19,7 @@ def without_thoughts(text: str, *, opening: str = "<think>", closing: str = "</t
     tag that nothing opened is reasoning too: there the prompt has opened it. So neither a second block nor a nested one
     carries words past the judge.
     """
-    scanner = Scanner((), reasoning=(opening, closing))
+    scanner = Scanner((), reasoning=(opening, closing), later_reasoning="any")
     scan = scanner.scan(text)
     if begun_before := [end for start, end in scan.reasoning if not text.startswith(opening, start)]:
         scan = scanner.scan(text[begun_before[-1] :])

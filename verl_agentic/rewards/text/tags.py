@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 _MAX_FAILURES = 64
 """Maximum number of failed attempts to parse spans per text; each may read all of it."""
@@ -19,7 +19,7 @@ class Tag:
     opening: str
     """A regular expression."""
     closing: str
-    """A text."""
+    """A text; empty for a tag that stands alone, which is an unclosed span without a body."""
     parse: Callable[[str, int], tuple[Any, int] | None] | None = None
     """Parses a span from the end of its opening tag on; returns what it holds and the offset after its closing tag,
     None where it does not follow its grammar. So a closing tag in quotes does not end a span."""
@@ -33,7 +33,7 @@ class TagSpan:
     start: int
     """Offset of the opening tag."""
     end: int
-    """Offset one past the closing tag; the end of the text when it is not closed."""
+    """Offset one past the closing tag; the end of the text when it is missing."""
     opening: str
     """The opening tag as it was written."""
     body: str
@@ -77,17 +77,23 @@ class Scanner:
     the policy may speak of its tags there; where the reasoning never ends, open ones count as well.
     """
 
-    def __init__(self, tags: Sequence[Tag], *, reasoning: tuple[str, str] | None, reasons_first: bool = False) -> None:
+    def __init__(
+        self,
+        tags: Sequence[Tag],
+        *,
+        reasoning: tuple[str, str] | None,
+        later_reasoning: Literal["any", "closed", "none"] = "closed",
+    ) -> None:
         """Makes a scanner.
 
         Args:
             tags: the kinds of spans; where two could open at the same place, the first one does.
             reasoning: what opens and closes a block of reasoning, None where there is none.
-            reasons_first: reasoning begins only before other text; later, its tags are text.
+            later_reasoning: blocks of reasoning that may begin after other text; other tags of reasoning are text.
         """
         self._tags = tuple(tags)
         self._reasoning = reasoning
-        self._reasons_first = reasons_first
+        self._later_reasoning = later_reasoning
         parts = [f"(?P<t{i}>{tag.opening})" for i, tag in enumerate(self._tags)]
         self._opening = re.compile("|".join(parts) or r"(?!)")
         marks = [f"(?P<enter>{re.escape(reasoning[0])})|(?P<leave>{re.escape(reasoning[1])})"] if reasoning else []
@@ -108,10 +114,11 @@ class Scanner:
         if starts_in_reasoning and self._reasoning is not None:
             at = self._reason(text, 0, 0, spans, reasoning)
         begin, has_spoken, has_marks, num_failures = at, False, at > 0, 0
+        last_end = text.rfind(self._reasoning[1]) if self._reasoning is not None else -1
         while (match := self._any.search(text, at)) is not None:
-            has_spoken = has_spoken or (self._reasons_first and bool(text[begin : match.start()].strip()))
+            has_spoken = has_spoken or bool(text[begin : match.start()].strip())
             is_mark = match.lastgroup in ("enter", "leave")
-            if is_mark and has_spoken and (match.lastgroup == "enter" or has_marks):
+            if is_mark and has_spoken and self._is_text(match, has_marks=has_marks, last_end=last_end):
                 at, has_marks = match.end(), True
                 continue
             has_marks = has_marks or is_mark
@@ -127,6 +134,12 @@ class Scanner:
                 at = spans[-1].end
             begin = at
         return Scan(text=text, spans=tuple(spans), reasoning=tuple(reasoning))
+
+    def _is_text(self, mark: re.Match[str], *, has_marks: bool, last_end: int) -> bool:
+        """Returns whether a tag of reasoning is text, where it stands after other text."""
+        if mark.lastgroup == "leave":
+            return self._later_reasoning == "none" and has_marks
+        return self._later_reasoning == "none" or (self._later_reasoning == "closed" and mark.start() > last_end)
 
     def _reason(self, text: str, start: int, at: int, spans: list[TagSpan], reasoning: list[tuple[int, int]]) -> int:
         """Notes a block of reasoning and the spans in it; returns where it ends."""
@@ -152,15 +165,15 @@ class Scanner:
         text, begin = match.string, match.end()
         result = tag.parse(text, begin) if can_parse and tag.parse is not None else None
         closed_at = result[1] - len(tag.closing) if result is not None else text.find(tag.closing, begin, limit)
-        is_closed = closed_at >= 0
-        body_end = closed_at if is_closed else limit
+        has_end = closed_at >= 0
+        body_end = closed_at if has_end else limit
         return TagSpan(
             kind=tag.kind,
             start=match.start(),
-            end=body_end + len(tag.closing) if is_closed else limit,
+            end=body_end + len(tag.closing) if has_end else limit,
             opening=match[0],
             body=text[begin:body_end],
-            is_closed=is_closed,
+            is_closed=has_end and bool(tag.closing),
             in_reasoning=in_reasoning,
             parsed=result[0] if result is not None else None,
         )
