@@ -170,7 +170,7 @@ for i in range(20):
 async def test_no_file_is_hidden_from_the_limit(sandbox: Sandbox, how: str) -> None:
     code = _FILL.replace("{how}", _HIDING[how])
     for fresh in (True, False):
-        result = await sandbox.run(Command(code=code), limits=Limits(wall_s=20.0, file_mb=1000), fresh=fresh)
+        result = await sandbox.run(Command(code=code), limits=Limits(wall_s=60.0, file_mb=1000), fresh=fresh)
         assert not result.timed_out and "more than the disk space" in result.stderr, result
     await sandbox.reset()
     assert await python(sandbox, "import os\nprint(os.listdir('.'))") == "[]\n"

@@ -237,7 +237,7 @@ async def test_the_solution_is_paid_whatever_form_the_tests_have(shape: str, bac
 # A shape for which a cheat passes all tests, and what stops it.
 _STOPPED = {
     ("negated", "inverts the calls"): "tampered",
-    ("parameters", "reads marks and variables of test modules"): "forged",
+    ("parameters", "reads marks and variables of test modules"): "suspicious",
     ("raises", "expected exceptions arrive once"): "tampered",
     ("local variables", "reads its caller"): "suspicious",
     ("data files", "reads the data file by a raw process"): "suspicious",
