@@ -56,7 +56,7 @@ class Recipe:
     """Inherited ones included."""
 
     def noted(self, key: str) -> str:
-        """Returns the first header line of a key; empty if there is none."""
+        """Returns the first header line of a key; empty without one."""
         return next((value for name, value in self.header if name == key), "")
 
     def value(self, key: str) -> Any:
@@ -65,7 +65,7 @@ class Recipe:
 
     @property
     def readme(self) -> str:
-        """Its README; empty if there is none."""
+        """Returns its README; empty without one."""
         path = _FOLDER / self.group / f"{self.name}.md"
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 

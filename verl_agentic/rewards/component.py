@@ -78,7 +78,7 @@ class ComponentType:
 
     @property
     def is_async(self) -> bool:
-        """Whether it is a coroutine function."""
+        """Returns whether it is a coroutine function."""
         return inspect.iscoroutinefunction(self.function)
 
     def make(self, options: Mapping[str, Any], *, kind: Kind | None = None) -> Component:

@@ -72,7 +72,7 @@ class Term:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether it is a grader of weight 0, which is only measured."""
+        """Returns whether it is a grader of weight 0, which is only measured."""
         return self.weight == 0
 
     @property

@@ -154,7 +154,7 @@ class Decision:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it passed all gates."""
+        """Returns whether it passed all gates."""
         return not self.gate
 
     def after(self, name: str, verdict: Verdict) -> Decision:

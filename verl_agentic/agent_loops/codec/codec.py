@@ -263,7 +263,7 @@ class ChatTemplateCodec:
 
     @cached_property
     def _starts_in_reasoning(self) -> bool:
-        """Whether the header of the policy's turn opens a block of reasoning."""
+        """Returns whether the header of the policy's turn opens a block of reasoning."""
         return self._format is not None and self._boundary.header().rstrip().endswith(self._format.reasoning[0])
 
     def _without_end(self, text: str) -> str:

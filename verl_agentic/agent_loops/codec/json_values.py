@@ -21,7 +21,7 @@ def load_json(text: str) -> Any:
     """Returns the value that `text` is.
 
     Raises:
-        ValueError: it is no JSON (NaN and Infinity are none), has a key twice, or is a value that `problem_of` refuses;
+        ValueError: it is not JSON (nor are NaN and Infinity), has a key twice, or is a value that `problem_of` refuses;
         RecursionError: it is nested too deeply to be read at all.
     """
     if len(text) > MAX_SIZE:
@@ -37,7 +37,7 @@ def read_json(text: str, at: int) -> tuple[Any, int]:
     """Returns the value that begins at an offset, and the offset after it. `call_with` refuses what `load_json` does.
 
     Raises:
-        ValueError: there is none; RecursionError: it is nested too deeply.
+        ValueError: no value begins there; RecursionError: it is nested too deeply.
     """
     return _DECODER.raw_decode(text, at)
 

@@ -47,10 +47,10 @@ def fit_arguments(call: ToolCall, parameters: Schema | None, *, raw: Mapping[str
         call: a call; one that has an error is returned as it is.
         parameters: the JSON schema of its arguments; None: no check.
         raw: the arguments as they were written, where the format has no types: `42` may be a number or a text.
-        check: False: give types to `raw`, accept what does not fit, and do without a schema that is none.
+        check: False: give types to `raw`, accept what does not fit, and do without an invalid schema.
 
     Raises:
-        DataError: the schema is none; MissingDependencyError: `jsonschema` is not installed.
+        DataError: the schema is invalid; MissingDependencyError: `jsonschema` is not installed.
     """
     if call.error is not None or parameters is None:
         return call

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 IN_REASONING = "the call stands inside a reasoning block and was not carried out; end the reasoning first, then call"
 _VERL_PARSERS = "verl.experimental.agent_loop.tool_parser"
 REPAIRED = "repaired_calls"
-"""The name under which `ParsedTurn.counts` has the calls that were mended."""
+"""The name under which `ParsedTurn.counts` has the repaired calls."""
 
 
 class CallParser(Protocol):
@@ -164,7 +164,7 @@ class CallReader:
         is_closed: bool,
         is_stray: bool,
     ) -> ToolCall:
-        """Returns the call of a text that is not a part of a whole block, or why it is none."""
+        """Returns the call of a text that is not a part of a whole block, or why it is not a call."""
         if not text.removesuffix(self._format.end).strip():
             return self._malformed("it is empty", "empty")
         if len(text) > MAX_SIZE:
@@ -261,7 +261,7 @@ class ForeignReader:
 
 
 def _call_object(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a call with the names of its keys, and the type of its arguments, mended."""
+    """Returns a call with the names of its keys, and the type of its arguments, repaired."""
     arguments = value.get("arguments", value.get("parameters"))
     if isinstance(arguments, str):
         arguments = repair_object(arguments) or arguments

@@ -75,12 +75,12 @@ class ToolFormat:
 
     @property
     def is_json(self) -> bool:
-        """Whether arguments are written as JSON."""
+        """Returns whether arguments are written as JSON."""
         return isinstance(self.notation, JsonArguments)
 
     @property
     def reasoning_is_text(self) -> bool:
-        """Whether reasoning is marked by tags, which chat templates know as a part of a message, not by tokens."""
+        """Returns whether tags mark reasoning, which templates know as a part of a message; else tokens do."""
         return "|" not in self.reasoning[0]
 
     def prefix(self, tool: str) -> str:

@@ -221,7 +221,7 @@ class TurnBoundary:
 
     @cached_property
     def _always_writes_header(self) -> bool:
-        """Whether the header of the policy's turn is not an option of the template."""
+        """Returns whether the header of the policy's turn is not an option of the template."""
         try:
             conversations = (self._render([_USER, _REPLIES[0]], with_header=h, tools=None) for h in (True, False))
             return operator.eq(*conversations)

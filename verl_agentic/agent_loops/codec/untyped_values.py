@@ -21,7 +21,7 @@ _MAX_LITERAL_CHARS = 10_000
 
 
 def property_schema(parameters: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns the schema of one argument; an empty one, which everything fits, if there is none.
+    """Returns the schema of one argument; an empty one, which everything fits, if it has no schema.
 
     Args:
         parameters: the schema of all arguments.
@@ -78,7 +78,7 @@ def _readings(raw: str, text: str) -> Iterator[Any]:
 
 
 def _read_literal(text: str) -> Any:
-    """Returns the list or object that Python's notation is. Raises an error, or ValueError, if there is none."""
+    """Returns the list or object that Python's notation is. Raises an error if it is not one."""
     if not text.startswith(("[", "{", "(")) or len(text) > _MAX_LITERAL_CHARS:
         raise ValueError("no literal of a list or an object")
     tree = ast.parse(text, mode="eval")

@@ -265,7 +265,7 @@ class TextCodec:
 
     @cached_property
     def _starts_in_reasoning(self) -> bool:
-        """Whether the prompt opens a block of reasoning."""
+        """Returns whether the prompt opens a block of reasoning."""
         if self._protocol.reasoning is None:
             return False
         header = self._protocol.raw if self._boundary is None else self._boundary.header()

@@ -88,7 +88,7 @@ class Report:
 
     @property
     def is_right(self) -> bool:
-        """Whether every stage was reached and none failed."""
+        """Returns whether every stage was reached and none failed."""
         return self.error is None and all(stage.status in ("ok", "warn") for stage in self.stages)
 
     @property

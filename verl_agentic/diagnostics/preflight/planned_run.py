@@ -190,7 +190,7 @@ class PlannedRun:
 
     @property
     def is_ours(self) -> bool:
-        """Whether `env_agent` runs the episodes."""
+        """Returns whether `env_agent` runs the episodes."""
         return self.agent_loops == {"env_agent"}
 
     @property

@@ -33,7 +33,7 @@ class NoValueError(ArithmeticError):
 
 
 class Reading(NamedTuple):
-    """What ambiguous notation means."""
+    """Meaning of ambiguous notation."""
 
     is_log_decimal: bool = True
     is_i_imaginary: bool = True

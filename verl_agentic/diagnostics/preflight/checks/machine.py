@@ -1,4 +1,4 @@
-"""What only the machine of the run can show: its rollout engine and its GPUs."""
+"""Rollout engine and GPUs, which only the machine of the run can show."""
 
 from __future__ import annotations
 
