@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.data.parquet import extra_of, ground_truth_of, to_columns
+from verl_agentic.data.parquet_rows import read_parquet
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError, boundary
 from verl_agentic.types import Message
-
-_READ_ROWS = 256
 
 
 def write_rows(rows: Iterable[EnvRow], path: Path) -> int:
@@ -21,12 +20,12 @@ def write_rows(rows: Iterable[EnvRow], path: Path) -> int:
 
 
 def read_rows(path: Path) -> list[EnvRow]:
-    """Reads the rows that `write_rows` wrote.
+    """Reads the rows of a file: JSON lines, `.json` or parquet.
 
     Raises:
         DataError: the file is missing or a line is not a row.
     """
-    return [row_of_columns(row, f"{path}:{number}") for number, row in read_json_lines(path)]
+    return [row_of_columns(row, f"{path}:{number}") for number, row in numbered_records(path)]
 
 
 def row_of_columns(row: Mapping[str, Any], where: str) -> EnvRow:
@@ -72,15 +71,17 @@ def write_json_lines(records: Iterable[Mapping[str, Any]], path: Path) -> int:
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (line number from 1, object) of a file of JSON objects, one per line.
+    """Yields (line number from 1, object) of a file of JSON objects, one per line; blank lines are skipped.
 
     Raises:
         DataError: the file is missing, or a line is not a JSON object.
     """
     if not path.is_file():
         raise DataError(f"no such data file, got {path}; create it first")
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
             try:
                 record = json.loads(line)
             except ValueError as cause:
@@ -91,18 +92,31 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def numbered_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (number from 1, record) of a file of JSON lines, or of parquet if its name ends so.
+    """Yields (number from 1, record) of a file: parquet, JSON lines, or `.json` with a list of objects.
+
+    The one reader of rows for all commands. Parquet is read as verl's dataset reads it. `changed_values` reports what
+    verl's dataset makes of JSON.
 
     Raises:
         DataError: it is missing or cannot be parsed.
     """
-    if path.suffix != ".parquet":
+    if path.suffix == ".parquet":
+        yield from enumerate(read_parquet(path), start=1)
+    elif path.suffix == ".json" and _holds_list(path):
+        yield from enumerate(_read_json_list(path), start=1)
+    else:
         yield from read_json_lines(path)
-        return
-    import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise DataError(f"no such data file, got {path}; create it first")
-    with boundary(DataError, f"reading {path}"):
-        batches = pq.ParquetFile(path).iter_batches(batch_size=_READ_ROWS)
-        yield from enumerate((record for batch in batches for record in batch.to_pylist()), start=1)
+
+def _holds_list(path: Path) -> bool:
+    return path.is_file() and path.read_bytes()[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+def _read_json_list(path: Path) -> list[dict[str, Any]]:
+    try:
+        records = json.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError as cause:
+        raise DataError(f"{path} is not JSON, got {cause}; write a list of objects, or one object per line") from cause
+    if not all(isinstance(record, dict) for record in records):
+        raise DataError(f"{path} must be a list of objects; write one object for each row")
+    return records

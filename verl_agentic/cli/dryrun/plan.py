@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from verl_agentic.adapters.preflight.compose import Composed, compose
 from verl_agentic.cli.dryrun.model import DryrunModel, make_model
 from verl_agentic.cli.dryrun.translate import Translation, translate
-from verl_agentic.data.rows import read_json_lines, row_of_columns, write_rows
+from verl_agentic.data.rows import numbered_records, row_of_columns, write_rows
 from verl_agentic.diagnostics.dryrun.step_report import ExpectedStep
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage, load_env_package
@@ -190,15 +190,8 @@ def _why_not_scripted(made: Translation, package: EnvPackage | None, files: list
 
 def _first_rows(file: str) -> list[EnvRow]:
     """Returns the first rows of a file, as the environment gets them."""
-    path = Path(file).expanduser()
-    if path.suffix in (".jsonl", ".json"):
-        found = [row for _, row in itertools.islice(read_json_lines(path), _LOOKED_AT)]
-    else:
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(path) as parquet:
-            found = next(parquet.iter_batches(batch_size=_LOOKED_AT)).to_pylist()
-    return [row_of_columns(row, f"{file}:{number}") for number, row in enumerate(found, start=1)]
+    records = itertools.islice(numbered_records(Path(file).expanduser()), _LOOKED_AT)
+    return [row_of_columns(record, f"{file}:{number}") for number, record in records]
 
 
 def _expected(made: Translation) -> ExpectedStep:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.data.overlap.row_task import COLUMNS
+from verl_agentic.data.parquet_rows import read_parquet
 from verl_agentic.errors import DataError, boundary
 
 _CHUNK_BYTES = 4 << 20
@@ -36,13 +37,11 @@ class Chunk:
     def _parquet_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         import pyarrow.parquet as pq
 
-        file = pq.ParquetFile(self.path)
-        number = sum(file.metadata.row_group(group).num_rows for group in range(self.start))
-        columns = [name for name in COLUMNS if name in file.schema_arrow.names]
-        for batch in file.iter_batches(512, row_groups=list(range(self.start, self.stop)), columns=columns):
-            for record in batch.to_pylist():
-                yield f"{self.path}: row {number}", record
-                number += 1
+        metadata = pq.read_metadata(self.path)
+        first = sum(metadata.row_group(group).num_rows for group in range(self.start))
+        rows = read_parquet(self.path, columns=COLUMNS, row_groups=range(self.start, self.stop))
+        for number, record in enumerate(rows, start=first):
+            yield f"{self.path}: row {number}", record
 
     def _json_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         with self.path.open("rb") as file:

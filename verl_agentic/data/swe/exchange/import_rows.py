@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.rows import read_json_lines
+from verl_agentic.data.rows import numbered_records
 from verl_agentic.data.swe.exchange.row_formats import task_of_row
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.repository.pytest_ids import foreign_tests, require_pytest
@@ -46,29 +46,17 @@ def import_tasks(path: Path, *, form: str | None = None, pytest_only: bool = Fal
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         raise DataError(f"no such file, got {path}; download the dataset first")
-    if path.suffix == ".jsonl":
-        yield from (row for _, row in read_json_lines(path))
-    elif path.suffix == ".parquet":
-        yield from _parquet_rows(path)
+    if path.suffix in (".jsonl", ".parquet"):
+        yield from (row for _, row in numbered_records(path))
     elif path.suffix == ".json":
         yield from _json_rows(path)
     else:
         raise DataError(f"rows are in .jsonl, .json or .parquet files, got {path}; convert the file")
 
 
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        yield from pq.read_table(path).to_pylist()
-    except pa.ArrowException as cause:
-        raise DataError(f"the file is not parquet, got {path}: {cause}; download it again") from cause
-
-
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as cause:
         raise DataError(f"the file is not JSON, got {path}: {cause}; use .jsonl for one object per line") from cause
     rows = list(data.values()) if isinstance(data, dict) else data
