@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from verl_agentic.deadlines import OverrunError, within
@@ -17,10 +17,12 @@ from verl_agentic.errors import ConfigError, EnvError, boundary, is_infrastructu
 from verl_agentic.rewards.text.reasoning import outside_reasoning
 from verl_agentic.tools.delegate import DelegateTool, SubAgentRunner
 from verl_agentic.tools.function_tool import to_tool
+from verl_agentic.tools.schema_check import argument_schema
 from verl_agentic.tools.tool import Tool, ToolResult
 from verl_agentic.types import (
     UNSCORED,
     Action,
+    ColumnArguments,
     Message,
     NewRow,
     Observation,
@@ -188,6 +190,10 @@ class ToolEnv:
         """
         known = [to_tool(tool) for tool in tools]
         self._tools = {tool.name: tool for tool in _selected(known, self.row.extra.get("tool_selection"))}
+        if any(
+            isinstance(call.arguments, ColumnArguments) for message in self.row.prompt for call in message.tool_calls
+        ):
+            self.row = replace(self.row, prompt=tuple(_without_filled_nulls(m, known) for m in self.row.prompt))
         if self._run_sub_agent is not None:
             self.use_sub_agents(self._run_sub_agent)
 
@@ -247,6 +253,18 @@ class ToolEnv:
             except OverrunError:
                 text = f"Error: no result within {timeout_s:g} s"
                 return ToolResult(text, is_error=True, error_kind="tool_timeout")
+
+
+def _without_filled_nulls(message: Message, tools: Sequence[Tool]) -> Message:
+    """Returns a message whose calls lack the nulls that Arrow may have filled in and that their tool refuses."""
+    schemas = {tool.name: (tool.schema or {}).get("function", {}).get("parameters") or {} for tool in tools}
+    calls = tuple(
+        replace(call, arguments=argument_schema(schemas[call.name]).without_nulls(call.arguments))
+        if isinstance(call.arguments, ColumnArguments) and call.name in schemas
+        else call
+        for call in message.tool_calls
+    )
+    return replace(message, tool_calls=calls)
 
 
 def _selected(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Tool]:

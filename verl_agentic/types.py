@@ -82,6 +82,10 @@ class Segment:
     """Turn of the model tokens, or the turn whose action this observation answers."""
 
 
+class ColumnArguments(dict[str, Any]):
+    """Arguments that a row has as an object, not as JSON text: Arrow may have filled keys of other rows with None."""
+
+
 @dataclass(frozen=True)
 class ToolCall:
     """One call that the policy asked for."""
@@ -181,6 +185,8 @@ def _to_call(call: Mapping[str, Any]) -> ToolCall:
     function = call.get("function") if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    if isinstance(arguments, Mapping):
+        arguments = ColumnArguments(arguments)
     with contextlib.suppress(ValueError, RecursionError):
         arguments = load_arguments(arguments)
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):

@@ -1,12 +1,13 @@
-"""Reads rows of parquet as `datasets` reads them, and with it verl."""
+"""Reads rows of parquet as `datasets` reads them, and with it verl; and writes such rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.data.plain_values import differences
 from verl_agentic.errors import DataError, boundary
 
 _BATCH = 256
@@ -46,6 +47,34 @@ def read_parquet(
                 yield row
 
 
+def write_parquet(records: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Writes records as parquet atomically, and verifies them.
+
+    Raises:
+        DataError: there are no records, or Arrow has filled or changed a value.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not records:
+        raise DataError(f"{path}: there are no rows to write; make some")
+    with boundary(DataError, "turning the rows into columns"):
+        table = pa.Table.from_pylist(list(records))
+        table = pa.Table.from_pylist(list(records), schema=_with_types(table.schema))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    pq.write_table(table, partial)
+    for number, (record, read) in enumerate(zip(records, pq.read_table(partial).to_pylist(), strict=True)):
+        for field, before, after in differences("", record, read):
+            if not _is_filled_message(field, before, after):
+                partial.unlink()
+                raise DataError(
+                    f"row {number}, {field} was {before!r} and is {after!r} in parquet, which has one type for all "
+                    "rows; give all rows the same keys"
+                )
+    partial.replace(path)
+
+
 def _decoder(arrow_type: Any) -> _Decode | None:
     """Returns a function that decodes the JSON in values of a type; None if there is none in it."""
     import pyarrow as pa
@@ -69,3 +98,30 @@ def _decode_fields(decoders: dict[str, _Decode], value: dict[str, Any] | None) -
 
 def _decode_items(decode: _Decode, value: list[Any] | None) -> list[Any] | None:
     return value and [decode(item) for item in value]
+
+
+def _with_types(schema: Any) -> Any:
+    """Returns the schema with the types of `tool_selection` and `ground_truth`, even if all rows have them empty."""
+    import pyarrow as pa
+
+    types = {"tool_selection": pa.list_(pa.string()), "ground_truth": pa.string()}
+    for name in ("extra_info", "reward_model"):
+        struct = pa.struct(
+            [
+                pa.field(inner.name, types[inner.name]) if _is_untyped(inner.type) and inner.name in types else inner
+                for inner in schema.field(name).type
+            ]
+        )
+        schema = schema.set(schema.get_field_index(name), pa.field(name, struct))
+    return schema
+
+
+def _is_untyped(arrow_type: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_null(arrow_type) or (pa.types.is_list(arrow_type) and pa.types.is_null(arrow_type.value_type))
+
+
+def _is_filled_message(field: str, before: Any, after: Any) -> bool:
+    """Returns whether Arrow filled a missing key of a message, which the reader reverts."""
+    return field.startswith("prompt[") and before is ... and after is None

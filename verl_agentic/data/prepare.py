@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from verl_agentic.data.file_checks import ToolNames
 from verl_agentic.data.parquet import to_columns
+from verl_agentic.data.parquet_rows import write_parquet as write_parquet
 from verl_agentic.data.rows import numbered_records
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage
@@ -68,32 +69,6 @@ def to_records(
     return [{**columns, "agent_name": agent_name} for columns in to_columns(told, shown=SHOWN_KEYS)]
 
 
-def write_parquet(records: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Writes records as parquet atomically, and verifies them.
-
-    Raises:
-        DataError: Arrow has filled or changed a value.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with boundary(DataError, "turning the rows into columns"):
-        table = pa.Table.from_pylist(list(records))
-        table = pa.Table.from_pylist(list(records), schema=_with_types(table.schema))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    pq.write_table(table, partial)
-    for number, (record, read) in enumerate(zip(records, pq.read_table(partial).to_pylist(), strict=True)):
-        for field, before, after in _differences("", record, read):
-            if not _is_filled_message(field, before, after):
-                partial.unlink()
-                raise DataError(
-                    f"row {number}, {field} was {before!r} and is {after!r} in parquet, which has one type for all "
-                    "rows; give all rows the same keys"
-                )
-    partial.replace(path)
-
-
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a parquet or JSON lines file as verl reads them.
 
@@ -118,45 +93,3 @@ def tools_of(package: EnvPackage, config: Mapping[str, Any]) -> ToolNames:
             await env.close()
 
     return names
-
-
-def _with_types(schema: Any) -> Any:
-    """Returns the schema with the types of `tool_selection` and `ground_truth`, even if all rows have them empty."""
-    import pyarrow as pa
-
-    types = {"tool_selection": pa.list_(pa.string()), "ground_truth": pa.string()}
-    for name in ("extra_info", "reward_model"):
-        struct = pa.struct(
-            [
-                pa.field(inner.name, types[inner.name]) if _is_untyped(inner.type) and inner.name in types else inner
-                for inner in schema.field(name).type
-            ]
-        )
-        schema = schema.set(schema.get_field_index(name), pa.field(name, struct))
-    return schema
-
-
-def _is_untyped(arrow_type: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_null(arrow_type) or (pa.types.is_list(arrow_type) and pa.types.is_null(arrow_type.value_type))
-
-
-def _differences(field: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yields field, before and after of each difference."""
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in {**before, **after}:
-            inner = f"{field}.{key}" if field else str(key)
-            yield from _differences(inner, before.get(key, ...), after.get(key, ...))
-    elif isinstance(before, Sequence) and isinstance(after, Sequence) and not isinstance(before, str):
-        if len(before) != len(after):
-            yield field, before, after
-        for index, (one, other) in enumerate(zip(before, after, strict=False)):
-            yield from _differences(f"{field}[{index}]", one, other)
-    elif type(before) is not type(after) or before != after:
-        yield field, before, after
-
-
-def _is_filled_message(field: str, before: Any, after: Any) -> bool:
-    """Returns whether Arrow filled a missing key of a message, which the reader reverts."""
-    return field.startswith("prompt[") and before is ... and after is None

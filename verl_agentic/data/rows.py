@@ -1,4 +1,4 @@
-"""Dataset rows in the form that verl's RLHFDataset reads, as JSON lines."""
+"""Dataset rows in the form that verl's RLHFDataset reads, as JSON lines or parquet."""
 
 from __future__ import annotations
 
@@ -8,15 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.data.parquet import extra_of, ground_truth_of, to_columns
-from verl_agentic.data.parquet_rows import read_parquet
+from verl_agentic.data.parquet_rows import read_parquet, write_parquet
+from verl_agentic.data.plain_values import looks_like_date
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError, boundary
 from verl_agentic.types import Message
 
 
+PARQUET_REMEDY = "write parquet: a file name that ends with .parquet, for `verl_agentic.write_rows`"
+"""What keeps values that the JSON reader of `datasets` would change."""
+
+
 def write_rows(rows: Iterable[EnvRow], path: Path) -> int:
-    """Writes rows for `data.train_files` or `data.val_files`; returns how many."""
-    return write_json_lines(to_columns(list(rows)), path)
+    """Writes rows for `data.train_files` or `data.val_files`; returns how many.
+
+    Args:
+        rows: of the file.
+        path: parquet if the name ends with `.parquet`, else JSON lines.
+
+    Raises:
+        DataError: a value is none of JSON, or verl's dataset would read another one.
+    """
+    records = to_columns(list(rows))
+    if path.suffix == ".parquet":
+        write_parquet(records, path)
+    else:
+        write_json_lines(refuse_dates(records, path), path)
+    return len(records)
 
 
 def read_rows(path: Path) -> list[EnvRow]:
@@ -68,6 +86,35 @@ def write_json_lines(records: Iterable[Mapping[str, Any]], path: Path) -> int:
     finally:
         partial.unlink(missing_ok=True)
     return count
+
+
+def refuse_dates(records: Iterable[Mapping[str, Any]], path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yields records for JSON lines. verl's dataset makes times of a column in which all texts look like dates.
+
+    Raises:
+        DataError: after the last record, if there is such a column.
+    """
+    are_dates: dict[str, bool] = {}
+    for record in records:
+        for column, text in _texts(record, ""):
+            are_dates[column] = are_dates.get(column, True) and looks_like_date(text)
+        yield record
+    if columns := sorted(column for column, is_dated in are_dates.items() if is_dated):
+        raise DataError(
+            f"{path}: all texts of {columns} look like dates, and verl's dataset makes times of them in JSON lines; "
+            f"{PARQUET_REMEDY}"
+        )
+
+
+def _texts(value: Any, column: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield column, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(item, f"{column}.{key}" if column else key)
+    elif isinstance(value, list) and value and not isinstance(value[0], int | float):
+        for item in value:
+            yield from _texts(item, f"{column}[]")
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -112,6 +112,36 @@ class ArgumentSchema:
                 filled[key] = copy.deepcopy(schema["default"])
         return filled
 
+    def without_nulls(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a copy without the keys of objects that are None and may not be, or that the schema does not name."""
+        return self._without_nulls([self.schema], arguments)
+
+    def _without_nulls(self, schemas: list[Any], value: Any) -> Any:
+        schemas = [part for schema in schemas for part in self._parts(schema)]
+        if isinstance(value, list):
+            items = [schema["items"] for schema in schemas if "items" in schema]
+            return [self._without_nulls(items, item) for item in value]
+        if not isinstance(value, Mapping):
+            return value
+        kept = {}
+        for key, item in value.items():
+            of_key = [schema["properties"][key] for schema in schemas if key in schema.get("properties", {})]
+            of_key = of_key or [
+                schema["additionalProperties"] for schema in schemas if schema.get("additionalProperties")
+            ]
+            if item is not None or any(self._fits(schema, None) for schema in of_key):
+                kept[key] = self._without_nulls(of_key, item)
+        return kept
+
+    def _parts(self, schema: Any) -> Iterator[Mapping[str, Any]]:
+        """Yields a schema and its branches, at any depth."""
+        schema = resolve_reference(self.schema, schema)
+        if isinstance(schema, Mapping):
+            yield schema
+            for keyword in (*_BRANCHES, "allOf"):
+                for branch in schema.get(keyword, ()):
+                    yield from self._parts(branch)
+
     def _fits(self, schema: Any, value: Any) -> bool:
         return self._validator.evolve(schema=resolve_reference(self.schema, schema)).is_valid(value)
 
