@@ -71,10 +71,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace, package: Any, names: Any) -> int:
+    from verl_agentic.data.as_verl import refuse_changed
     from verl_agentic.data.file_checks import check_records
     from verl_agentic.data.prepare import read_records
 
     for path in args.check:
+        refuse_changed(path)
         records = read_records(path)
         asyncio.run(check_records(records, tools_of=names, check_row=package.check_row, where=f"{path}: "))
         print(f"{path}: {len(records)} rows, fine")

@@ -72,6 +72,12 @@ def changed_values(path: Path) -> list[str]:
     return list(changed.values())
 
 
+def refuse_changed(path: Path) -> None:
+    """Raises DataError if verl's dataset reads other values than a file has."""
+    if changed := changed_values(path):
+        raise DataError("verl's dataset would read other values than these files have:\n" + "\n".join(changed))
+
+
 def _is_kept(feature: Any) -> bool:
     """Returns whether values of a feature are those of the JSON."""
     if isinstance(feature, Mapping):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from verl_agentic.data.parquet import BY_ENVIRONMENT, extra_of, ground_truth_of
+from verl_agentic.data.plain_values import null_paths, value_paths
 from verl_agentic.data.rows import row_of_columns
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import AgenticError, DataError
@@ -34,6 +35,7 @@ async def check_records(
     """
     problems: list[str] = []
     seen: dict[Any, int] = {}
+    problems += null_arguments(where, records)
     for number, record in enumerate(records):
         name = f"{where}row {number}"
         found = [f"{name}, {problem}" for problem in _problems_of(record)]
@@ -48,6 +50,28 @@ async def check_records(
         more = f"\n... and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
         listed = "\n".join(problems[:_MOST_SHOWN])
         raise DataError(f"these rows would fail in training, got {len(problems)} problems; fix them:\n{listed}{more}")
+
+
+def null_arguments(where: str, records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns the rows whose prompts have calls with null arguments that other calls use: Arrow fills them in.
+
+    Args:
+        where: prefix of the row's number.
+        records: rows as columns.
+    """
+    nulls: list[tuple[int, str, list[str]]] = []
+    used: set[str] = set()
+    for number, record in enumerate(records):
+        for name, arguments in _calls(record):
+            paths = list(null_paths(arguments))
+            nulls += [(number, name, paths)] if paths else []
+            used.update(value_paths(arguments))
+    return [
+        f"{where}row {number}, prompt: the call of {name} has null for {filled}, which other calls use; Arrow fills in "
+        "arguments of other calls: write arguments as JSON text, as `verl-agentic prepare` does"
+        for number, name, paths in nulls
+        if (filled := sorted(used.intersection(paths)))
+    ]
 
 
 def _problems_of(record: Mapping[str, Any]) -> Iterator[str]:
@@ -66,8 +90,11 @@ def _problems_of(record: Mapping[str, Any]) -> Iterator[str]:
         extra_of(extra_info)
     except DataError as error:
         yield str(error).removeprefix("row: ")
-    for key, value in extra_info.items():
-        for field in _nones(f"extra_info.{key}", value):
+    objects = {f"extra_info.{key}": value for key, value in extra_info.items()}
+    if isinstance(model := record.get("reward_model"), Mapping):
+        objects["reward_model.ground_truth"] = model.get("ground_truth")
+    for name, value in objects.items():
+        for field in null_paths(value, name):
             yield f"{field}: is None; Arrow fills in keys of other rows: write the file with `verl-agentic prepare`"
 
 
@@ -146,10 +173,11 @@ async def _tool_problems(record: Mapping[str, Any], tools_of: ToolNames) -> list
     ]
 
 
-def _nones(field: str, value: Any) -> Iterator[str]:
-    """Yields the fields inside a dict that are None; the value itself may be."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if inner is None:
-                yield f"{field}.{key}"
-            yield from _nones(f"{field}.{key}", inner)
+def _calls(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields name and arguments of the calls in a prompt whose arguments are objects."""
+    prompt = record.get("prompt")
+    for message in prompt if isinstance(prompt, list) else ():
+        for call in (message.get("tool_calls") if isinstance(message, Mapping) else None) or ():
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping) and isinstance(function.get("arguments"), Mapping):
+                yield str(function.get("name")), function["arguments"]

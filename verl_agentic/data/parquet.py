@@ -30,7 +30,7 @@ the style."""
 _SIMPLE = (str, int, float, bool)
 _INT64 = range(-(2**63), 2**63)
 _FIRST_ROWS = 64
-"""The JSON reader of `datasets` takes the types of all rows from the first 10 MB. A column has a value in these rows."""
+"""Every column has a value in these rows: the JSON reader of `datasets` takes the types from the first 10 MB."""
 
 
 def to_columns(rows: Sequence[EnvRow], *, shown: Sequence[str] | None = None) -> list[dict[str, Any]]:

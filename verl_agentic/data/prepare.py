@@ -14,7 +14,7 @@ from verl_agentic.data.parquet_rows import write_parquet as write_parquet
 from verl_agentic.data.rows import numbered_records
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage
-from verl_agentic.errors import ConfigError, DataError, boundary
+from verl_agentic.errors import ConfigError, boundary
 
 SHOWN_KEYS = ("task_id", "split", "env", "tool_selection")
 """The keys of `extra_info` outside `extra_json`, for every environment."""

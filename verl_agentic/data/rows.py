@@ -11,9 +11,8 @@ from verl_agentic.data.parquet import extra_of, ground_truth_of, to_columns
 from verl_agentic.data.parquet_rows import read_parquet, write_parquet
 from verl_agentic.data.plain_values import looks_like_date
 from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError, boundary
+from verl_agentic.errors import DataError
 from verl_agentic.types import Message
-
 
 PARQUET_REMEDY = "write parquet: a file name that ends with .parquet, for `verl_agentic.write_rows`"
 """What keeps values that the JSON reader of `datasets` would change."""

@@ -122,6 +122,7 @@ def _with_rows(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
         if files and not is_missing and not any(map(data.is_remote, files)):
             found[name] = notes.attempt("files", lambda files=files: data.read_rows(files))
             notes.add("rows", notes.attempt("files", lambda files=files: data.truth_faults(config, files)) or [])
+            notes.add("rows", notes.attempt("files", lambda files=files: data.row_faults(files)) or [])
     train, val = (data.data_files(config, split) for split in ("train", "val"))
     if found.get("rows") and found.get("val_rows") and not {*train} & {*val}:
         found["shared_rows"] = notes.attempt("rows", lambda: data.shared_rows(train, val))

@@ -16,6 +16,7 @@ from verl.trainer.ppo.reward import get_custom_reward_fn, resolve_reward_manager
 from verl.utils.reward_score import default_compute_score
 
 from verl_agentic.data.env_validation.gold_answers import gold_of
+from verl_agentic.data.parquet import decoded_columns
 from verl_agentic.diagnostics.preflight.planned_run import FunctionTrial, GoldTrial
 from verl_agentic.errors import describe_error, is_infrastructure
 
@@ -39,6 +40,7 @@ def try_function(config: DictConfig, row: Mapping[str, Any] | None, *, solution:
     named = config.reward.custom_reward_function
     if named.path is None:
         return None
+    row = row and decoded_columns(row)
     name = f"{named.name} of {named.path}"
     try:
         with _without_tools():
@@ -85,7 +87,7 @@ def try_verls(config: DictConfig, row: Mapping[str, Any]) -> tuple[Sequence[Gold
 
     A reward manager of another kind, or one that needs a server, is not called.
     """
-    reward = config.reward
+    reward, row = config.reward, decoded_columns(row)
     is_plain = reward.reward_manager.name in ("naive", "dapo") and not reward.reward_model.enable
     if not is_plain or reward.custom_reward_function.path is not None or reward.sandbox_fusion.url:
         return [], None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl_agentic.agent_loops.attempt.exploration import PARTIAL_SOLUTION
+from verl_agentic.data.as_verl import changed_values, load_as_verl
+from verl_agentic.data.file_checks import null_arguments
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.parquet import extra_of
 from verl_agentic.data.rows import numbered_records
@@ -76,7 +76,19 @@ def truth_faults(config: DictConfig, files: Sequence[str]) -> list[str]:
     except AgenticError:
         return []  # reported by the check `sections`
     components = [term.component.type for term in rubric.outcomes if not term.data_sources]
-    faults = [fault for file in files for fault in truth_problems(Path(file).expanduser(), components)]
+    return _first_faults([fault for file in files for fault in truth_problems(Path(file).expanduser(), components)])
+
+
+def row_faults(files: Sequence[str]) -> list[str]:
+    """Returns the values that verl's dataset reads otherwise, and nulls that Arrow filled into calls of prompts."""
+    faults = []
+    for path in (Path(file).expanduser() for file in files):
+        faults += changed_values(path)
+        faults += null_arguments(f"{path}: ", (record for _, record in numbered_records(path)))
+    return _first_faults(faults)
+
+
+def _first_faults(faults: list[str]) -> list[str]:
     more = [f"... and {len(faults) - _MAX_FAULTS} more rows"] if len(faults) > _MAX_FAULTS else []
     return faults[:_MAX_FAULTS] + more
 
@@ -196,8 +208,7 @@ def _parquet_names(path: Path) -> tuple[int, Mapping[str | None, int] | None]:
 
 
 def _json_names(path: Path) -> tuple[int, Mapping[str | None, int] | None]:
-    with path.open(encoding="utf-8") as file:
-        records = [json.loads(line) for line in file if line.strip()]
+    records = [record for _, record in numbered_records(path)]
     if not any("agent_name" in record for record in records):
         return len(records), None
     return len(records), Counter(record.get("agent_name") for record in records)
@@ -205,6 +216,9 @@ def _json_names(path: Path) -> tuple[int, Mapping[str | None, int] | None]:
 
 def _head(path: Path, folder: Path) -> Path:
     """Returns a file of the first rows; the file itself where it is of a kind that only its data set class knows."""
+    if path.suffix not in (".parquet", ".json", ".jsonl"):
+        return path
+    head = folder / "head.parquet"
     if path.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -212,10 +226,8 @@ def _head(path: Path, folder: Path) -> Path:
         batch = next(pq.ParquetFile(path).iter_batches(batch_size=_HEAD), None)
         if batch is None:
             raise DataError(f"{path} has no rows; make some")
-        pq.write_table(pa.Table.from_batches([batch]), folder / "head.parquet")
-        return folder / "head.parquet"
-    if path.suffix in (".json", ".jsonl"):
-        with path.open(encoding="utf-8") as file:
-            (folder / "head.jsonl").write_text("".join(islice(file, _HEAD)), encoding="utf-8")
-        return folder / "head.jsonl"
-    return path
+        pq.write_table(pa.Table.from_batches([batch]), head)
+    else:  # the types of the columns depend on all rows
+        rows = load_as_verl(path, folder / "cache")
+        rows.select(range(min(_HEAD, len(rows)))).to_parquet(head)
+    return head

@@ -1,7 +1,8 @@
 """Patches verl: `AgentLoopWorker._compute_score`, so that our rewards score episodes of any agent loop.
 
 A reward worker gets the tokens of a response without the mask of sampled tokens. The agent loop's worker has the mask,
-so it makes the same record as `env_agent`, and the row takes the score in the same way.
+so it makes the same record as `env_agent`, and the row takes the score in the same way. All reward functions get the
+ground truth and `extra_info` of the row as they were written, not the JSON text of the columns.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl_agentic.adapters.monitoring.verl_rows import place_columns
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
+from verl_agentic.data.parquet import decoded_columns
 from verl_agentic.rewards.text.response_samples import Task, sample_of_tokens, to_messages, to_spans
 from verl_agentic.rewards.verl_result import EPISODE_NUMBERS, SAMPLE, Scored
 
@@ -41,6 +43,7 @@ def scores_foreign_rows(config: Any) -> bool:
 async def _score_verl_rows(
     compute_score: Any, self: Any, outputs: list[AgentLoopOutput], kwargs: dict[str, Any]
 ) -> None:
+    kwargs = decoded_columns(kwargs)
     last, workers = outputs[-1], self.reward_loop_worker_handles
     is_foreign = type(last) is AgentLoopOutput and last.reward_score is None
     if not (is_foreign and workers is not None and scores_foreign_rows(self.config)):

@@ -47,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the report; returns 1 if more rows repeat others than allowed, else 0."""
+    """Prints the report; returns 1 if more rows repeat others than allowed or verl would read other values, else 0."""
     from verl_agentic.data.overlap.find_overlaps import find_overlaps
 
-    unmet = _unmet_truths(args)
+    unmet = _unmet_truths(args) + _changed_columns(args)
     targets = _targets(args) if args.drop else []
     found = find_overlaps(args.files, args.against, jobs=args.jobs)
     result = {
@@ -84,6 +84,16 @@ def _unmet_truths(args: argparse.Namespace) -> int:
     if problems:
         print(f"{len(problems)} ground truths that no answer can meet", file=sys.stderr)
     return len(problems)
+
+
+def _changed_columns(args: argparse.Namespace) -> int:
+    """Writes the columns that verl's dataset reads otherwise to standard error, and returns their number."""
+    from verl_agentic.data.as_verl import changed_values
+
+    changed = [line for file in args.files for line in changed_values(file)]
+    for line in changed:
+        print(line, file=sys.stderr)
+    return len(changed)
 
 
 def _counts(found: Overlaps) -> Iterator[dict[str, Any]]:

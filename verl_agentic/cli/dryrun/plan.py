@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from verl_agentic.adapters.preflight.compose import Composed, compose
 from verl_agentic.cli.dryrun.model import DryrunModel, make_model
 from verl_agentic.cli.dryrun.translate import Translation, translate
+from verl_agentic.data.as_verl import refuse_changed
 from verl_agentic.data.rows import numbered_records, row_of_columns, write_rows
 from verl_agentic.diagnostics.dryrun.step_report import ExpectedStep
 from verl_agentic.env import EnvRow
@@ -141,11 +142,14 @@ def _rows(made: Translation, named: Any, package: EnvPackage | None, options: Op
         files = [named] if isinstance(named, str) else [str(file) for file in named]
         said = ", ".join(files)
         for file in files:
-            if "://" not in file and not Path(file).expanduser().exists():
+            if "://" in file:
+                continue
+            if not Path(file).expanduser().exists():
                 raise DataError(
                     f"no such file of rows, got data.train_files={file}; set it, or leave it out for rows that the "
                     "environment makes"
                 )
+            refuse_changed(Path(file).expanduser())
     made.set("data.train_files", files, "rows of the environment") if named is None else None
     made.set("data.val_files", files, "no validation")
     return files, said
