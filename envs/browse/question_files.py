@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verl_agentic import DataError
+from verl_agentic.data.rows import numbered_records
 
 logger = logging.getLogger(__name__)
 Format = Literal["gaia", "browsecomp", "qa", "criteria"]
@@ -135,15 +136,15 @@ def _records(path: Path) -> list[dict[str, Any]]:
     if path.suffix not in (".csv", ".json", ".jsonl", ".parquet"):
         raise DataError(f"a file of questions is .csv, .json, .jsonl or .parquet, got {path}; convert it")
     try:
-        if path.suffix in (".jsonl", ".json"):
+        if path.suffix == ".parquet":
+            found = [record for _, record in numbered_records(path)]
+        elif path.suffix in (".jsonl", ".json"):
             content = path.read_text(encoding="utf-8")
             found = json.loads(content) if path.suffix == ".json" else list(map(json.loads, _lines(content)))
         else:
             import pandas
 
-            is_csv = path.suffix == ".csv"
-            table = pandas.read_csv(path, dtype=str, keep_default_na=False) if is_csv else pandas.read_parquet(path)
-            found = table.to_dict("records")
+            found = pandas.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
     except (OSError, ValueError) as cause:
         raise DataError(f"cannot read a file of questions, got {path}: {cause}; name a local file") from cause
     if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):

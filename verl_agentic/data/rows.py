@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.parquet import extra_of, ground_truth_of, to_columns
+from verl_agentic.data.parquet import VERL_KEYS, extra_of, ground_truth_of, to_columns
 from verl_agentic.data.parquet_rows import read_parquet, write_parquet
 from verl_agentic.data.plain_values import looks_like_date
 from verl_agentic.env import EnvRow
@@ -33,7 +33,19 @@ def write_rows(rows: Iterable[EnvRow], path: Path) -> int:
         write_parquet(records, path)
     else:
         write_json_lines(refuse_dates(records, path), path)
+        if any(key in record["extra_info"] for record in records for key in VERL_KEYS):
+            _refuse_changed(path)
     return len(records)
+
+
+def _refuse_changed(path: Path) -> None:
+    from verl_agentic.data.as_verl import refuse_changed
+
+    try:
+        refuse_changed(path)
+    except DataError:
+        path.unlink()
+        raise
 
 
 def read_rows(path: Path) -> list[EnvRow]:

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.data.datasets.id_rows import check_ids
-from verl_agentic.data.rows import numbered_records, write_json_lines
+from verl_agentic.data.rows import numbered_records, refuse_dates, write_json_lines
 from verl_agentic.errors import DataError
 
 
@@ -31,7 +31,7 @@ def write_sft(episodes: Iterable[Episode], path: Path, *, marks: Mapping[str, An
         if not episode.is_void
         for trajectory in episode.trajectories
     )
-    return write_json_lines(records, path)
+    return write_json_lines(refuse_dates(records, path), path)
 
 
 class TrajectoryDataset(Dataset):

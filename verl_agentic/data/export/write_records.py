@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from verl_agentic.data.rows import write_json_lines
+from verl_agentic.data.rows import refuse_dates, write_json_lines
 from verl_agentic.errors import ConfigError
 
 _BATCH = 256
@@ -21,11 +21,13 @@ def write_records(records: Iterable[Mapping[str, Any]], path: Path, *, columns: 
 
     Raises:
         ConfigError: the name ends neither with `.parquet` nor with `.jsonl`.
+        DataError: JSON lines cannot hold the values.
     """
     if path.suffix not in (".parquet", ".jsonl"):
         raise ConfigError(f"--out must end with .parquet or .jsonl, got {path}; rename it")
     if path.suffix == ".jsonl":
-        return write_json_lines(({name: record[name] for name in columns} for record in records), path)
+        lines = ({name: record[name] for name in columns} for record in records)
+        return write_json_lines(refuse_dates(lines, path), path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     schema, left, count = pa.schema(list(columns.items())), iter(records), 0

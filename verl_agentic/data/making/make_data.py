@@ -17,7 +17,7 @@ from verl_agentic.data.evaluation.journal import Journal, keep_settings
 from verl_agentic.data.making.maker import Candidate, Maker, Record, RefusedError
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.overlap.write_kept import write_kept
-from verl_agentic.data.rows import write_json_lines
+from verl_agentic.data.rows import refuse_dates, write_json_lines
 from verl_agentic.data.run_each import run_each
 from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.rewards.models.chat_model import ChatModel
@@ -168,7 +168,7 @@ async def _report(
 def _write(rows: Mapping[str, Record], out: Path, against: Sequence[Path], *, keeps_near: bool) -> dict[str, str]:
     """Writes rows without repeated ones; returns key -> reason of the dropped ones."""
     made = out.with_suffix(".made.jsonl")
-    write_json_lines(rows.values(), made)
+    write_json_lines(refuse_dates(rows.values(), out), made)
     try:
         found = find_overlaps([made], against)
         repeated = found.repeated

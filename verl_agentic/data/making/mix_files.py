@@ -15,8 +15,8 @@ from typing import Literal
 
 import numpy as np
 
-from verl_agentic.data.rows import numbered_records, write_json_lines
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.data.rows import numbered_records, refuse_dates, write_json_lines
+from verl_agentic.errors import ConfigError, DataError, boundary
 
 Unit = Literal["rows", "tokens"]
 _FORMS = ("input_ids", "messages", "prompt", "text")
@@ -85,7 +85,7 @@ def mix_files(
         chosen[file] = _choose(size, target, rng)
     parts = _parts(shares, chosen, tokens, by)
     lines = [line for file, rows in chosen.items() for line in _lines(file, rows)]
-    write_json_lines((json.loads(lines[place]) for place in rng.permutation(len(lines))), out)
+    write_json_lines(refuse_dates((json.loads(lines[place]) for place in rng.permutation(len(lines))), out), out)
     return parts
 
 
@@ -156,4 +156,5 @@ def _lines(file: Path, rows: np.ndarray) -> Iterator[str]:
     """Yields the chosen rows of a file as JSON, with their copies."""
     copies = Counter(rows.tolist())
     for number, (_, row) in enumerate(numbered_records(file)):
-        yield from [json.dumps(row)] * copies[number]
+        with boundary(DataError, f"writing {file}, row {number}, as JSON"):
+            yield from [json.dumps(row)] * copies[number]
