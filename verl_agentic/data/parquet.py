@@ -12,6 +12,7 @@ A None inside an object of a column means that the key is not set. In JSON text,
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ BY_ENVIRONMENT = "environment"
 the style."""
 _SIMPLE = (str, int, float, bool)
 _INT64 = range(-(2**63), 2**63)
+_FLOAT_DIGITS = 9
 _FIRST_ROWS = 64
 """Every column has a value in these rows: the JSON reader of `datasets` takes the types from the first 10 MB."""
 
@@ -158,14 +160,15 @@ def _simple_keys(rows: Sequence[EnvRow]) -> set[str]:
     return kept | set(VERL_KEYS)
 
 
-def _is_kept(values: Sequence[Any]) -> bool:
-    """Returns whether no value looks like a date or needs more than 64 bits."""
-    if any(isinstance(value, list) for value in values):
-        return _is_kept([item for value in values for item in value])
-    return not any(
-        looks_like_date(value) if isinstance(value, str) else isinstance(value, int) and value not in _INT64
-        for value in values
-    )
+def _is_kept(value: Any) -> bool:
+    """Returns whether the JSON reader of `datasets` keeps a value, or all of a list."""
+    if isinstance(value, list):
+        return all(map(_is_kept, value))
+    if isinstance(value, str):
+        return not looks_like_date(value)
+    if isinstance(value, float):  # it rounds all floats of a file if keys of objects differ between rows
+        return math.isfinite(value) and value == float(f"{value:.{_FLOAT_DIGITS}g}")
+    return not isinstance(value, int) or value in _INT64
 
 
 def _is_one_type(values: Sequence[Any], allowed: tuple[type, ...]) -> bool:
