@@ -38,6 +38,17 @@ def status(trial: FunctionTrial) -> str:
     return finding.status
 
 
+def test_it_gets_the_row_as_it_was_written(tmp_path: Path) -> None:
+    row = {
+        "data_source": "mine",
+        "reward_model": {"ground_truth": '"2024-01-02"', "format": "json"},
+        "extra_info": {"index": 0, "extra_json": '{"n": 1}'},
+    }
+    source = f"def compute_score({SIGNATURE}, bonus=0): return float(ground_truth == '2024-01-02') * extra_info['n']"
+    trial = tried(tmp_path, source, row=row)
+    assert not trial.fault and set(trial.scores.values()) == {1.0}
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [

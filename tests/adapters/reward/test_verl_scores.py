@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -225,6 +226,29 @@ async def test_reward_functions_of_others_get_what_verl_gives_them(
     columns = await play(tiny_chat, monkeypatch, [CALL, "42"], loop="tool_agent", reward=reward)
     assert columns["rm_scores"].tolist()[-1] == 0.5 and "turn_ids" not in columns
     assert columns["extra_fields"]["reward_extra_info"]["note"] == "text"
+
+
+WRITTEN = """
+def score(data_source, solution_str, ground_truth, extra_info):
+    assert ground_truth == {"day": "2024-01-02"} and extra_info["n"] == {"a": 2**70}, (ground_truth, extra_info)
+    assert "extra_json" not in extra_info and "unset" not in extra_info
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("loop", ["single_turn_agent", "tool_agent"])
+async def test_a_reward_function_gets_the_row_as_it_was_written(
+    tiny_chat: Chat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loop: str
+) -> None:
+    file = tmp_path / "written.py"
+    file.write_text(WRITTEN)
+    reward = reward_section(
+        reward_manager={"name": "naive"}, custom_reward_function={"path": str(file), "name": "score"}
+    )
+    model = {"style": "rule", "ground_truth": '{"day": "2024-01-02"}', "format": "json"}
+    extra = {"index": 0, "unset": None, "extra_json": '{"n": {"a": 1180591620717411303424}}'}
+    columns = await play(tiny_chat, monkeypatch, ["42"], loop=loop, reward=reward, reward_model=model, extra_info=extra)
+    assert columns["rm_scores"].tolist()[-1] == 1.0
 
 
 def batch(tokenizer: Any, *parts: tuple[str, int], num_turns: int, has_mask: bool = True) -> DataProto:
