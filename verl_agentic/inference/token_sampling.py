@@ -10,17 +10,38 @@ from torch import Tensor
 from verl_agentic.inference.request import Running
 
 
+_BLOCK_IDS = 256
+_PIECE_LOGITS = 1 << 19
+"""2 MiB of float32, which stay in the cache of a processor."""
+
+
 def sample(logits_BV: Tensor, rows: Sequence[Running], *, generator: torch.Generator) -> tuple[list[int], list[float]]:
     """Returns one sampled id per row, and its log-prob under `log_softmax(logits / temperature)`.
 
     Allowed ids, top-k, top-p and repetition penalty change the sampled distribution but not the log-prob, which equals
-    a trainer's for the same logits. At temperature 0 the log-prob is that of temperature 1.
+    a trainer's for the same logits. At temperature 0 the log-prob is that of temperature 1. A row with a seed takes
+    one number from its generator; its id does not depend on the other rows.
 
     Args:
         logits_BV: `[B, V]` logits of the last position.
         rows: the B requests.
         generator: source of randomness of rows without a seed.
     """
+    uniform_B = torch.rand(len(rows), dtype=torch.float64, generator=generator, device=logits_BV.device)
+    for i, row in enumerate(rows):
+        if row.generator is not None:
+            uniform_B[i].uniform_(generator=row.generator)
+    num_rows = len(rows) if logits_BV.is_cuda else max(_PIECE_LOGITS // logits_BV.shape[-1], 1)
+    pieces = [
+        _sample_piece(logits_BV[start : start + num_rows], rows[start : start + num_rows], uniform_B[start:])
+        for start in range(0, len(rows), num_rows)
+    ]
+    ids, log_probs = torch.cat(pieces, dim=-1).tolist()
+    return [int(token_id) for token_id in ids], log_probs
+
+
+def _sample_piece(logits_BV: Tensor, rows: Sequence[Running], uniform_B: Tensor) -> Tensor:
+    """Returns ids and log-probs as float64, `[2, B]`, so that a device is read once."""
     logits_BV = logits_BV.float()
     temperatures = [row.params.temperature for row in rows]
     if all(t == 1.0 for t in temperatures):
@@ -29,23 +50,40 @@ def sample(logits_BV: Tensor, rows: Sequence[Running], *, generator: torch.Gener
         divisor_B1 = logits_BV.new_tensor([t or 1.0 for t in temperatures])[:, None]
         log_probs_BV = torch.log_softmax(logits_BV / divisor_B1, dim=-1)
     shaped_BV = _shape(logits_BV, log_probs_BV, rows)
-    ids_B = torch.argmax(shaped_BV if not any(temperatures) else shaped_BV - _noise(shaped_BV, rows, generator), dim=-1)
-    chosen_B = log_probs_BV.gather(-1, ids_B[:, None])[:, 0]
-    return ids_B.tolist(), chosen_B.tolist()
+    if not any(temperatures):
+        ids_B = shaped_BV.argmax(dim=-1)
+    else:
+        ids_B = _draw(shaped_BV.exp(), uniform_B[: len(rows)])
+        if not all(temperatures):
+            is_greedy_B = torch.tensor([t == 0.0 for t in temperatures], device=ids_B.device)
+            ids_B = torch.where(is_greedy_B, shaped_BV.argmax(dim=-1), ids_B)
+    return torch.stack((ids_B.double(), log_probs_BV.gather(-1, ids_B[:, None])[:, 0].double()))
 
 
-def _noise(shaped_BV: Tensor, rows: Sequence[Running], generator: torch.Generator) -> Tensor:
-    """Returns log e with e ~ Exp(1), and 0 for greedy rows.
+def _draw(masses_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """Returns the id of each row at which the cumulative mass passes the share `uniform_B` of the whole mass.
 
-    argmax(p / e) draws from p without a cumulative sum, and log p - log e has the same argmax.
+    Finds the block of ids first, so that most of the masses are only added up.
     """
-    noise_BV = torch.empty_like(shaped_BV).exponential_(generator=generator).log_()
-    for i, row in enumerate(rows):
-        if row.params.temperature == 0.0:
-            noise_BV[i] = 0.0
-        elif row.generator is not None:
-            noise_BV[i].exponential_(generator=row.generator).log_()
-    return noise_BV
+    batch, vocab = masses_BV.shape
+    masses_BNI = torch.nn.functional.pad(masses_BV, (0, -vocab % _BLOCK_IDS)).view(batch, -1, _BLOCK_IDS)
+    ends_BN = masses_BNI.sum(dim=-1).double().cumsum(dim=-1)
+    target_B1 = uniform_B[:, None] * ends_BN[:, -1:]
+    block_B1 = _first_above(ends_BN, target_B1)
+    before_B1 = torch.where(block_B1 > 0, ends_BN.gather(1, (block_B1 - 1).clamp(min=0)), 0.0)
+    masses_BI = masses_BNI[torch.arange(batch, device=masses_BNI.device), block_B1[:, 0]]
+    place_B1 = _first_above(masses_BI.double().cumsum(dim=-1), target_B1 - before_B1)
+    return (block_B1 * _BLOCK_IDS + place_B1)[:, 0]
+
+
+def _first_above(ends_BN: Tensor, target_B1: Tensor) -> Tensor:
+    """Returns the first index whose end is above the target, or above all smaller numbers than the last end.
+
+    What it returns has a positive mass, however sums are rounded.
+    """
+    last_B1 = ends_BN[:, -1:]
+    below_B1 = torch.nextafter(last_B1, torch.zeros_like(last_B1))
+    return torch.searchsorted(ends_BN, torch.minimum(target_B1, below_B1), right=True)
 
 
 def _shape(logits_BV: Tensor, log_probs_BV: Tensor, rows: Sequence[Running]) -> Tensor:
