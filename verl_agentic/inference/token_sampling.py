@@ -44,20 +44,19 @@ def _sample_piece(logits_BV: Tensor, rows: Sequence[Running], uniform_B: Tensor)
     """Returns ids and log-probs as float64, `[2, B]`, so that a device is read once."""
     logits_BV = logits_BV.float()
     temperatures = [row.params.temperature for row in rows]
-    if all(t == 1.0 for t in temperatures):
-        log_probs_BV = torch.log_softmax(logits_BV, dim=-1)
-    else:
-        divisor_B1 = logits_BV.new_tensor([t or 1.0 for t in temperatures])[:, None]
-        log_probs_BV = torch.log_softmax(logits_BV / divisor_B1, dim=-1)
-    shaped_BV = _shape(logits_BV, log_probs_BV, rows)
-    if not any(temperatures):
-        ids_B = shaped_BV.argmax(dim=-1)
-    else:
-        ids_B = _draw(shaped_BV.exp(), uniform_B[: len(rows)])
-        if not all(temperatures):
-            is_greedy_B = torch.tensor([t == 0.0 for t in temperatures], device=ids_B.device)
-            ids_B = torch.where(is_greedy_B, shaped_BV.argmax(dim=-1), ids_B)
-    return torch.stack((ids_B.double(), log_probs_BV.gather(-1, ids_B[:, None])[:, 0].double()))
+    if not all(t in (0.0, 1.0) for t in temperatures):
+        logits_BV = logits_BV / logits_BV.new_tensor([t or 1.0 for t in temperatures])[:, None]
+    shaped_BV = _shape(logits_BV, rows)
+    masses_BV = torch.softmax(shaped_BV, dim=-1)
+    ids_B = _draw(masses_BV, uniform_B[: len(rows)]) if any(temperatures) else shaped_BV.argmax(dim=-1)
+    if any(temperatures) and not all(temperatures):
+        is_greedy_B = torch.tensor([t == 0.0 for t in temperatures], device=ids_B.device)
+        ids_B = torch.where(is_greedy_B, shaped_BV.argmax(dim=-1), ids_B)
+    if shaped_BV is not logits_BV:
+        masses_BV = torch.softmax(logits_BV, dim=-1)
+    # The largest mass is exp(0) over the total: the logarithm of a chosen mass might be that of 0.
+    chosen_B = logits_BV.gather(-1, ids_B[:, None])[:, 0] - logits_BV.amax(dim=-1) + masses_BV.amax(dim=-1).log()
+    return torch.stack((ids_B.double(), chosen_B.double()))
 
 
 def _draw(masses_BV: Tensor, uniform_B: Tensor) -> Tensor:
@@ -86,8 +85,8 @@ def _first_above(ends_BN: Tensor, target_B1: Tensor) -> Tensor:
     return torch.searchsorted(ends_BN, torch.minimum(target_B1, below_B1), right=True)
 
 
-def _shape(logits_BV: Tensor, log_probs_BV: Tensor, rows: Sequence[Running]) -> Tensor:
-    """Returns the log-probs to sample from, with penalty, allowed ids, top-k and top-p of each row."""
+def _shape(logits_BV: Tensor, rows: Sequence[Running]) -> Tensor:
+    """Returns the logits to sample from, with penalty, allowed ids, top-k and top-p of each row."""
     vocab = logits_BV.shape[-1]
     special = [
         i
@@ -98,21 +97,18 @@ def _shape(logits_BV: Tensor, log_probs_BV: Tensor, rows: Sequence[Running]) -> 
         or row.params.allowed_token_ids
     ]
     if not special:
-        return log_probs_BV
-    shaped_BV = log_probs_BV.clone()
+        return logits_BV
+    shaped_BV = logits_BV.clone()
     for i in special:
-        params = rows[i].params
-        logits_V = logits_BV[i]
+        params, row_V = rows[i].params, logits_BV[i]
         if params.repetition_penalty != 1.0:
-            logits_V = _penalise(logits_V, rows[i].token_ids, params.repetition_penalty)
+            row_V = _penalise(row_V, rows[i].token_ids, params.repetition_penalty)
         if params.allowed_token_ids:
-            allowed = torch.tensor(params.allowed_token_ids, device=logits_V.device)
-            logits_V = torch.full_like(logits_V, -torch.inf).index_copy(0, allowed, logits_V[allowed])
-        row_V = torch.log_softmax(logits_V / (params.temperature or 1.0), dim=-1)
+            allowed = torch.tensor(params.allowed_token_ids, device=row_V.device)
+            row_V = torch.full_like(row_V, -torch.inf).index_copy(0, allowed, row_V[allowed])
         if 0 < params.top_k < vocab:
-            floor = torch.topk(row_V, params.top_k).values[-1]
-            row_V = torch.log_softmax(row_V.masked_fill(row_V < floor, -torch.inf), dim=-1)
-        shaped_BV[i] = _keep_top_p(row_V, params.top_p)
+            row_V = row_V.masked_fill(row_V < torch.topk(row_V, params.top_k).values[-1], -torch.inf)
+        shaped_BV[i] = _keep_top_p(torch.log_softmax(row_V, dim=-1), params.top_p)
     return shaped_BV
 
 
