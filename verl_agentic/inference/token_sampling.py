@@ -9,7 +9,6 @@ from torch import Tensor
 
 from verl_agentic.inference.request import Running
 
-
 _BLOCK_IDS = 256
 _PIECE_LOGITS = 1 << 19
 """2 MiB of float32, which stay in the cache of a processor."""
