@@ -4,8 +4,8 @@ Wraps `prepare_model_inputs` and `prepare_model_outputs` of `FSDPEngineWithLMHea
 token of prompts and observations, too, and keeps several arrays `[tokens, vocabulary]`.
 
 The work is done in the forward pass of the output layer, so that FSDP2 gathers and frees its weights as usual.
-Log-probs and entropies of tokens outside the mask of the loss are 0. A pass that reads all logits (distillation, sums of
-squares, mean log-probs) computes all of them, as without the option.
+Log-probs and entropies of tokens outside the mask of the loss are 0. A pass that reads all logits (distillation, sums
+of squares, mean log-probs) computes all of them, as without the option.
 """
 
 from __future__ import annotations
