@@ -16,7 +16,7 @@ from verl_agentic.cli.dryrun.model import make_model
 from verl_agentic.cli.dryrun.plan import DryrunPlan, Options, make_plan
 from verl_agentic.cli.dryrun.show import write_page
 from verl_agentic.cli.dryrun.translate import Translation, cpu_settings, translate
-from verl_agentic.data.rows import write_rows
+from verl_agentic.data.rows import write_json_lines, write_rows
 from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.diagnostics.dryrun.step_report import Report, Stage
 from verl_agentic.env import EnvRow
@@ -234,6 +234,13 @@ def test_a_value_that_leads_nowhere_is_an_error_and_not_replaced(tmp_path: Path,
 def test_rows_that_are_not_there_are_an_error_and_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data.train_files=/none/rows.parquet"):
         _plan(tmp_path, "data.train_files=/none/rows.parquet")
+
+
+def test_rows_that_verls_dataset_changes_are_an_error(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    write_json_lines([{"prompt": [], "reward_model": {"ground_truth": "2024-01-02"}}], rows)
+    with pytest.raises(DataError, match=r"reward_model.ground_truth is '2024-01-02'"):
+        _plan(tmp_path, f"data.train_files={rows}")
 
 
 @pytest.mark.slow

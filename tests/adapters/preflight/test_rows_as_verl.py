@@ -1,0 +1,41 @@
+"""Files of rows, as preflight reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("verl")
+
+from verl_agentic.adapters.preflight.rows_as_verl import _head, row_faults
+from verl_agentic.data.rows import numbered_records, write_json_lines
+
+
+def record(truth: str, *, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    prompt = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "user", "content": "q"}]
+    return {"prompt": prompt, "reward_model": {"ground_truth": truth}}
+
+
+def test_changed_values_and_filled_nulls_are_faults_of_rows(tmp_path: Path) -> None:
+    records = [
+        record("2024-01-02", name="ls", arguments={"dir": "/"}),
+        record("2024-01-03", name="rm", arguments={"path": "b"}),
+    ]
+    write_json_lines(records, tmp_path / "rows.jsonl")
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "rows.parquet")
+    (changed,) = row_faults([str(tmp_path / "rows.jsonl")])
+    assert "reward_model.ground_truth is '2024-01-02'" in changed
+    nulls = row_faults([str(tmp_path / "rows.parquet")])
+    assert ["the call of ls" in nulls[0], "the call of rm" in nulls[1]] == [True, True]
+
+
+def test_the_first_rows_have_the_types_of_all_rows(tmp_path: Path) -> None:
+    truths = ["2024-01-02"] * 10 + ["unknown"]
+    write_json_lines([{"reward_model": {"ground_truth": truth}} for truth in truths], tmp_path / "rows.jsonl")
+    head = [row for _, row in numbered_records(_head(tmp_path / "rows.jsonl", tmp_path))]
+    assert [row["reward_model"]["ground_truth"] for row in head] == ["2024-01-02"] * 8
