@@ -134,7 +134,7 @@ def test_a_row_arrives_as_it_was_written(
     datasets.disable_progress_bars()
     name, write = WRITERS[writer]
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(row_lists())
     def check(rows: list[EnvRow]) -> None:
         with TemporaryDirectory(dir=tmp_path) as folder:
