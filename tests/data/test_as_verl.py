@@ -210,3 +210,12 @@ def test_rows_with_keys_that_only_verl_reads_are_verified(tmp_path: Path) -> Non
         write_rows(rows, tmp_path / "rows.jsonl")
     rows = [replace(rows[0], extra={"tools_kwargs": {"f": {"a": 2}}})]
     assert write_rows(rows, tmp_path / "rows.jsonl") == 1
+
+
+def test_floats_keep_their_digits_where_keys_of_messages_differ(tmp_path: Path) -> None:
+    prompts = [(Message("user", "q"),), (Message("user", "q"), Message("tool", "1", name="f"), Message("user", "r"))]
+    rows = [EnvRow(prompt=prompt, ground_truth=0.123456789012, extra={"x": 1.5e-7 / 3}) for prompt in prompts]
+    write_rows(rows, tmp_path / "rows.jsonl")
+    assert changed_values(tmp_path / "rows.jsonl") == []
+    read = datasets.load_dataset("json", data_files=str(tmp_path / "rows.jsonl"))["train"]
+    assert [env_row({**row, "raw_prompt": row["prompt"]}).ground_truth for row in read] == [0.123456789012] * 2
