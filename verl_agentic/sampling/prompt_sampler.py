@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verl_agentic.errors import DataError
+from verl_agentic.metric import Metric
 from verl_agentic.sampling.curriculum import CurriculumSettings, CurriculumType, Pool, load_curriculum
 from verl_agentic.sampling.prompts.group_sizes import group_sizes
 from verl_agentic.sampling.prompts.instructions import InstructionPopulation
@@ -18,6 +19,13 @@ from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 from verl_agentic.sampling.prompts.task_sets import Check, ProposalResult, TaskSet
 
 _MAX_IN_FLIGHT = 100_000  # bounds groups that verl dropped without a report
+METRICS = (
+    Metric(name="curriculum/seen_share", unit="share", per="prompt", rows="all prompts", join="last"),
+    Metric(name="curriculum/pass_rate", unit="outcome, 0 to 1", per="prompt", rows="seen prompts", join="last"),
+    Metric(name="curriculum/*_solved_share", unit="share", per="prompt", rows="seen prompts", join="last"),
+    Metric(name="curriculum/instruction_weight/*", unit="weight", per="step", rows="instructions in use", join="last"),
+    Metric(name="curriculum/*", unit="tasks or instructions", per="step", rows="those of the curriculum", join="last"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

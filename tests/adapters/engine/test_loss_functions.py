@@ -222,10 +222,14 @@ def test_the_clip_range_is_verls(seen: list[LossBatch], clip: dict[str, Any], ex
 # Micro-batches.
 
 MODES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean"), {}),
+    **{mode: {} for mode in ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean")},
     "seq-mean-token-sum-norm": {"loss_scale_factor": 9},
 }
 BY_SPLIT = {*SPLIT_LOSSES, "bypass_mode"}  # the latter calls another one, and refuses a micro-batch of padding
+VERLS = {
+    "dro": {"policy_loss.dro_beta": 0.1},
+    "clip_cov": {"policy_loss.clip_cov_lb": -100.0, "policy_loss.clip_cov_ratio": 0.1},
+}
 _TERMS = {"entropy_coeff": 0.1, "use_kl_loss": True, "kl_loss_coef": 0.2, "kl_loss_type": "k3+"}
 NULL_SCALE = {"loss_agg_mode": "seq-mean-token-sum-norm"}
 OPTIONS = {"sequence_ppo": {"kl_coef": 0.1}, "masked_ppo": {"kl": "k3", "kl_coef": 0.1}}
@@ -253,14 +257,14 @@ def check_splits(name: str, **more: Any) -> None:
     for num_parts in (2, 4):
         draw.shuffle(units)
         cuts = [0, *sorted(draw.sample(range(1, len(units)), num_parts - 1)), len(units)]
-        parts = [sum(units[start:end], []) for start, end in itertools.pairwise(cuts)]
+        parts = [list(itertools.chain(*units[start:end])) for start, end in itertools.pairwise(cuts)]
         assert total_and_slope(name, parts, num_rows=20, **more) == pytest.approx(whole, rel=1e-4, abs=1e-7), parts
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", [*policy_loss_names(), *sorted(set(core_algos.POLICY_LOSS_REGISTRY) - BY_SPLIT)])
 def test_a_gradient_does_not_depend_on_the_split_into_micro_batches(name: str, mode: str) -> None:
-    check_splits(name, **_TERMS, **MODES[mode], loss_agg_mode=mode)
+    check_splits(name, **_TERMS, **MODES[mode], **VERLS.get(name, {}), loss_agg_mode=mode)
 
 
 @pytest.mark.parametrize("method", recipe_names("method"))
@@ -274,7 +278,9 @@ def test_the_gradient_of_a_bundled_method_does_not_depend_on_the_split(method: s
     check_splits(actor["policy_loss"]["loss_mode"], options=options, **terms)
 
 
-@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in sorted(SPLIT_LOSSES)), ("vanilla", NULL_SCALE)])
+@pytest.mark.parametrize(
+    ("name", "more"), [*((name, VERLS.get(name, {})) for name in sorted(SPLIT_LOSSES)), ("vanilla", NULL_SCALE)]
+)
 def test_what_preflight_warns_of_depends_on_the_split(name: str, more: dict[str, Any]) -> None:
     whole, split = (total_and_slope(name, of, **more)[1] for of in ([range(16)], [[0], [1, 2], range(3, 16)]))
     assert split != pytest.approx(whole, rel=1e-3)

@@ -12,6 +12,16 @@ from verl_agentic.algorithms.aggregate import as_floats, row_sums
 from verl_agentic.algorithms.credit.group_statistics import group_counts, group_means
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.metric import Metric
+
+METRICS = (
+    Metric(
+        name="actor/pacs_accuracy",
+        unit="share",
+        per="session, mean of micro-batches",
+        rows="valid sessions with siblings",
+    ),
+)
 
 
 @policy_loss(needs=("group_B", "group_size_B", "outcome_B"), uses_advantages=False)
