@@ -72,7 +72,7 @@ def test_metrics_are_means_over_episodes_not_over_their_rows(monkeypatch: pytest
         **{f"u_1_0_{i}": {"acc": 9.0} for i in range(10)}, **{"u_1_0_10": {"acc": 1.0}, "u_1_1_0": {"acc": 0.0}}
     )
     found, queue = metrics(monkeypatch, stored, list(stored))
-    assert found == {"episode/acc": 0.5}
+    assert found == {"episode/episodes": 2.0, "episode/acc": 0.5}
     assert sorted(queue.asked) == ["u_1_0_10", "u_1_1_0"]
 
 
@@ -81,7 +81,7 @@ def test_numbers_are_averaged_over_the_rows_that_have_them_and_texts_are_left_ou
 ) -> None:
     stored = rows(u_0_0={"acc": 1.0, "why": "text", "ok": True}, u_1_0={"acc": 0.0, "extra": 4}, u_2_0={})
     found, _ = metrics(monkeypatch, stored, list(stored))
-    assert found == {"episode/acc": 0.5, "episode/ok": 1.0, "episode/extra": 4.0}
+    assert found == {"episode/episodes": 3.0, "episode/acc": 0.5, "episode/ok": 1.0, "episode/extra": 4.0}
 
 
 def test_parts_of_the_reward_are_averaged_over_the_episodes_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:

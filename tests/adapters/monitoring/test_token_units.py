@@ -1,0 +1,75 @@
+"""Entropy and KL are in nats per sampled token, whatever the loss divides by, and whichever rows are void or padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from queues import Queue, install
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl import DataProto
+from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.v1 import trainer_base
+
+from verl_agentic.adapters.monitoring import token_units
+
+CONFIG = OmegaConf.create({"algorithm": {}})
+
+
+def report(
+    monkeypatch: pytest.MonkeyPatch, rows: dict[str, list[int]], *, config: Any = CONFIG, lost: str = "", **nats: float
+) -> dict[str, Any]:
+    """Returns the metrics of rows with these masks; masked-out positions hold garbage."""
+    queue, batch = Queue(), KVBatchMeta(keys=list(rows), tags=[{} for _ in rows], partition_id="train")
+    install(queue, monkeypatch)
+    for place, (key, mask) in enumerate(rows.items()):
+        batch.tags[place]["is_padding"] = key.startswith("pad")
+        sampled = torch.tensor(mask)
+        columns = {"old_log_probs": -1.0, "ref_log_prob": -1.0 - nats.get("kl", 0.0), "entropy": nats.get("entropy", 1)}
+        queue.rows[key] = {name: torch.where(sampled > 0, value, 777.0) for name, value in columns.items()}
+        queue.rows[key]["response_mask"] = sampled
+        queue.rows[key].pop(lost, None)
+    metrics: dict[str, Any] = {}
+    trainer: Any = type("Trainer", (), {"config": config})()
+    token_units._report_token_means(lambda self, batch, metrics: batch, trainer, batch, metrics)
+    return metrics
+
+
+ROWS = {
+    "a_0_0": [1] * 300,
+    "a_1_0": [1, 0, 1],
+    "a_2_0": [0] * 50,  # void
+    "pad_0_0": [0] * 128,
+    "b_0_0": [1],
+}
+
+
+@pytest.mark.parametrize("rows", [ROWS, {"a_0_0": [1] * 5}, {"a_0_0": [0, 1], "a_1_0": [0] * 800}])
+def test_the_numbers_are_those_of_a_token(monkeypatch: pytest.MonkeyPatch, rows: dict[str, list[int]]) -> None:
+    found = report(monkeypatch, rows, entropy=0.5, kl=0.02)
+    assert found == pytest.approx({"batch/entropy": 0.5, "batch/ref_kl": 0.02}, rel=1e-4)
+    assert {value.count for value in found.values()} == {sum(map(sum, rows.values()))}
+
+
+def test_what_is_not_known_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(report(monkeypatch, ROWS, lost="ref_log_prob")) == {"batch/entropy"}
+    assert set(report(monkeypatch, ROWS, lost="entropy")) == {"batch/ref_kl"}  # rollout_correction.bypass_mode
+    assert report(monkeypatch, {"a_0_0": [0, 0]}) == {}
+    implicit = OmegaConf.create({"algorithm": {"implicit_reward": {"beta": 0.1}}})
+    assert set(report(monkeypatch, ROWS, config=implicit)) == {"batch/entropy"}, "the reference is a reward model"
+
+
+@pytest.mark.parametrize("num_void", [0, 1, 3])
+def test_void_rows_and_padding_do_not_dilute_the_penalty_and_its_controller(num_void: int) -> None:
+    mask_BT = torch.tensor([[1, 1, 0], [1, 0, 0], *([[0, 0, 0]] * num_void)])
+    columns = {"response_mask": mask_BT, "token_level_scores": torch.zeros(mask_BT.shape)}
+    columns |= {"old_log_probs": torch.zeros(mask_BT.shape), "ref_log_prob": torch.full(mask_BT.shape, -0.2)}
+    data = DataProto(batch=TensorDict(columns, batch_size=len(mask_BT)))
+    control = core_algos.AdaptiveKLController(init_kl_coef=0.5, target_kl=0.2, horizon=10)
+    data, metrics = trainer_base.apply_kl_penalty(data, kl_ctrl=control, kl_penalty="kl")
+    assert metrics == pytest.approx({"actor/reward_kl_penalty": 0.2, "actor/reward_kl_penalty_coeff": 0.5})
+    assert control.value == pytest.approx(0.5), "the KL is at its target"
+    assert data.batch["token_level_rewards"].tolist() == (-0.5 * 0.2 * mask_BT).tolist()
