@@ -1,4 +1,4 @@
-"""Entropy and KL are in nats per sampled token, whatever the loss divides by, and whichever rows are void or padding."""
+"""Entropy and KL are in nats per sampled token, also in batches with void rows and padding."""
 
 from __future__ import annotations
 

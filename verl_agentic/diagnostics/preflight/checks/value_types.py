@@ -29,9 +29,10 @@ _FRACTIONS = {"num_warmup_batches", "esi_redundant_time", "horizon", "ray_wait_r
 
 
 def value_types(run: PlannedRun) -> list[Finding]:
-    """Returns values with neither the type of verl's default nor that of its config class.
-    verl itself checks few of them."""
-    found = [
+    """Returns values with neither the type of verl's default nor that of its config class, and ranges that are read as
+    numbers. verl itself checks few of them."""
+    found = [fail(message, "add the quotes") for message in run.problems.get("values", ())]
+    found += [
         fail(f"{path} must be {_in_words(expected)}, got {value!r}", "change the value")
         for path, value, expected in _wrong(run, run.config, run.defaults, "")
         if not any(path == allowed or path.startswith(f"{allowed}.") for allowed in run.allowed)
