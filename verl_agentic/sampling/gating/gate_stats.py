@@ -12,10 +12,9 @@ from verl_agentic.sampling.gate import Decision, Group
 
 _JUDGED, _GATE = "groups that gates judged", "training/gate/"
 METRICS = (
-    Metric(
-        name=f"{_GATE}*_rate", unit="share", per="group", rows=f"{_JUDGED}; rates of outcomes: with two valid sessions"
-    ),
     Metric(name=f"{_GATE}void_rate", unit="share", per="session", rows=_JUDGED),
+    Metric(name=f"{_GATE}drop_rate", unit="share", per="group", rows=_JUDGED),
+    Metric(name=f"{_GATE}*_rate", unit="share", per="group", rows=f"{_JUDGED}, with two valid sessions"),
     Metric(name=f"{_GATE}tokens_per_useful_group", unit="tokens", per="trained group", rows=_JUDGED),
     Metric(name=f"{_GATE}acc", unit="outcome, 0 to 1", per="session", rows=_JUDGED),
     Metric(name=f"{_GATE}length*_corr", unit="correlation", per="session", rows=_JUDGED),
