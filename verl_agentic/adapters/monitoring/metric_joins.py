@@ -1,8 +1,8 @@
 """Patches verl: the metrics of this package are joined over the updates of a step by their descriptions.
 
-Wraps `MetricsAggregator.add_step_metrics` and `get_aggregated_metrics`. verl joins the metrics of a step with several
-updates (`separate_async`) by words in their names: a share called `episode/stop/max_tokens` becomes a maximum, and
-`episode/calls/summarise` a sum.
+Wraps `MetricsAggregator.add_step_metrics`, `get_aggregated_metrics` and `reset`. verl joins the metrics of a step with
+several updates (`separate_async`) by words in their names: a share called `episode/stop/max_tokens` becomes a maximum,
+and `episode/calls/summarise` a sum.
 """
 
 from __future__ import annotations

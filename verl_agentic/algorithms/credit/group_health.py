@@ -50,7 +50,10 @@ def group_health(batch: CreditBatch) -> dict[str, float]:
     return {
         "groups": float(is_real_G.sum()),
         "sessions": float(is_real_S.sum()),
-        **{name: _mean(which[is_real_S if name == "void_session_frac" else is_real_G]) for name, which in shares.items()},
+        **{
+            name: _mean(which[is_real_S if name == "void_session_frac" else is_real_G])
+            for name, which in shares.items()
+        },
         "nonfinite_sessions": float(batch.num_nonfinite),
         "outcome_mean": _mean(batch.outcomes_S[batch.valid_S]),
         **_value_means(batch),
