@@ -41,7 +41,6 @@ def group_health(batch: CreditBatch) -> dict[str, float]:
         "other_constant_group_frac": is_constant_G & ~is_0_G & ~is_1_G,
         "singleton_group_frac": counts_G == 1,
         "void_group_frac": counts_G == 0,
-        "void_session_frac": ~batch.valid_S,
     }
     is_real_S = torch.ones_like(batch.valid_S)
     if batch.is_padding_B is not None:
@@ -50,10 +49,8 @@ def group_health(batch: CreditBatch) -> dict[str, float]:
     return {
         "groups": float(is_real_G.sum()),
         "sessions": float(is_real_S.sum()),
-        **{
-            name: _mean(which[is_real_S if name == "void_session_frac" else is_real_G])
-            for name, which in shares.items()
-        },
+        **{name: _mean(which[is_real_G]) for name, which in shares.items()},
+        "void_session_frac": _mean(~batch.valid_S[is_real_S]),
         "nonfinite_sessions": float(batch.num_nonfinite),
         "outcome_mean": _mean(batch.outcomes_S[batch.valid_S]),
         **_value_means(batch),
