@@ -129,6 +129,7 @@ def test_configurations_without_the_root_stay_as_they_are() -> None:
         assert prepare(config) == [] and config == before
 
 
+_LOOP = "actor_rollout_ref__rollout__agent__default_agent_loop"
 _SHUFFLED = {"data__shuffle": True}
 _CURRICULUM = {"curriculum": {"name": "learnability"}}
 

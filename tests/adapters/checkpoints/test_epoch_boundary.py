@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from torch.utils.data import DistributedSampler
@@ -31,10 +31,11 @@ class Run:
     """The loop of verl's SFT trainer, around its checkpoint handler, its loader and its sampler."""
 
     def __init__(self, folder: Path) -> None:
-        self.sampler = DistributedSampler(list(range(4 * STEPS)), num_replicas=1, rank=0, shuffle=True, seed=3)
-        self.loader = StatefulDataLoader(list(range(4 * STEPS)), batch_size=4, sampler=self.sampler, drop_last=True)
+        rows: Any = list(range(4 * STEPS))
+        self.sampler = DistributedSampler(rows, num_replicas=1, rank=0, shuffle=True, seed=3)
+        self.loader = StatefulDataLoader(rows, batch_size=4, sampler=self.sampler, drop_last=True)
         self.handler = CheckpointHandler(
-            Engine(), self.loader, default_local_dir=str(folder), mode=OrchestrationMode.RAY
+            cast("Any", Engine()), self.loader, default_local_dir=str(folder), mode=OrchestrationMode.RAY
         )
         self.step = self.handler.load_checkpoint()
 

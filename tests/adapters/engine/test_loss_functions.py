@@ -267,6 +267,15 @@ def test_a_gradient_does_not_depend_on_the_split_into_micro_batches(name: str, m
     check_splits(name, **_TERMS, **MODES[mode], **VERLS.get(name, {}), loss_agg_mode=mode)
 
 
+def test_the_loss_of_dr_grpo_is_a_sum_of_tokens_over_rows_and_the_longest_response() -> None:
+    """Token losses of 1, 1, 1, 1 in one row and of 3 in another one: (4 + 3) / 2 rows / 4 tokens."""
+    mode, info = "seq-mean-token-sum-norm", {"global_batch_size": 2, "loss_scale_factor": 4}
+    rows = [torch.ones(1, 4), torch.tensor([[3.0]])]
+    padded = torch.tensor([[1.0, 1.0, 1.0, 1.0], [3.0, 7.0, 7.0, 7.0]]), torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0]])
+    split = sum(float(core_algos.agg_loss(row, torch.ones_like(row), mode, **info)) for row in rows)
+    assert split == float(core_algos.agg_loss(*padded, mode, **info)) == 0.875
+
+
 @pytest.mark.parametrize("method", recipe_names("method"))
 def test_the_gradient_of_a_bundled_method_does_not_depend_on_the_split(method: str) -> None:
     config = OmegaConf.create({"data": {"max_response_length": 9}})

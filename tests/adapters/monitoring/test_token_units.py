@@ -12,7 +12,6 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo import core_algos
-from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.monitoring import token_units
 
@@ -68,8 +67,9 @@ def test_void_rows_and_padding_do_not_dilute_the_penalty_and_its_controller(num_
     columns = {"response_mask": mask_BT, "token_level_scores": torch.zeros(mask_BT.shape)}
     columns |= {"old_log_probs": torch.zeros(mask_BT.shape), "ref_log_prob": torch.full(mask_BT.shape, -0.2)}
     data = DataProto(batch=TensorDict(columns, batch_size=len(mask_BT)))
+    apply_kl_penalty: Any = token_units.trainer_base.__dict__["apply_kl_penalty"]
     control = core_algos.AdaptiveKLController(init_kl_coef=0.5, target_kl=0.2, horizon=10)
-    data, metrics = trainer_base.apply_kl_penalty(data, kl_ctrl=control, kl_penalty="kl")
+    data, metrics = apply_kl_penalty(data, kl_ctrl=control, kl_penalty="kl")
     assert metrics == pytest.approx({"actor/reward_kl_penalty": 0.2, "actor/reward_kl_penalty_coeff": 0.5})
     assert control.value == pytest.approx(0.5), "the KL is at its target"
     assert data.batch["token_level_rewards"].tolist() == (-0.5 * 0.2 * mask_BT).tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from verl.trainer.ppo.v1 import trainer_base
+from verl.trainer.ppo.metric_utils import process_validation_metrics
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 import verl_agentic.adapters.monitoring.validation_rows  # noqa: F401
@@ -40,5 +40,5 @@ def test_without_a_result_there_is_no_curve() -> None:
 
 
 def test_rows_of_other_loops_stay_as_they_are() -> None:
-    found = trainer_base.process_validation_metrics(["math"] * 2, ["a"] * 2, {"acc": [1.0, 0.0]})
+    found = process_validation_metrics(["math"] * 2, ["a"] * 2, {"acc": [1.0, 0.0]})
     assert found["math"]["acc"]["mean@2"] == 0.5

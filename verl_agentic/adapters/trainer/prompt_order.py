@@ -174,7 +174,7 @@ def hash_rows(dataset: Any) -> str | None:
 
     Prompts, sources, ground truths and extra fields count. Images and other media do not.
     """
-    rows = getattr(dataset, "dataframe", None)
+    rows: Any = getattr(dataset, "dataframe", None)
     if not hasattr(rows, "select_columns"):
         return None
     names = {getattr(dataset, "prompt_key", "prompt"), "data_source", "reward_model", _EXTRA} & {*rows.column_names}
