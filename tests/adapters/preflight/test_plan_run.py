@@ -220,7 +220,8 @@ def test_only_what_gives_right_answers_their_score_is_ok(
 @pytest.mark.parametrize("method", ["dr_grpo", "rl_plus", "pacs"])
 def test_a_method_without_length_normalisation_divides_by_the_longest_response(method: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(
-        f"defaults: [ppo_trainer, agentic/plugin, agentic/method: {method}, _self_]\ndata: {{max_response_length: 777}}\n"
+        f"defaults: [ppo_trainer, agentic/plugin, agentic/method: {method}, _self_]\n"
+        "data: {max_response_length: 777}\n"
     )
     composed = compose(tmp_path, "run", ["hydra.searchpath=[pkg://verl_agentic.config]"])
     actor = composed.config.actor_rollout_ref.actor
