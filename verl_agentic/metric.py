@@ -54,7 +54,7 @@ def find_metric(name: str, table: Sequence[Metric]) -> Metric | None:
 def join_updates(
     updates: Sequence[Mapping[str, float]], row_counts: Sequence[int], *, table: Sequence[Metric]
 ) -> dict[str, float]:
-    """Returns the metrics of a step from those of its updates.
+    """Returns the metrics of a step from those of its updates, as plain floats: verl's loggers take no subclasses.
 
     Args:
         updates: metrics of every update in order; each may lack some.
@@ -79,8 +79,8 @@ def _join(how: Join, values: Sequence[float], sizes: Sequence[float]) -> float:
         weights = [value.count if isinstance(value, Mean) else size for value, size in zip(values, sizes, strict=True)]
         total = sum(weights)
         if not total:
-            return Mean(sum(values) / len(values))
-        return Mean(sum(v * w for v, w in zip(values, weights, strict=True) if w) / total, count=total)
+            return float(sum(values) / len(values))
+        return float(sum(v * w for v, w in zip(values, weights, strict=True) if w) / total)
     if how == "last":
-        return values[-1]
-    return {"sum": sum, "max": max, "min": min}[how](values)
+        return float(values[-1])
+    return float({"sum": sum, "max": max, "min": min}[how](values))

@@ -59,6 +59,7 @@ def test_a_step_of_several_updates_has_the_numbers_of_all_its_episodes(updates: 
     # Rows of an update and its episodes are different numbers.
     found = join([(mean_numbers(update), 3 + place) for place, update in enumerate(updates)])
     assert {name: found[name] for name in whole} == pytest.approx(whole)
+    assert {type(value) for value in found.values()} == {float}, "verl's logger of files writes no subclasses"
 
 
 _SESSION = st.builds(Session, acc=st.sampled_from([0.0, 1.0]), num_tokens=st.integers(1, 9), is_void=st.booleans())
