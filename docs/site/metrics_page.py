@@ -22,7 +22,8 @@ For everyone who reads a curve: the unit of each metric of this package, what it
 - **Several updates in a step** (`separate_async`): verl joins metrics by words in their names, such as `max`, `min` and
   `sum`. It would log the share `episode/stop/max_tokens` as a maximum. The metrics below are joined as the last column
   says. A mean is weighted by its own denominator if the metric knows it, else by the number of episodes of the update.
-- **Entropy and KL**: `batch/entropy` and `batch/ref_kl` are in nats per sampled token. verl's `actor/entropy` and
+- **Entropy and KL**: `batch/entropy` and `batch/ref_kl` are in nats per sampled token. `batch/ref_kl` is the mean of
+  `(rho - 1) - ln rho`, `rho = pi_ref / pi`, before the update. verl's `actor/entropy` and
   `actor/kl_loss` are divided as `actor.loss_agg_mode` says. They are per token only with `token-mean`: with
   `seq-mean-token-sum` they are per row, with `seq-mean-token-sum-norm` per row over `loss_scale_factor`. Alarms and
   `diagnose` read `batch/*`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from verl import DataProto
 from verl.trainer.ppo import core_algos
 
 from verl_agentic.adapters.monitoring import token_units
+from verl_agentic.algorithms.batch_metrics.token_means import token_means
 
 CONFIG = OmegaConf.create({"algorithm": {}})
 
@@ -27,7 +29,11 @@ def report(
     for place, (key, mask) in enumerate(rows.items()):
         batch.tags[place]["is_padding"] = key.startswith("pad")
         sampled = torch.tensor(mask)
-        columns = {"old_log_probs": -1.0, "ref_log_prob": -1.0 - nats.get("kl", 0.0), "entropy": nats.get("entropy", 1)}
+        columns = {
+            "old_log_probs": -1.0,
+            "ref_log_prob": -1.0 - nats.get("log_ratio", 0.0),
+            "entropy": nats.get("entropy", 1),
+        }
         queue.rows[key] = {name: torch.where(sampled > 0, value, 777.0) for name, value in columns.items()}
         queue.rows[key]["response_mask"] = sampled
         queue.rows[key].pop(lost, None)
@@ -48,9 +54,22 @@ ROWS = {
 
 @pytest.mark.parametrize("rows", [ROWS, {"a_0_0": [1] * 5}, {"a_0_0": [0, 1], "a_1_0": [0] * 800}])
 def test_the_numbers_are_those_of_a_token(monkeypatch: pytest.MonkeyPatch, rows: dict[str, list[int]]) -> None:
-    found = report(monkeypatch, rows, entropy=0.5, kl=0.02)
-    assert found == pytest.approx({"batch/entropy": 0.5, "batch/ref_kl": 0.02}, rel=1e-4)
+    found = report(monkeypatch, rows, entropy=0.5, log_ratio=0.2)
+    assert found == pytest.approx({"batch/entropy": 0.5, "batch/ref_kl": math.exp(-0.2) - 1 + 0.2}, rel=1e-4)
     assert {value.count for value in found.values()} == {sum(map(sum, rows.values()))}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_kl_is_that_of_the_distributions(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    log_p_V, log_q_V = (torch.randn(5, generator=draw).log_softmax(dim=0) for _ in range(2))
+    sampled_T = torch.multinomial(log_p_V.exp(), 40_000, replacement=True, generator=draw)
+    found = token_means(
+        torch.ones(1, 40_000, dtype=torch.bool),
+        log_prob_BT=log_p_V[sampled_T].unsqueeze(0),
+        ref_log_prob_BT=log_q_V[sampled_T].unsqueeze(0),
+    )
+    assert found == pytest.approx({"batch/ref_kl": float((log_p_V.exp() * (log_p_V - log_q_V)).sum())}, rel=0.05)
 
 
 def test_what_is_not_known_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:

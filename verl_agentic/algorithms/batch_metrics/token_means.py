@@ -8,6 +8,7 @@ from verl_agentic.algorithms.aggregate import token_mean
 from verl_agentic.metric import Mean, Metric
 
 ENTROPY, REF_KL = "batch/entropy", "batch/ref_kl"
+_MAX_LOG_RATIO, _MAX_KL = 20.0, 10.0
 _TOKENS = "sampled tokens, also those that rejection sampling takes out of the loss"
 METRICS = (
     Metric(name=ENTROPY, unit="nats", per="token", rows=_TOKENS),
@@ -22,7 +23,10 @@ def token_means(
     log_prob_BT: Tensor | None = None,
     ref_log_prob_BT: Tensor | None = None,
 ) -> dict[str, Mean]:
-    """Returns `batch/entropy`, and `batch/ref_kl = mean(log pi - log pi_ref)`, before the update.
+    """Returns `batch/entropy`, and `batch/ref_kl = mean((rho - 1) - ln rho)`, rho = pi_ref / pi, before the update.
+
+    The estimate of the KL (k3, verl's `low_var_kl`) is never negative, also if another version of the policy sampled. A
+    token counts at most 10 nats, as in verl.
 
     verl's `actor/entropy` and `actor/kl_loss` are divided as `actor.loss_agg_mode` says, so most modes give them
     another unit. Metrics without their columns are left out, and so are all of a batch without sampled tokens.
@@ -35,7 +39,8 @@ def token_means(
     """
     values_BT = {ENTROPY: entropy_BT}
     if log_prob_BT is not None and ref_log_prob_BT is not None:
-        values_BT[REF_KL] = log_prob_BT.float() - ref_log_prob_BT.float()
+        log_ratio_BT = (ref_log_prob_BT.float() - log_prob_BT.float()).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+        values_BT[REF_KL] = (log_ratio_BT.expm1() - log_ratio_BT).clamp(max=_MAX_KL)
     count = int(mask_BT.sum())
     return {
         name: Mean(float(token_mean(column_BT, mask_BT)), count=count)
