@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from verl_agentic.algorithms.aggregate import token_mean
+from verl_agentic.algorithms.losses.kl import kl_per_token
 from verl_agentic.metric import Mean, Metric
 
 ENTROPY, REF_KL = "batch/entropy", "batch/ref_kl"
-_MAX_LOG_RATIO, _MAX_KL = 20.0, 10.0
 _TOKENS = "sampled tokens, also those that rejection sampling takes out of the loss"
 METRICS = (
     Metric(name=ENTROPY, unit="nats", per="token", rows=_TOKENS),
@@ -39,8 +39,8 @@ def token_means(
     """
     values_BT = {ENTROPY: entropy_BT}
     if log_prob_BT is not None and ref_log_prob_BT is not None:
-        log_ratio_BT = (ref_log_prob_BT.float() - log_prob_BT.float()).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
-        values_BT[REF_KL] = (log_ratio_BT.expm1() - log_ratio_BT).clamp(max=_MAX_KL)
+        log_probs = {"log_prob_BT": log_prob_BT, "old_log_prob_BT": log_prob_BT, "ref_log_prob_BT": ref_log_prob_BT}
+        values_BT[REF_KL] = kl_per_token("k3", mask_BT=mask_BT, **log_probs)
     count = int(mask_BT.sum())
     return {
         name: Mean(float(token_mean(column_BT, mask_BT)), count=count)

@@ -21,7 +21,8 @@ def kl_blowup(
     """The policy is far from its reference, from itself before the update, or from the rollout policy.
 
     Args:
-        reference: nats per token, of the KL to the reference policy (`batch/ref_kl`); healthy runs stay near 0.1 or below.
+        reference: nats per token, of the KL to the reference policy (`batch/ref_kl`); healthy runs stay near 0.1 or
+            below.
         update: nats per token, of one step's updates; PPO's usual targets are 0.01 to 0.02.
         rollout: mean of (rho - 1) - ln rho, rho the ratio of the trainer's probability to that of the rollout.
         window: steps whose median is compared.
