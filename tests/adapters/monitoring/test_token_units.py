@@ -62,14 +62,14 @@ def test_the_numbers_are_those_of_a_token(monkeypatch: pytest.MonkeyPatch, rows:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_kl_is_that_of_the_distributions(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
-    log_p_V, log_q_V = (torch.randn(5, generator=draw).log_softmax(dim=0) for _ in range(2))
+    log_p_V, log_q_V = ((0.4 * torch.randn(5, generator=draw)).log_softmax(dim=0) for _ in range(2))
     sampled_T = torch.multinomial(log_p_V.exp(), 40_000, replacement=True, generator=draw)
     found = token_means(
         torch.ones(1, 40_000, dtype=torch.bool),
         log_prob_BT=log_p_V[sampled_T].unsqueeze(0),
         ref_log_prob_BT=log_q_V[sampled_T].unsqueeze(0),
     )
-    assert found == pytest.approx({"batch/ref_kl": float((log_p_V.exp() * (log_p_V - log_q_V)).sum())}, rel=0.05)
+    assert found == pytest.approx({"batch/ref_kl": float((log_p_V.exp() * (log_p_V - log_q_V)).sum())}, rel=0.1)
 
 
 def test_what_is_not_known_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
