@@ -19,7 +19,7 @@ from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
 
-_INFO = {"judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid"}
+_INFO = {"judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid", "judge_cut"}
 
 
 def made(server: JudgeServer, name: str, **options: Any) -> Component:
