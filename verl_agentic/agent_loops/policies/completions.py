@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.agent_loops.policies.policy import Completion, FinishReason
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, MissingDependencyError, PolicyError
+from verl_agentic.rewards.models.chat_choice import finish_of, first_choice, parse_answer
+from verl_agentic.rewards.models.refusals import Refusal, passing_failure, refusal_of
 from verl_agentic.settings import Settings, setting
 from verl_agentic.types import Message
 
 if TYPE_CHECKING:
     import httpx
 
-_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _HOPELESS = {401: "see the key", 403: "see the key", 404: "see the URL, which ends with /v1, and the model"}
 _LONGEST_WAIT_S = 60.0
 
@@ -39,7 +40,8 @@ class EndpointConfig(Settings):
     request_timeout_s: float = setting(600.0, above=0)
     """Deadline of one request, in seconds."""
     max_retries: int = setting(6, min=0)
-    """Maximum number of retries after 408, 425, 429, 5xx, a failed connection or a missed deadline."""
+    """Maximum number of retries after 408, 425, 429, 5xx, a failure in the middle of an answer, a failed connection or
+    a missed deadline."""
     retry_wait_s: float = setting(0.5, min=0)
     """Wait before the first retry, in seconds; doubles up to 60 s, and at least the server's request."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -48,6 +50,15 @@ class EndpointConfig(Settings):
     def check_together(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"url must begin with http:// or https://, got {self.url!r}; write it out")
+
+
+class RequestRefusedError(PolicyError):
+    """A server refuses the content of a request, which is no failure of the server."""
+
+    def __init__(self, message: str, *, refusal: Refusal) -> None:
+        super().__init__(message)
+        self.completion = Completion(token_ids=(), log_probs=None, finish_reason=refusal)
+        """The turn in place of an answer."""
 
 
 class Endpoint:
@@ -92,16 +103,24 @@ class Endpoint:
 
         Raises:
             ConfigError: the key, the URL or the model is wrong.
+            RequestRefusedError: the conversation is longer than the model's context, or a filter refuses it.
             PolicyError: the server rejects the request, or all retries failed.
         """
         response = await self._send("POST", path, {"model": self.config.model, **body, **self.config.extra})
-        if response.status_code == 200:
-            return _object(response)
+        status, answer = response.status_code, parse_answer(response)
+        choice = first_choice(answer)
+        if status == 200 and choice and finish_of(choice) != "error":
+            return answer
+        if (refusal := refusal_of(status, answer)) is not None:
+            raise RequestRefusedError(f"the server answers {status}, got {_reason(response)}", refusal=refusal)
+        if status == 200:
+            failure = passing_failure(status, answer)
+            raise PolicyError(failure or f"an answer must be JSON with a choice, got {response.text[:200]!r}")
         self._check_key(response)
-        hint = _HOPELESS.get(response.status_code)
+        hint = _HOPELESS.get(status)
         if hint is not None:
-            raise ConfigError(f"{self._url}{path} answers {response.status_code}, got {_reason(response)}; {hint}")
-        raise PolicyError(f"the server answers {response.status_code}, got {_reason(response)}")
+            raise ConfigError(f"{self._url}{path} answers {status}, got {_reason(response)}; {hint}")
+        raise PolicyError(f"the server answers {status}, got {_reason(response)}")
 
     def _check_key(self, response: httpx.Response) -> None:
         if response.status_code in (401, 403):
@@ -112,7 +131,7 @@ class Endpoint:
         attempt = 0
         while True:
             response, failure = await self._try(method, path, body)
-            if response is not None and response.status_code not in _TRY_AGAIN:
+            if response is not None and passing_failure(response.status_code, parse_answer(response)) is None:
                 return response
             if attempt >= self.config.max_retries:
                 if response is not None:
@@ -178,7 +197,10 @@ class CompletionsPolicy:
     ) -> Completion:
         """Samples one turn; see `Policy.generate`. Raises ConfigError if the server gives no token ids."""
         body = {**self._body, "prompt": list(prompt_ids), "max_tokens": max_tokens}
-        answer = await self._endpoint.post("/completions", body)
+        try:
+            answer = await self._endpoint.post("/completions", body)
+        except RequestRefusedError as refused:
+            return refused.completion
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)
         token_ids = token_ids_of(choice)
@@ -190,16 +212,8 @@ class CompletionsPolicy:
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
         is_whole = isinstance(logprobs, list) and len(logprobs) == len(token_ids) and None not in logprobs
         return Completion(
-            token_ids=token_ids, log_probs=logprobs if is_whole else None, finish_reason=finish_of(choice)
+            token_ids=token_ids, log_probs=logprobs if is_whole else None, finish_reason=finish_reason_of(choice)
         )
-
-
-def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the one choice of an answer. Raises PolicyError if the answer has no choice."""
-    choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        raise PolicyError(f"an answer must have a choice, got {str(answer)[:200]}")
-    return choices[0]
 
 
 def token_ids_of(choice: Mapping[str, Any]) -> list[int] | None:
@@ -210,12 +224,12 @@ def token_ids_of(choice: Mapping[str, Any]) -> list[int] | None:
     return token_ids
 
 
-def finish_of(choice: Mapping[str, Any]) -> FinishReason:
-    """Returns the finish reason of a turn."""
-    reason = choice.get("finish_reason")
-    if reason in ("abort", "aborted", "cancelled"):
-        return "aborted"
-    return "length" if reason == "length" else "stop"
+def finish_reason_of(choice: Mapping[str, Any]) -> FinishReason:
+    """Returns why a turn ended. Raises PolicyError for an unknown reason, which may mean anything."""
+    finish = finish_of(choice)
+    if finish == "unknown" or finish == "error":
+        raise PolicyError(f"a turn must end with a known finish_reason, got {choice.get('finish_reason')!r}")
+    return finish
 
 
 def usage_of(answer: Mapping[str, Any]) -> dict[str, int]:

@@ -51,23 +51,32 @@ def read_choice(answer: Any) -> ChatChoice:
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     if not isinstance(message, Mapping) or not isinstance(calls, list | None):
         raise ValueError(f"an answer must have a message with content or tool_calls, got {str(answer)[:200]}")
-    content, refusal = _text_of(message.get("content")), message.get("refusal")
-    is_refusal = not content and not calls and isinstance(refusal, str) and bool(refusal)
     return ChatChoice(
-        content=str(refusal) if is_refusal else content,
+        content=_text_of(message.get("refusal") if _is_refusal(message) else message.get("content")),
         calls=calls or (),
         thoughts={name: message[name] for name in THOUGHTS if isinstance(message.get(name), str)},
-        finish="content_filter" if is_refusal else finish_of(choice),
-        reason="refusal" if is_refusal else str(choice.get("finish_reason")),
+        finish=finish_of(choice),
+        reason="refusal" if _is_refusal(message) else str(choice.get("finish_reason")),
     )
 
 
 def finish_of(choice: Mapping[str, Any]) -> Finish:
-    """Returns why a choice ended; `stop` if the server does not say."""
+    """Returns why a choice ended; `stop` if the server does not say, and `content_filter` if the model refuses."""
     if choice.get("error"):
         return "error"
+    if _is_refusal(choice.get("message")):
+        return "content_filter"
     reason = choice.get("finish_reason")
     return _FINISH_OF.get(str(reason).lower(), "unknown") if reason else "stop"
+
+
+def _is_refusal(message: Any) -> bool:
+    """Returns whether a message has a refusal in place of content and calls."""
+    return (
+        isinstance(message, Mapping)
+        and bool(message.get("refusal"))
+        and not (message.get("content") or message.get("tool_calls"))
+    )
 
 
 def first_choice(answer: Any) -> Mapping[str, Any]:
@@ -100,5 +109,5 @@ def _text_of(content: Any) -> str:
     parts = content if isinstance(content, list) else [content or ""]
     texts = [part.get("text") or "" if isinstance(part, Mapping) else part for part in parts]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"the content of a message must be text, got {str(content)[:200]}")
+        raise ValueError(f"a message must have text as content, got {str(content)[:200]}")
     return "".join(texts)

@@ -43,8 +43,8 @@ def outside_reasoning(text: str) -> str:
 def strip_thoughts(text: str) -> str:
     """Returns an answer without the thoughts that it begins with, and without white space around it.
 
-    Tags may have any known name. Their opening tag may be missing, because prompts open it; thoughts that are not closed
-    are all there is. Tags behind the begin of the answer stay, see `outside_reasoning`.
+    Tags may have any known name. The opening tag may be missing, because some prompts contain it. Thoughts that are
+    never closed leave an empty answer. Tags after other text stay, see `outside_reasoning`.
     """
     text = text.strip()
     while (end := END_OF_REASONING.search(text)) is not None:
