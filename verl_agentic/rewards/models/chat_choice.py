@@ -86,14 +86,15 @@ def first_choice(answer: Any) -> Mapping[str, Any]:
 
 
 def error_of(answer: Any) -> Mapping[str, Any]:
-    """Returns the error of an answer, wherever a server writes it; empty without a known form."""
+    """Returns the error of an answer, wherever a server writes it: `{"message", "code", ...}`, `{"text"}` for one without
+    fields, empty if there is none."""
     choice = first_choice(answer)
     if not isinstance(answer, Mapping):
-        return {"message": str(answer)}
+        return {"text": str(answer)}
     errors = [part["error"] for part in (answer, choice) if part.get("error")]
     if not errors:
         return {} if choice else answer
-    return errors[0] if isinstance(errors[0], Mapping) else {"message": str(errors[0])}
+    return errors[0] if isinstance(errors[0], Mapping) else {"text": str(errors[0])}
 
 
 def parse_answer(response: Any) -> Any:

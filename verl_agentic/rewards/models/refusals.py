@@ -84,12 +84,12 @@ def refusal_of(status: int, answer: Any) -> Refusal | None:
         return None
     details = [part for name in ("metadata", "innererror") if isinstance(part := error.get(name), Mapping)]
     codes = " ".join(str(part.get(key)) for part in (error, *details) for key in ("code", "type"))
-    messages = " ".join(str(part.get(key)) for part in (error, *details) for key in ("message", "raw"))
+    message = " ".join(str(part.get(key)) for part in (error, *details) for key in ("message", "raw"))
     if any(_FLAGS & set(part) for part in details) or _CONTENT_CODES.search(codes):
         return "content_filter"
-    if _CONTEXT_CODES.search(codes) or _CONTEXT_MESSAGES.search(messages):
+    if _CONTEXT_CODES.search(codes) or _CONTEXT_MESSAGES.search(f"{message} {error.get('text')}"):
         return "context_full"
-    return "content_filter" if _CONTENT_MESSAGES.search(messages) else None
+    return "content_filter" if _CONTENT_MESSAGES.search(message) else None
 
 
 def passing_failure(status: int, answer: Any) -> str | None:
