@@ -86,8 +86,10 @@ def first_choice(answer: Any) -> Mapping[str, Any]:
 
 
 def error_of(answer: Any) -> Mapping[str, Any]:
-    """Returns the error of an answer, wherever a server writes it: `{"message", "code", ...}`, `{"text"}` for one without
-    fields, empty if there is none."""
+    """Returns the error of an answer, wherever a server writes it; empty if there is none.
+
+    An error without fields becomes `{"text": ...}`.
+    """
     choice = first_choice(answer)
     if not isinstance(answer, Mapping):
         return {"text": str(answer)}
