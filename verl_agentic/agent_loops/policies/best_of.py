@@ -63,7 +63,8 @@ class BestOfPolicy:
             for name in names
         )
         sampled = await asyncio.gather(*asked)
-        found = [one for one in sampled if one.token_ids] or sampled[:1]  # a server may refuse some of them
+        # A server may refuse some turns.
+        found = [one for one in sampled if one.finish_reason in ("stop", "length")] or sampled[:1]
         values = await asyncio.gather(*(self._value(prompt_ids, messages, one) for one in found))
         words = [set(self._text(one).split()) for one in found]
         taken = self.taken.setdefault(_place(messages), [])
