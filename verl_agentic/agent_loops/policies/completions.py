@@ -6,6 +6,7 @@ For servers with messages only, see `chat_messages.py`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from verl_agentic.types import Message
 if TYPE_CHECKING:
     import httpx
 
+logger = logging.getLogger(__name__)
 _HOPELESS = {401: "see the key", 403: "see the key", 404: "see the URL, which ends with /v1, and the model"}
 _LONGEST_WAIT_S = 60.0
 
@@ -80,6 +82,7 @@ class Endpoint:
         url = httpx.URL(config.url.rstrip("/"))
         self._url = str(url if url.path.strip("/") else url.copy_with(path="/v1"))
         self.retries = 0
+        self._refusals: set[Refusal] = set()
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -112,6 +115,7 @@ class Endpoint:
         if status == 200 and choice and finish_of(choice) != "error":
             return answer
         if (refusal := refusal_of(status, answer)) is not None:
+            self._log_refusal(refusal, _reason(response))
             raise RequestRefusedError(f"the server answers {status}, got {_reason(response)}", refusal=refusal)
         if status == 200:
             failure = passing_failure(status, answer)
@@ -121,6 +125,15 @@ class Endpoint:
         if hint is not None:
             raise ConfigError(f"{self._url}{path} answers {status}, got {_reason(response)}; {hint}")
         raise PolicyError(f"the server answers {status}, got {_reason(response)}")
+
+    def _log_refusal(self, refusal: Refusal, reason: str) -> None:
+        if refusal not in self._refusals:
+            self._refusals.add(refusal)
+            logger.warning(
+                "%s refuses a conversation, got %s; such episodes end with %s and are scored. If first turns are "
+                "refused, lower max_context_tokens or max_response_tokens of the limits (logged once)",
+                *(self._url, reason, refusal),
+            )
 
     def _check_key(self, response: httpx.Response) -> None:
         if response.status_code in (401, 403):

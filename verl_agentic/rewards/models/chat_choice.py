@@ -14,7 +14,17 @@ from typing import Any, Literal
 Finish = Literal["stop", "length", "context_full", "content_filter", "aborted", "error", "unknown"]
 """Why an answer ended. `stop`: the model ended it. `error`: the server failed in the middle of it."""
 _FINISHES: dict[Finish, Sequence[str]] = {
-    "stop": ("stop", "tool_calls", "function_call", "tool_use", "end_turn", "stop_sequence", "eos", "eos_token"),
+    "stop": (
+        "stop",
+        "tool_calls",
+        "function_call",
+        "tool_use",
+        "end_turn",
+        "stop_sequence",
+        "eos",
+        "eos_token",
+        "complete",
+    ),
     "length": ("length", "max_tokens", "repetition"),
     "context_full": ("model_length", "model_context_window_exceeded", "context_length_exceeded"),
     "content_filter": (
@@ -24,7 +34,7 @@ _FINISHES: dict[Finish, Sequence[str]] = {
     "aborted": ("abort", "aborted", "cancelled"),
     "error": ("error",),
 }
-_FINISH_OF = {name: finish for finish, names in _FINISHES.items() for name in names}
+_FINISH_OF: Mapping[str, Finish] = {name: finish for finish, names in _FINISHES.items() for name in names}
 THOUGHTS = ("reasoning_content", "reasoning")
 """Names under which servers return thoughts, and take them back with the conversation."""
 
