@@ -94,11 +94,11 @@ class Endpoint:
             ConfigError: the server rejects the key.
             PolicyError: it is unreachable.
         """
-        response = await self._send("GET", "/models", None)
+        response, answer = await self._send("GET", "/models", None)
         if response.status_code != 200:
             self._check_key(response)
             return {}
-        listed = _object(response).get("data")
+        listed = answer.get("data") if isinstance(answer, Mapping) else None
         return {str(model.get("id")): model for model in listed} if isinstance(listed, list) else {}
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,9 +109,8 @@ class Endpoint:
             RequestRefusedError: the conversation is longer than the model's context, or a filter refuses it.
             PolicyError: the server rejects the request, or all retries failed.
         """
-        response = await self._send("POST", path, {"model": self.config.model, **body, **self.config.extra})
-        status, answer = response.status_code, parse_answer(response)
-        choice = first_choice(answer)
+        response, answer = await self._send("POST", path, {"model": self.config.model, **body, **self.config.extra})
+        status, choice = response.status_code, first_choice(answer)
         if status == 200 and choice and finish_of(choice) != "error":
             return answer
         if (refusal := refusal_of(status, answer)) is not None:
@@ -140,15 +139,17 @@ class Endpoint:
             shown = "a key" if self.config.api_key else "no key"
             raise ConfigError(f"{self._url} refuses {shown}, got {_reason(response)}; set the right one")
 
-    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
+    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, Any]:
+        """Returns the response and the answer in it, after retries."""
         attempt = 0
         while True:
             response, failure = await self._try(method, path, body)
-            if response is not None and passing_failure(response.status_code, parse_answer(response)) is None:
-                return response
-            if attempt >= self.config.max_retries:
-                if response is not None:
-                    return response
+            is_last = attempt >= self.config.max_retries
+            if response is not None:
+                answer = parse_answer(response)
+                if is_last or passing_failure(response.status_code, answer) is None:
+                    return response, answer
+            elif is_last:
                 raise PolicyError(
                     f"{self._url}{path} cannot be reached, got {failure} in {attempt + 1} attempts; check the address, "
                     "and that the server runs"
@@ -251,16 +252,6 @@ def usage_of(answer: Mapping[str, Any]) -> dict[str, int]:
     counted = usage if isinstance(usage, Mapping) else {}
     names = ("prompt_tokens", "completion_tokens")
     return {"requests": 1, **{name: counted[name] for name in names if isinstance(counted.get(name), int)}}
-
-
-def _object(response: httpx.Response) -> dict[str, Any]:
-    try:
-        body = response.json()
-    except ValueError as cause:
-        raise PolicyError(f"an answer must be JSON, got {response.text[:200]!r}") from cause
-    if not isinstance(body, dict):
-        raise PolicyError(f"an answer must be a JSON object, got {response.text[:200]!r}")
-    return body
 
 
 def _reason(response: httpx.Response) -> str:

@@ -66,7 +66,7 @@ def read_choice(answer: Any) -> ChatChoice:
         calls=calls or (),
         thoughts={name: message[name] for name in THOUGHTS if isinstance(message.get(name), str)},
         finish=finish_of(choice),
-        reason="refusal" if _is_refusal(message) else str(choice.get("finish_reason")),
+        reason=str(choice.get("finish_reason")),
     )
 
 

@@ -156,10 +156,9 @@ class ChatClient:
         failure = _why_not_whole(choice, body)
         return Reply(
             text=strip_thoughts(choice.content) if failure is None else None,
-            content=choice.content if choice.finish in ("stop", "length", "unknown") else None,
+            content=None if choice.finish in ("aborted", "error") else choice.content,
             failure=failure,
             is_cut=choice.finish == "length",
-            is_refused=choice.finish == "content_filter",
             calls=[call for call in choice.calls if isinstance(call, Mapping)],
             input_tokens=_count(counted.get("prompt_tokens"), _num_chars(body)),
             output_tokens=_count(counted.get("completion_tokens"), len(choice.content)),
@@ -184,8 +183,6 @@ def _why_not_whole(choice: ChatChoice, body: Mapping[str, Any]) -> str | None:
         limit = next((body[name] for name in ("max_completion_tokens", "max_tokens") if body.get(name)), None)
         whose = " within its thoughts" if not strip_thoughts(choice.content) else ""
         return f"the answer is cut at max_tokens={limit}{whose}; raise max_tokens, which includes the thoughts"
-    if choice.finish == "content_filter":
-        return f"the model refuses the content, with finish_reason {choice.reason!r}: {choice.content[:300]!r}"
     return f"the answer ends with finish_reason {choice.reason!r}, so it may not be whole"
 
 
