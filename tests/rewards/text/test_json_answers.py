@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from model_texts import TEXTS, write_unescaped
 
@@ -23,6 +23,7 @@ _VALUES: Any = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(value=_VALUES, is_ascii=st.booleans(), with_prose=st.booleans())
+@example(value=["a\\", ", "], is_ascii=True, with_prose=False)
 def test_right_json_has_the_value_that_json_gives_it(value: Any, is_ascii: bool, with_prose: bool) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii)
     assert load_json_answer(text, with_prose=with_prose) == json.loads(text)
