@@ -523,7 +523,7 @@ async def test_thoughts_of_a_customer_reach_nobody(form: str) -> None:
 
 @pytest.mark.parametrize(
     "marker", ["###STOP###", "###stop###", "### STOP ###", "**###STOP###**", "\nSTOP", "\n[STOP]", "###TRANSFER###",
-               "###Transfer###", "\n### STOP", "###OUT-OF-SCOPE###", "### out of scope ###", "###OUT_OF_SCOPE###"]
+               "###Transfer###", "\n### stop", "###OUT-OF-SCOPE###", "### out of scope ###", "###OUT_OF_SCOPE###"]
 )  # fmt: skip
 async def test_text_beside_a_stop_marker_is_delivered_and_the_next_reply_ends_the_talk(marker: str) -> None:
     with endpoint("Hi", f"Yes, go ahead and cancel it. {marker}", marker) as (url, requests):
@@ -539,7 +539,7 @@ async def test_text_beside_a_stop_marker_is_delivered_and_the_next_reply_ends_th
 
 @pytest.mark.parametrize(
     "said",
-    ["Please stop the order.", "STOP doing this!", "Stop.", "I want to transfer 10 #2", "order #77 stop #78",
+    ["Please stop the order.", "STOP doing this!", "Stop.", "STOP!", "STOP?", "I want to transfer 10 #2", "order #77 stop #78",
      "Can you STOP order #77?", "Yes, STOP it, please", "That is out of scope.", "# 1 transfer", "1. Stop\n2. Go"],
 )  # fmt: skip
 async def test_a_customer_may_speak_of_stops_and_transfers(said: str) -> None:

@@ -19,7 +19,7 @@ from .scenario import Call, Script
 _MARKER_WORDS = r"STOP|TRANSFER|OUT[-_ ]OF[-_ ]SCOPE"
 _MARKER = re.compile(
     rf"#+\s*(?i:{_MARKER_WORDS})\s*#+|#{{2,}}\s*(?i:{_MARKER_WORDS})[ \t.]*$|"
-    rf"^[^\w\n]*(?:{_MARKER_WORDS})(?![^\n]*[!?])[^\w\n]*$",
+    rf"^[^\w\n]*(?:{_MARKER_WORDS})[^\w\n!?]*$",
     re.MULTILINE,
 )
 """Texts by which tau2's users end the conversation (`###STOP###`), as models write them: in any case between or behind
