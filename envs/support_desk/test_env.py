@@ -540,7 +540,8 @@ async def test_text_beside_a_stop_marker_is_delivered_and_the_next_reply_ends_th
 @pytest.mark.parametrize(
     "said",
     ["Please stop the order.", "STOP doing this!", "Stop.", "STOP!", "STOP?", "I want to transfer 10 #2",
-     "order #77 stop #78", "Can you STOP order #77?", "Yes, STOP it, please", "That is out of scope.", "# 1 transfer", "1. Stop\n2. Go"],
+     "order #77 stop #78", "Can you STOP order #77?", "Yes, STOP it, please", "That is out of scope.", "# 1 transfer",
+     "1. Stop\n2. Go"],
 )  # fmt: skip
 async def test_a_customer_may_speak_of_stops_and_transfers(said: str) -> None:
     with endpoint("Hi", said) as (url, _):

@@ -22,7 +22,7 @@ from verl_agentic.agent_loops.codec.tool_formats import THINK
 from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
 from verl_agentic.agent_loops.policies.completions import (
     Endpoint,
-    RequestRefusedError,
+    TurnRefusedError,
     Sampling,
     finish_reason_of,
     token_ids_of,
@@ -127,7 +127,7 @@ class ChatConversation:
         # The server renders these with its own template, and encodes special tokens in them.
         try:
             answer = await self._endpoint.post("/chat/completions", body)
-        except RequestRefusedError as refused:
+        except TurnRefusedError as refused:
             return refused.completion
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)

@@ -54,7 +54,7 @@ class EndpointConfig(Settings):
             raise ConfigError(f"url must begin with http:// or https://, got {self.url!r}; write it out")
 
 
-class RequestRefusedError(PolicyError):
+class TurnRefusedError(PolicyError):
     """A server refuses the content of a request, which is no failure of the server."""
 
     def __init__(self, message: str, *, refusal: Refusal) -> None:
@@ -106,7 +106,7 @@ class Endpoint:
 
         Raises:
             ConfigError: the key, the URL or the model is wrong.
-            RequestRefusedError: the conversation is longer than the model's context, or a filter refuses it.
+            TurnRefusedError: the conversation is longer than the model's context, or a filter refuses it.
             PolicyError: the server rejects the request, or all retries failed.
         """
         response, answer = await self._send("POST", path, {"model": self.config.model, **body, **self.config.extra})
@@ -115,7 +115,7 @@ class Endpoint:
             return answer
         if (refusal := refusal_of(status, answer)) is not None:
             self._log_refusal(refusal, _reason(response))
-            raise RequestRefusedError(f"the server answers {status}, got {_reason(response)}", refusal=refusal)
+            raise TurnRefusedError(f"the server answers {status}, got {_reason(response)}", refusal=refusal)
         if status == 200:
             failure = passing_failure(status, answer)
             raise PolicyError(failure or f"an answer must be JSON with a choice, got {response.text[:200]!r}")
@@ -213,7 +213,7 @@ class CompletionsPolicy:
         body = {**self._body, "prompt": list(prompt_ids), "max_tokens": max_tokens}
         try:
             answer = await self._endpoint.post("/completions", body)
-        except RequestRefusedError as refused:
+        except TurnRefusedError as refused:
             return refused.completion
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)
