@@ -22,8 +22,8 @@ from verl_agentic.agent_loops.codec.tool_formats import THINK
 from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
 from verl_agentic.agent_loops.policies.completions import (
     Endpoint,
-    TurnRefusedError,
     Sampling,
+    TurnRefusedError,
     finish_reason_of,
     token_ids_of,
     usage_of,
