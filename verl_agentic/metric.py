@@ -34,12 +34,12 @@ class Metric:
     """Whether an update without the metric counts as 0."""
 
 
-class Mean(float):
+class CountedMean(float):
     """A mean that knows the number of its values, so that means can be joined."""
 
     count: float
 
-    def __new__(cls, value: float, *, count: float = 0.0) -> Mean:
+    def __new__(cls, value: float, *, count: float = 0.0) -> CountedMean:
         """Makes a mean of `count` values."""
         mean = super().__new__(cls, value)
         mean.count = float(count)
@@ -76,7 +76,9 @@ def join_updates(
 
 def _join(how: Join, values: Sequence[float], sizes: Sequence[float]) -> float:
     if how == "mean":
-        weights = [value.count if isinstance(value, Mean) else size for value, size in zip(values, sizes, strict=True)]
+        weights = [
+            value.count if isinstance(value, CountedMean) else size for value, size in zip(values, sizes, strict=True)
+        ]
         total = sum(weights)
         if not total:
             return float(sum(values) / len(values))

@@ -28,7 +28,7 @@ from verl_agentic.adapters.replay_buffer.buffer_features import poll_interval_s
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.agent_loops.trace.call_statistics import tool_metrics
 from verl_agentic.errors import ScoringError
-from verl_agentic.metric import NUM_EPISODES, Mean
+from verl_agentic.metric import NUM_EPISODES, CountedMean
 from verl_agentic.rewards.verl_result import is_result
 
 
@@ -73,7 +73,7 @@ def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
         for name, value in {**numbers, **parts}.items():
             if isinstance(value, Real) and not (numbers.get("void") and is_result(name)):
                 values[name].append(float(value))
-    means = {name: Mean(sum(of) / len(of), count=len(of)) for name, of in values.items() if of}
+    means = {name: CountedMean(sum(of) / len(of), count=len(of)) for name, of in values.items() if of}
     tools = tool_metrics([extra.get("tool_counts") or {} for extra in own])
     found = {f"episode/{name}": value for name, value in {**means, **tools}.items()}
     return {NUM_EPISODES: float(len(own)), **found} if found else {}

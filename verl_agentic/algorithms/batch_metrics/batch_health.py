@@ -16,7 +16,7 @@ from verl_agentic.algorithms.batch_metrics.diversity import diversity
 from verl_agentic.algorithms.credit.batch import CreditBatch, row_blocks
 from verl_agentic.algorithms.credit.group_health import group_health
 from verl_agentic.algorithms.credit.group_statistics import group_counts, group_means, group_stds
-from verl_agentic.metric import Mean, Metric
+from verl_agentic.metric import CountedMean, Metric
 
 _WEIGHTED = "weighted/"
 _LAST_TURN = 4
@@ -110,7 +110,7 @@ def _lengths(batch: CreditBatch) -> dict[str, float]:
         acc_S = batch.per_session(batch.parts["acc"].double().to(lengths_S.device))
         for name, is_counted_S in (("wrong_length", acc_S == 0), ("right_length", acc_S >= _RIGHT)):
             counted_N = lengths_S[batch.valid_S & is_counted_S]
-            found[name] = Mean(float(counted_N.mean()), count=len(counted_N))
+            found[name] = CountedMean(float(counted_N.mean()), count=len(counted_N))
     return found
 
 
@@ -170,12 +170,12 @@ def _log_probs(batch: CreditBatch) -> dict[str, float]:
     if not num_tokens:
         return {}
     found = {"log_prob_diff/max": greatest}
-    found["log_prob_diff/mean"] = Mean(float(sums_I.sum()) / num_tokens, count=num_tokens)
+    found["log_prob_diff/mean"] = CountedMean(float(sums_I.sum()) / num_tokens, count=num_tokens)
     if batch.turn_ids_BT is not None:
         names = [f"turn_{turn}" for turn in range(_LAST_TURN)] + [f"turn_{_LAST_TURN}_plus"]
         bins = zip(names, (sums_I / counts_I).tolist(), counts_I.tolist(), strict=True)
-        found |= {f"log_prob_diff/{name}": Mean(mean, count=count) for name, mean, count in bins}
-    return {**found, "approx_kl": Mean(kl / num_tokens, count=num_tokens)}
+        found |= {f"log_prob_diff/{name}": CountedMean(mean, count=count) for name, mean, count in bins}
+    return {**found, "approx_kl": CountedMean(kl / num_tokens, count=num_tokens)}
 
 
 def _correlation(x_N: Tensor, y_N: Tensor) -> float:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from verl_agentic.algorithms.aggregate import token_mean
 from verl_agentic.algorithms.losses.kl import kl_per_token
-from verl_agentic.metric import Mean, Metric
+from verl_agentic.metric import CountedMean, Metric
 
 ENTROPY, REF_KL = "batch/entropy", "batch/ref_kl"
 _TOKENS = "sampled tokens, also those that rejection sampling takes out of the loss"
@@ -43,7 +43,7 @@ def token_means(
         values_BT[REF_KL] = kl_per_token("k3", mask_BT=mask_BT, **log_probs)
     count = int(mask_BT.sum())
     return {
-        name: Mean(float(token_mean(column_BT, mask_BT)), count=count)
+        name: CountedMean(float(token_mean(column_BT, mask_BT)), count=count)
         for name, column_BT in values_BT.items()
         if column_BT is not None and count
     }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verl_agentic.metric import Mean, Metric
+from verl_agentic.metric import CountedMean, Metric
 from verl_agentic.sampling.gate import Decision, Group
 
 _JUDGED, _GATE = "groups that gates judged", "training/gate/"
@@ -48,9 +48,9 @@ class GateStats:
         tokens = sum(session.num_tokens for group in self._judged for session in group.sessions)
         return {
             "judged_groups": float(len(self._judged)),
-            "drop_rate": Mean(self._dropped.total() / max(1, len(self._judged)), count=len(self._judged)),
+            "drop_rate": CountedMean(self._dropped.total() / max(1, len(self._judged)), count=len(self._judged)),
             "generated_tokens": float(tokens),
-            "tokens_per_useful_group": Mean(tokens / max(1, batch_size), count=batch_size),
+            "tokens_per_useful_group": CountedMean(tokens / max(1, batch_size), count=batch_size),
             **{f"{name}/dropped_groups": float(self._dropped[name]) for name in self._gates},
             **{f"{name}/dropped_sessions": float(count) for name, count in self._dropped_sessions.items()},
             **group_health(self._judged),
@@ -71,14 +71,14 @@ def group_health(groups: Sequence[Group]) -> dict[str, float]:
     health: dict[str, float] = {}
     if compared:
         counts = {"zero_variance_rate": len(same), "all_0_rate": same.count(0.0), "all_1_rate": same.count(1.0)}
-        health |= {name: Mean(count / len(compared), count=len(compared)) for name, count in counts.items()}
+        health |= {name: CountedMean(count / len(compared), count=len(compared)) for name, count in counts.items()}
     if sessions:
         num_void = sum(session.is_void for session in sessions)
-        health["void_rate"] = Mean(num_void / len(sessions), count=len(sessions))
+        health["void_rate"] = CountedMean(num_void / len(sessions), count=len(sessions))
     if known:
         lengths, accs = np.array(known).T
         means = {"acc": accs, "length": lengths, "length_of_wrong": lengths[accs <= 0]}
-        health |= {name: Mean(of.mean(), count=len(of)) for name, of in means.items() if len(of)}
+        health |= {name: CountedMean(of.mean(), count=len(of)) for name, of in means.items() if len(of)}
         if lengths.min() < lengths.max() and accs.min() < accs.max():
             health["length_acc_corr"] = float(np.corrcoef(lengths, accs)[0, 1])
     return health
