@@ -59,8 +59,8 @@ def make_env(
         agent_timeout_s: time from an answer to the agent's next request or its end, in seconds.
         grace_s: time that an agent has to end after a budget ended its episode, in seconds.
         max_sides: maximum number of side conversations of an episode.
-        own_pattern: regular expression of a message of the system, or of the task, in the agent's own conversation. Empty:
-            the conversation is chosen by its messages.
+        own_pattern: regular expression of a message of the system, or of the task, of the agent's own conversation.
+            Empty: the conversation is chosen by its messages.
         server: `vllm` or `sglang`: texts of several parts are joined as this server does.
         host: address that the gateway listens at. Empty: 127.0.0.1; with a container, this machine's in its network.
         port: port that the gateway listens at; 0: a free one.

@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl_agentic.bridges.harness.wire import ChatAnswer, ChatAsked, Schema, is_same, num_shared, turn_key
+from verl_agentic.bridges.harness.wire import (
+    ChatAnswer,
+    ChatAsked,
+    Schema,
+    is_same,
+    num_shared,
+    split_thoughts,
+    turn_key,
+)
 from verl_agentic.env import AgentConversation
 from verl_agentic.types import Action, Message
 
@@ -76,6 +84,11 @@ class Conversation:
         self.num_turns += 1
         self.last_answer, self.is_busy = number, False
 
+    def is_quoted_in(self, asked: ChatAsked) -> bool:
+        """Returns whether a request has the text of the last turn, such as a summary."""
+        text = split_thoughts(self.last_action.content)[1] if self.last_answer else ""
+        return bool(text) and any(text in message.content for message in asked.messages)
+
     def calls_with(self, task: str) -> bool:
         """Returns whether an argument of one of its calls is the task of another conversation, or its last lines."""
         turns = (action for branch in self.branches for action in branch.actions.values())
@@ -128,27 +141,31 @@ def find_restarted(
 ) -> Conversation | None:
     """Returns the conversation that a request begins anew, if it repeats no turn of the policy.
 
-    It has the same messages of the system, and the same task. In the agent's own conversation, the task may differ: the
-    agent has summed up what happened, or shows the state alone. A task that stands in a call is a sub-agent's.
+    It has the same messages of the system and the same task. In the agent's own conversation (`own`), the task may
+    differ: the agent has summed up what happened, or never keeps a history. A task that stands in a call is a
+    sub-agent's.
     """
-    task = task_of(asked)
+    task, instructions = task_of(asked), _instructions(asked.messages)
     for conversation in reversed(known):
-        branch = conversation.branch
-        if conversation.is_probe or conversation.is_busy or _instructions(branch.seen) != _instructions(asked.messages):
+        tools = conversation.branch.tools
+        if conversation.is_probe or conversation.is_busy or _instructions(conversation.branch.seen) != instructions:
             continue
-        if conversation.task == task and bool(branch.tools) == bool(asked.tools):
+        if conversation.task == task and bool(tools) == bool(asked.tools):
             return conversation
-        has_same_tools = branch.tools == asked.tools and bool(_instructions(branch.seen))
-        if has_same_tools and conversation is own() and not any(one.calls_with(task) for one in known):
+        keeps_history = any(len(branch.actions) > 1 for branch in conversation.branches)
+        has_sign = not keeps_history or (instructions and (tools or any(one.is_quoted_in(asked) for one in known)))
+        if tools == asked.tools and has_sign and conversation is own() and not any(c.calls_with(task) for c in known):
             return conversation
     return None
 
 
-def choose_own(known: Iterable[Conversation], *, pattern: re.Pattern[str] | None) -> Conversation | None:
+def choose_own(
+    known: Iterable[Conversation], *, pattern: re.Pattern[str] | None, has_ended: bool
+) -> Conversation | None:
     """Returns the agent's own conversation: the one with tools and most turns that no other one has called.
 
     In this order: it fits the pattern; it is no probe; no call of another conversation has its task as an argument; it
-    has tools; it has most turns; it was answered last.
+    has tools; it has most turns; it was answered last. While the episode runs, the first one counts, not the last.
     """
     answered = [conversation for conversation in known if conversation.last_answer]
 
@@ -161,7 +178,7 @@ def choose_own(known: Iterable[Conversation], *, pattern: re.Pattern[str] | None
             not is_called,
             conversation.has_tools,
             conversation.num_turns,
-            conversation.last_answer,
+            conversation.last_answer if has_ended else 0,
         )
 
     return max(answered, key=rank, default=None)

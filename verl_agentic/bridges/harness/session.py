@@ -89,7 +89,7 @@ class AgentSession:
     @property
     def own(self) -> Conversation | None:
         """The agent's own conversation, as far as can be told now (`choose_own`)."""
-        return choose_own(self.known, pattern=self.own_pattern)
+        return choose_own(self.known, pattern=self.own_pattern, has_ended=bool(self.over))
 
     @property
     def own_stop(self) -> StopReason | None:
