@@ -364,3 +364,18 @@ async def test_an_agent_that_works_in_a_side_conversation_does_not_hang(stage: A
     episode, _ = await stage.play(agent, loop(4), score=final, agent_timeout_s=0.4)
     assert (episode.reward.outcome, episode.stop_reason) == (1.0, StopReason.ANSWERED), episode.error
     assert json.dumps(episode.numbers())
+
+
+async def test_an_exception_that_must_leave_the_episode_leaves_it(stage: Any, client: Any) -> None:
+    class LeaveError(BaseException):
+        pass
+
+    def script(messages: Any) -> str:
+        raise LeaveError
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        await client(endpoint, [user("go")])
+        return "42"
+
+    with pytest.raises(LeaveError):
+        await stage.play(agent, script)

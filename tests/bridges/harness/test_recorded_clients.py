@@ -106,7 +106,7 @@ RECORDED: dict[str, tuple[list[Any], int, int, int, int]] = {
     "opencode": ([("title", "main"), *WITH_WORKER[1:]], 3, 2, 186, 495),
     "codex": ([PROBE, *WITH_WORKER], 8, 5, 186, 483),
     "openhands": ([*WITH_WORKER, TITLE], 3, 2, 186, 495),
-    "mini_swe_agent": ([TITLE, *WITH_SHORT_WORKER], 3, 2, 63, 107),
+    "mini_swe_agent": ([*WITH_SHORT_WORKER, TITLE], 3, 2, 63, 107),
     "langgraph": ([TITLE, *WITH_WORKER], 3, 2, 186, 495),
 }
 

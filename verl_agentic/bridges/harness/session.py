@@ -250,7 +250,9 @@ class AgentSession:
                 if not conversation.last_answer:
                     self.known.remove(conversation)  # the agent may try again
             _fail(exchange, EpisodeOverError(str(cause)) if isinstance(cause, NoAnswerError) else cause)
-        except Exception as cause:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as cause:  # preflight leaves an episode by one that is no Exception
             _fail(exchange, EpisodeOverError("the policy failed"))
             if not self.failure.done():
                 self.failure.set_exception(cause)
