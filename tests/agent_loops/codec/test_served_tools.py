@@ -52,6 +52,7 @@ def test_tools_have_the_keys_and_the_order_of_the_server(given: Any, vllm: Any, 
 
 async def test_the_prompt_has_the_tools_in_the_chosen_form(tmp_path: Any) -> None:
     tokenizer, codecs = tiny_codecs(tmp_path)
+    tokenizer.chat_template = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + tokenizer.chat_template
     texts = {}
     for form in ("given", "vllm", "sglang"):
         chat: Any = codecs["chat"]

@@ -117,6 +117,37 @@ async def test_a_header_of_accounting_is_no_part_of_the_prompt(stage: Any, clien
     assert "billing" not in stage.text(row.token_ids) and "system\nWork.<" in stage.text(row.prompt_ids)
 
 
+async def test_an_agent_that_takes_over_the_history_continues_the_conversation(stage: Any, client: Any) -> None:
+    def tool(name: str) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        messages = [user("one")]
+        for number in range(3):
+            message = await client.say(endpoint, [system(f"Role {number}."), *messages], tools=[tool(f"tool{number}")])
+            messages += [message, user("on")]
+        return "42"
+
+    numbers = iter(range(9))
+    episode, policy = await stage.play(agent, lambda messages: f"python {next(numbers)}", max_sides=0)
+    policy.assert_trained(episode)
+    assert (episode.num_side_rows, len(episode.trajectories), len(episode.actions)) == (0, 3, 3), episode.error
+
+
+async def test_a_summary_of_the_whole_history_is_not_the_agents_answer(stage: Any, client: Any) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        history: list[Any] = [("user", TASK)]
+        for _ in range(2):
+            await say(client, endpoint, SHAPES["opencode"], history, "You are an agent.")
+        body = SHAPES["opencode"].write("Sum up.", [*history, ("user", "Sum up.")], False)
+        answer = await client.http.post(f"{endpoint.base_url}/chat/completions", json=body)
+        return str(answer.status_code)
+
+    episode, policy = await stage.play(agent, loop(2), score=final, ignore=["temperature"])
+    policy.assert_trained(episode)
+    assert (episode.reward.outcome, episode.num_side_rows, len(episode.actions)) == (1.0, 1, 2), episode.error
+
+
 async def test_a_long_session_of_one_conversation_needs_no_sides(stage: Any, client: Any, limits: Any) -> None:
     async def agent(row: Any, endpoint: Any) -> str:
         for number in range(12):  # it shows the state alone, and asks how long that is
