@@ -75,9 +75,9 @@ class Env(Protocol):
     Further methods are used where an environment has them:
 
     - `use_sub_agents(run)`, called before `start` with a `tools.delegate.SubAgentRunner`.
-    - `play(open)`, awaited after `start` instead of `step`: the environment plays the episode itself, in conversations
-      that `open()` returns (`AgentConversation`), and returns the stop reason. `own_conversation()` then returns the
-      one that is the episode's; the others are sub-agents.
+    - `play_conversations(open)`, awaited after `start` instead of `step`: the environment plays the episode itself, in
+      conversations that `open()` returns (`AgentConversation`), and returns the stop reason. `own_conversation()` then
+      returns the one that is the episode's; the others are sub-agents.
     - `use_token_counts(count)`, called before `start` with `await count(messages, tools)`: a number of tokens.
     - `guidance(transcript) -> str`, awaited after a failure where guidance is asked for.
     - `state_key() -> str`, called before every turn: a text that is the same for turns that start from the same state,

@@ -128,7 +128,7 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
                 cast("Any", env).use_sub_agents(functools.partial(run_sub_agent, attempt))
             if hasattr(env, "use_token_counts"):
                 cast("Any", env).use_token_counts(functools.partial(_count_tokens, attempt.setup.codec))
-        turns = play_agent(attempt, env) if hasattr(env, "play") else attempt.run(env)
+        turns = play_agent(attempt, env) if hasattr(env, "play_conversations") else attempt.run(env)
         stop = await within(turns, deadline - time.monotonic(), what=what)
         if stop in VOID_REASONS or attempt.error is not None:
             return _Result(stop=stop, error=attempt.error)

@@ -32,7 +32,7 @@ async def play_agent(attempt: Attempt, env: Any) -> StopReason:
     agent_time = _AgentTime(attempt)
     try:
         with boundary(EnvError, "playing the agent"):
-            stop = await env.play(lambda: _open_conversation(attempt, agent_time))
+            stop = await env.play_conversations(lambda: _open_conversation(attempt, agent_time))
     except EnvError:
         void = next((one for one in attempt.conversations if one.stop in VOID_REASONS), None)
         if void is None or void.stop is None:

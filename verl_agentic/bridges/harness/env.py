@@ -49,8 +49,8 @@ class AgentTool:
 class HarnessEnv:
     """The environment of one episode of an agent.
 
-    `start` launches the agent and returns the messages of its first request. `play` answers all requests, in one
-    conversation of the policy for each of the agent's, until the agent or a budget ends the episode.
+    `start` launches the agent and returns the messages of its first request. `play_conversations` answers all requests,
+    in one conversation of the policy for each of the agent's, until the agent or a budget ends the episode.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class HarnessEnv:
         return session.first.asked.messages
 
     async def step(self, action: Action) -> Observation:
-        """Raises EnvError: `play` plays the episode."""
+        """Raises EnvError: `play_conversations` plays the episode."""
         raise EnvError("an agent plays its conversations itself, got a single turn; use run_episode without a server")
 
-    async def play(self, open_conversation: OpenConversation) -> StopReason:
+    async def play_conversations(self, open_conversation: OpenConversation) -> StopReason:
         """Answers all requests of the agent until it ends, or its own conversation is over; returns the reason."""
         session, running = self._session, self._running
         assert session is not None and running is not None

@@ -382,7 +382,7 @@ def _outlook(session: _Session, env: Env) -> dict[str, Any]:
 
 def _refuse_sub_agents(env: Env) -> None:
     is_own = (
-        hasattr(env, "play")
+        hasattr(env, "play_conversations")
         or getattr(type(env), "use_sub_agents", ToolEnv.use_sub_agents) is not ToolEnv.use_sub_agents
     )
     if is_own or any(isinstance(tool, DelegateTool) for tool in env.tools):
