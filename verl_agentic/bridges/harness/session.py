@@ -224,7 +224,7 @@ class AgentSession:
         return conversation, Observation(new_row=new_row)
 
     def _new_row(self, asked: ChatAsked) -> NewRow:
-        """Returns the row of a request that only adds nothing. It uses the tokens of the longest known history."""
+        """Returns a new row for a request. It uses the tokens of the longest known history that it repeats."""
         messages = tuple(
             m if m.role != "user" or m in self.trusted else replace(m, quoted=m.content) for m in asked.messages
         )
