@@ -24,7 +24,6 @@ from verl_agentic.types import (
     Action,
     ColumnArguments,
     Message,
-    NewRow,
     Observation,
     Reward,
     StopReason,
@@ -78,7 +77,9 @@ class Env(Protocol):
     Further methods are used where an environment has them:
 
     - `use_sub_agents(run)`, called before `start` with a `tools.delegate.SubAgentRunner`.
-    - `use_side_conversations(open)`, called before `start` with a function that returns a `SideConversation`.
+    - `play_conversations(open)`, awaited after `start` instead of `step`: the environment plays the episode itself, in
+      conversations that `open()` returns (`AgentConversation`), and returns the stop reason. `own_conversation()` then
+      returns the one that is the episode's; the others are sub-agents.
     - `use_token_counts(count)`, called before `start` with `await count(messages, tools)`: a number of tokens.
     - `guidance(transcript) -> str`, awaited after a failure where guidance is asked for.
     - `state_key() -> str`, called before every turn: a text that is the same for turns that start from the same state,
@@ -111,15 +112,20 @@ class Env(Protocol):
         ...
 
 
-class SideConversation(Protocol):
-    """A conversation of the policy beside the agent's own one. Its turns are a training row of the episode."""
+class AgentConversation(Protocol):
+    """A conversation of an agent program with the policy. Its turns are training rows of the episode."""
 
-    async def answer(self, new: NewRow | Sequence[Message], *, limits: TurnLimits) -> Action:
+    @property
+    def stop(self) -> StopReason | None:
+        """The budget or failure that ended it; None while it can go on."""
+        ...
+
+    async def answer(self, observation: Observation, *, limits: TurnLimits) -> Action:
         """Samples a turn.
 
         Args:
-            new: the conversation in the first call, and wherever it was rewritten; else the messages after the last
-                turn.
+            observation: the messages after the last turn. In the first call, and wherever the conversation was
+                rewritten, also the whole conversation, `new_row`.
             limits: of the turn.
 
         Raises:

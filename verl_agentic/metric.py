@@ -14,7 +14,7 @@ from typing import Literal
 
 Join = Literal["mean", "sum", "max", "min", "last"]
 NUM_EPISODES = "episode/episodes"
-"""Metric whose value is the weight of an update, unless a metric has its own (`Mean`)."""
+"""Metric whose value is the weight of an update, unless a metric has its own (`CountedMean`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

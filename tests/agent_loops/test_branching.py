@@ -314,7 +314,7 @@ def test_a_branch_takes_over_all_that_a_play_knows() -> None:
         *("setup", "row", "request_id", "guidance", "prompt", "_tools"),  # the same by themselves
         "agent",  # a sub-agent's attempt has no branches
         # The tokens; there are no other rows at a branch point.
-        *("trajectory", "side_rows", "sides", "parent", "rows"),
+        *("trajectory", "side_rows", "conversations", "stop", "parent", "rows"),
         "_turn_limits",  # set before every turn
         *("generate_s", "env_s", "error", "label"),  # its own
     }

@@ -298,8 +298,16 @@ async def test_a_client_sets_only_what_the_operator_has_named(monkeypatch: pytes
     assert seen == [given, {"level": None}]
 
 
-async def test_an_environment_with_sub_agents_is_refused() -> None:
-    async with serving(lambda row: ToolEnv(row, [DelegateTool()])) as server:
+class PlayingEnv(ToolEnv):
+    async def play_conversations(self, open_conversation: Any) -> StopReason:
+        return StopReason.ANSWERED
+
+
+@pytest.mark.parametrize(
+    "environment", [lambda row: ToolEnv(row, [DelegateTool()]), lambda row: PlayingEnv(row, [])], ids=["tool", "agent"]
+)
+async def test_an_environment_with_sub_agents_is_refused(environment: Any) -> None:
+    async with serving(environment) as server:
         with pytest.raises(ConfigError, match="sub-agents do not work over a server"):
             await play(lambda row: make_env(row, url=server.url), "42")
 

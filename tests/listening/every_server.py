@@ -12,6 +12,7 @@ from typing import Any
 
 from verl_agentic.bridges.harness import gateway
 from verl_agentic.bridges.harness.session import AgentSession
+from verl_agentic.bridges.harness.wire import SessionOptions
 from verl_agentic.bridges.remote import server as env_server
 from verl_agentic.bridges.remote.sessions import EnvServerConfig, EnvSessions
 from verl_agentic.diagnostics.viewer.viewer_server import PageServer
@@ -73,7 +74,7 @@ def _search() -> Served:
 
 def _gateway() -> Served:
     served = gateway.Gateway(url="http://127.0.0.1")
-    key = served.open(AgentSession(max_side_conversations=0), ignore=())
+    key = served.open(AgentSession(max_sides=0), options=SessionOptions())
     return Served(
         app=gateway.make_app(served), get=f"/{key}/v1/models", post=f"/{key}/v1/messages", headers={},
         refused_without_token=404, error_key="error",

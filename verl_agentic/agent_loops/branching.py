@@ -35,7 +35,7 @@ NOT_SHARED = -1
 """Id of a token that no sibling shares."""
 _STATE = (
     *("messages", "actions", "turn_rewards", "states", "info", "num_sampled", "_context", "_turn", "_last_turn"),
-    *("min_weights_version", "max_weights_version", "_offered", "_announced", "_tool_names", "_constraint"),
+    *("min_weights_version", "max_weights_version", "_offered", "_announced", "tool_names", "constraint"),
 )
 """State that a branch copies from its parent, besides its tokens."""
 
@@ -261,7 +261,7 @@ class BranchingAttempt(Attempt):
     async def _observe(self, observation: Observation) -> None:
         await super()._observe(observation)
         has_result = any(message.role == "tool" for message in observation.messages)
-        if has_result and self.siblings.num_waiting and not self.rows and not (self.side_rows or self.sides):
+        if has_result and self.siblings.num_waiting and not self.rows and not (self.side_rows or self.conversations):
             # The next turn: `_turn` is incremented after this returns.
             state = {name: copy.copy(getattr(self, name)) for name in _STATE} | {"_turn": self._turn + 1}
             self._mark = _Mark(length=len(self.trajectory.response_ids), state=state)

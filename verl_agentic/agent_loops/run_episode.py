@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from verl_agentic.agent_loops.attempt.agent_conversations import play_agent
 from verl_agentic.agent_loops.attempt.attempt import Attempt, EpisodeSetup
 from verl_agentic.agent_loops.attempt.boundary_checks import check_reward
-from verl_agentic.agent_loops.attempt.side_conversation import open_side
+from verl_agentic.agent_loops.attempt.sub_agent import run_sub_agent
 from verl_agentic.agent_loops.codec.codec import Codec, Schema
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode, ErrorKind
@@ -124,12 +125,11 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
         with boundary(EnvError, "making the environment"):
             env = make_env(attempt.row)
             if hasattr(env, "use_sub_agents"):
-                cast("Any", env).use_sub_agents(attempt.delegate)
-            if hasattr(env, "use_side_conversations"):
-                cast("Any", env).use_side_conversations(functools.partial(open_side, attempt))
+                cast("Any", env).use_sub_agents(functools.partial(run_sub_agent, attempt))
             if hasattr(env, "use_token_counts"):
                 cast("Any", env).use_token_counts(functools.partial(_count_tokens, attempt.setup.codec))
-        stop = await within(attempt.run(env), deadline - time.monotonic(), what=what)
+        turns = play_agent(attempt, env) if hasattr(env, "play_conversations") else attempt.run(env)
+        stop = await within(turns, deadline - time.monotonic(), what=what)
         if stop in VOID_REASONS or attempt.error is not None:
             return _Result(stop=stop, error=attempt.error)
         reward = await _score(env, attempt.transcript(stop), limits)

@@ -352,7 +352,8 @@ async def _ids_of(server: Server, tiny_chat: Any, **options: Any) -> tuple[Episo
             call = says("I add.", ("add", '{"a": 1, "b": 2}')) if len(prompts) == 1 else says("3")
             text = 'I add.\n<tool_call>\n{"name":"add","arguments":{"a":1,"b":2}}\n</tool_call>'
             sampled = [*tokenizer.encode(text if len(prompts) == 1 else "3"), tokenizer.eos_token_id]
-            server.answers = [with_ids(call, sampled, list(prompt_ids)) | options.get("changed", {})]
+            answer = with_ids(call, sampled, list(prompt_ids)) | options.get("changed", {})
+            server.answers = [options.get("form", dict)(answer)]
             return await generate(prompt_ids, **arguments)
 
         conversation.generate = answered  # type: ignore[method-assign]
@@ -372,9 +373,25 @@ async def test_the_ids_that_a_server_gives_are_recorded_as_they_were_sampled(ser
     assert row.token_ids[: len(prompts[1])] == prompts[1]
 
 
-async def test_a_prompt_that_the_server_reads_differently_is_told(server: Server, tiny_chat: Any) -> None:
-    _, conversation, _ = await _ids_of(server, tiny_chat, changed={"prompt_token_ids": [1, 2, 3]})
+async def test_a_prompt_that_the_server_reads_differently_is_reported_with_both_texts(
+    server: Server, tiny_chat: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = tiny_chat[0].encode("another prompt")
+    _, conversation, _ = await _ids_of(server, tiny_chat, changed={"prompt_token_ids": other})
     assert conversation.id_source == "sampled"
+    (warning,) = [record.getMessage() for record in caplog.records if "differs" in record.getMessage()]
+    assert "at token 0" in warning and "'another prompt' there" in warning and "<|im_start|>" in warning
+
+
+async def test_ids_of_sglang_are_those_of_its_choices(server: Server, tiny_chat: Any) -> None:
+    def as_sglang(answer: dict[str, Any]) -> dict[str, Any]:
+        (said,) = answer["choices"]
+        ids = {"response_token_ids": said.pop("token_ids"), "prompt_token_ids": answer.pop("prompt_token_ids")}
+        return {**answer, "choices": [{**said, **ids}]}
+
+    episode, conversation, prompts = await _ids_of(server, tiny_chat, form=as_sglang)
+    assert conversation.id_source == "exact" and episode.reward.outcome == 1.0
+    assert episode.trajectories[0].token_ids[: len(prompts[1])] == prompts[1]
 
 
 async def test_ids_are_approximate_where_the_server_gives_none(server: Server, tiny_chat: Any) -> None:

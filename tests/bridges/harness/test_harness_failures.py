@@ -22,7 +22,7 @@ from loopback import serving_app
 
 from verl_agentic.bridges.harness import gateway
 from verl_agentic.bridges.harness.session import EpisodeOverError
-from verl_agentic.bridges.harness.wire import ChatAnswer
+from verl_agentic.bridges.harness.wire import ChatAnswer, SessionOptions
 from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.types import StopReason
 
@@ -497,7 +497,7 @@ async def test_clients_survive_comments_and_report_an_error_after_them(
     openai, anthropic = pytest.importorskip("openai"), pytest.importorskip("anthropic")
     monkeypatch.setattr(gateway, "_KEEP_ALIVE_S", 0.02)
     served = gateway.Gateway(url="")
-    key = served.open(SlowSession(), ignore=())  # pyright: ignore[reportArgumentType]
+    key = served.open(SlowSession(), options=SessionOptions())  # pyright: ignore[reportArgumentType]
     async with serving_app(gateway.make_app(served)) as url:
         # A slow client would meet a connection that the server of the test has just closed.
         options: dict[str, Any] = {"api_key": "k", "max_retries": 0, "default_headers": {"Connection": "close"}}

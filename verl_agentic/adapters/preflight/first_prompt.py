@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import hydra
 import torch
@@ -22,6 +22,7 @@ from verl.utils.dataset.rl_dataset import get_dataset_class
 
 from verl_agentic.adapters.rollout.token_builder import give_token_builder
 from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec, Codec
+from verl_agentic.agent_loops.codec.served_tools import ToolForm, find_difference, served_tool
 from verl_agentic.data.parquet import env_row
 from verl_agentic.diagnostics.preflight.planned_run import CallTrial, FirstPrompt, Model
 from verl_agentic.env_package import load_env
@@ -185,7 +186,11 @@ async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[FirstPrompt, C
     plain = _without_tools(loop, messages)
     is_hidden = plain == ids
     prompt = FirstPrompt(
-        **{**prompt.__dict__, "hidden_tools": [n for n in prompt.tools if is_hidden or n not in prompt.text]}
+        **{
+            **prompt.__dict__,
+            "hidden_tools": [n for n in prompt.tools if is_hidden or n not in prompt.text],
+            "served_tools": _served_tools(worker, loop, messages, schemas),
+        }
     )
     return prompt, None if prompt.hidden_tools else await _try_call(worker, loop, schemas)
 
@@ -281,6 +286,23 @@ def _uncut(loop: Any, messages: Sequence[Mapping[str, Any]], schemas: Sequence[A
     except Exception:  # then what the loop made of it is all there is
         return ids
     return list(whole) if list(whole)[-len(ids) :] == ids else ids
+
+
+def _served_tools(
+    worker: Worker, loop: Any, messages: Sequence[Mapping[str, Any]], schemas: Sequence[Any]
+) -> dict[str, str]:
+    """Returns for each server where its prompt begins to differ from that of training, by the form of its tools."""
+
+    def encode(form: ToolForm) -> list[int]:
+        tools = [dict(served_tool(schema, form)) for schema in schemas]
+        return list(loop.continuous_token_builder.build_initial_tokens([dict(m) for m in messages], tools=tools))
+
+    options = getattr(getattr(loop, "_settings", None), "protocol_options", None)
+    own, differing = encode(getattr(options, "tools_as", "given")), {}
+    for form in get_args(ToolForm)[1:]:
+        found = find_difference(own, encode(form), decode=worker.model.tokenizer.decode)
+        differing |= {form: found[2]} if found else {}
+    return differing
 
 
 def _without_tools(loop: Any, messages: Sequence[Mapping[str, Any]]) -> list[int] | None:

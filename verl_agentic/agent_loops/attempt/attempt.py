@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
@@ -12,11 +13,10 @@ from verl_agentic.agent_loops.attempt import boundary_checks, compaction
 from verl_agentic.agent_loops.attempt.call_choice import choose_call
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.episode_setup import EpisodeSetup as EpisodeSetup
-from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.attempt.ltl import CallConstraint
 from verl_agentic.agent_loops.attempt.row_prompts import encode_row
 from verl_agentic.agent_loops.attempt.stop_texts import cut_at_stop, ends_in_stop_text
-from verl_agentic.agent_loops.attempt.stopped import ENDED_BY_SERVER, WITHOUT_ANSWER, Stopped, check_sampled
+from verl_agentic.agent_loops.attempt.stopped import ENDED_BY_SERVER, Stopped, check_sampled
 from verl_agentic.agent_loops.attempt.tool_changes import announcement, tool_name
 from verl_agentic.agent_loops.codec.clipping import CHARS_PER_TOKEN, clip, encodable
 from verl_agentic.agent_loops.codec.codec import ContextTokens, Schema
@@ -24,12 +24,10 @@ from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.agent_loops.threads import offload_if_long
 from verl_agentic.agent_loops.trace import timeline, tool_spans
 from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.env import Env, EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, boundary, is_by_policy
-from verl_agentic.tools.delegate import SUB_AGENT, NoAnswerError
-from verl_agentic.tools.tool import Tool
+from verl_agentic.env import Env, EnvRow, Transcript
+from verl_agentic.errors import AgenticError, ConfigError, DataError, EnvError, PolicyError, boundary, is_by_policy
 from verl_agentic.trajectory import Trajectory
-from verl_agentic.types import VOID_REASONS, Action, Message, NewRow, Observation, SegmentKind, StopReason, TurnLimits
+from verl_agentic.types import Action, Message, NewRow, Observation, SegmentKind, StopReason, TurnLimits
 
 T = TypeVar("T")
 
@@ -69,10 +67,13 @@ class Attempt:
     num_sampled: int = 0
     """Number of sampled tokens, sub-agents included."""
     prompt: tuple[Message, ...] = ()
-    sides: list[Attempt] = field(default_factory=list)
-    """Side conversations (`side_conversation.open_side`)."""
+    conversations: list[Attempt] = field(default_factory=list)
+    """Conversations of an agent program (`agent_conversations`); at the end, those beside its own."""
     parent: Attempt | None = None
-    """The attempt that a side conversation belongs to."""
+    """The attempt that a conversation belongs to."""
+    stop: StopReason | None = None
+    """Reason, if a conversation is over."""
+    constraint: CallConstraint | None = None
     _context: list[Message] = field(default_factory=list)
     """The conversation as the policy sees it in this row."""
     _tools: Sequence[Schema] = ()
@@ -81,9 +82,8 @@ class Attempt:
     """The tools that the policy can call now, if they have changed since this row began."""
     _offered: Sequence[Schema] = ()
     """The tools that the environment had when it was asked last."""
-    _tool_names: Sequence[str] = ()
+    tool_names: Sequence[str] = ()
     _turn: int = 0
-    _constraint: CallConstraint | None = None
     _last_turn: StopReason | None = None
     """Reason, if the policy was told that this turn is the last."""
     _turn_limits: TurnLimits = field(default_factory=TurnLimits)
@@ -109,7 +109,7 @@ class Attempt:
             self.rows.append(self.trajectory)  # else: shortened, and nothing was sampled since
         for row in self.rows:
             row.agent = self.agent
-        for side in self.sides:
+        for side in self.conversations:
             self.side_rows += side.finish(is_void=is_void, filler_id=filler_id) if side.actions else ()
             self.info.update(side.info)
         rows = (*self.side_rows, *self.rows)
@@ -121,78 +121,62 @@ class Attempt:
             row.check()
         return rows
 
-    async def delegate(
-        self,
-        prompt: Sequence[Message],
-        *,
-        tools: Sequence[Tool],
-        max_turns: int,
-        max_calls: int | None = None,
-        is_trained: bool = True,
-        agent: str = SUB_AGENT,
-    ) -> str:
-        """Runs a sub-agent to its end; see `tools.delegate.SubAgentRunner`."""
-        self.info["sub_agents"] += 1
-        limits = self.setup.limits
-        limits = replace(limits, max_turns=max_turns, max_calls_per_turn=max_calls or limits.max_calls_per_turn)
-        if limits.max_episode_tokens is not None:
-            limits = replace(limits, max_episode_tokens=max(1, limits.max_episode_tokens - self.num_sampled))
-        row = EnvRow(prompt=tuple(prompt))
-        helper = Attempt(
-            setup=replace(self.setup, limits=limits, exploration=Exploration(), instruction="", constraint=""),
-            row=row,
-            request_id=f"{self.request_id}-sub{int(self.info['sub_agents'])}",
-            agent=agent,
-            label=timeline.SUB_AGENT,
-        )
-        try:
-            stop = await helper.run(ToolEnv(row, tools))
-        finally:
-            self.num_sampled += helper.num_sampled
-        if stop in VOID_REASONS:
-            raise EnvError(f"a sub-agent could not be played to its end, got {stop.value}: {helper.error}")
-        if is_trained:
-            self.side_rows += helper.finish(is_void=False, filler_id=0)
-        for name, count in helper.info.items():
-            self.info[name] += count
-        answer = helper.transcript(stop).final_answer
-        if stop in WITHOUT_ANSWER or not answer.strip():
-            raise NoAnswerError(f"{WITHOUT_ANSWER.get(stop, 'it said nothing')}; ask for less, or ask again")
-        return answer
-
-    async def converse(self, new: NewRow | Sequence[Message], *, limits: TurnLimits) -> Action:
-        """Samples a turn of a conversation without an environment; see `env.SideConversation`.
+    async def converse(self, observation: Observation, *, limits: TurnLimits) -> Action:
+        """Samples a turn of a conversation without an environment; see `env.AgentConversation`.
 
         Raises:
             Stopped: a budget or a failure ended it.
         """
-        if len(self.actions) >= self.setup.limits.max_turns:
-            raise Stopped(StopReason.MAX_TURNS)
-        self._turn += bool(self.actions)
+        if self._last_turn is not None or len(self.actions) >= self.setup.limits.max_turns:
+            raise Stopped(self._last_turn or StopReason.MAX_TURNS)
         self._turn_limits = limits
-        if not isinstance(new, NewRow):
-            await self._observe(Observation(tuple(new)))
-        elif self.actions:
-            await self._observe(Observation(new_row=new))
-        else:
-            self.prompt = new.messages
+        new = observation.new_row
+        if new is not None and not self.actions:
+            self.prompt = self._with_notes(new).messages
+            self.messages = list(self.prompt)
             await self.begin_row(new)
-        action, cut = await self._act()
-        if cut is not None:
-            raise Stopped(cut[0])
-        return action
+            with contextlib.suppress(ConfigError):  # that of a sub-agent, with other tools
+                if self.setup.constraint:
+                    self.constraint = CallConstraint(self.setup.constraint, self.tool_names)
+        else:
+            self._turn += 1
+            await self._observe(observation)
+        while True:
+            action, cut = await self._act()
+            if cut is not None and not cut[1]:
+                raise Stopped(cut[0])
+            refused = self.constraint.refuse_answer(action) if self.constraint is not None and cut is None else None
+            if cut is None and refused is None:
+                return action
+            self._turn += 1
+            if refused is None:
+                await self._announce_last_turn([], cut[0] if cut is not None else StopReason.MAX_TOKENS)
+            elif len(self.actions) >= self.setup.limits.max_turns:
+                raise Stopped(StopReason.MAX_TURNS)
+            else:
+                await self._observe(refused)
+
+    def _with_notes(self, new: NewRow) -> NewRow:
+        """Returns a row whose prompt has the instruction and the guidance, like that of an environment."""
+        notes = [note for note in (self.setup.instruction, self.guidance) if note]
+        at = next((at for at, m in enumerate(new.messages) if m.role == "assistant"), len(new.messages))
+        prompt = list(new.messages[:at])
+        for note in notes if prompt else ():
+            prompt = compaction.with_note(prompt, note)
+        return replace(new, messages=(*prompt, *new.messages[at:]))
 
     # The start, and a turn.
 
     async def _start(self, env: Env) -> None:
         with timeline.span("start", label=self.label):
-            await self._start_env(env)
+            await self.start_env(env)
         self.messages.extend(self.prompt)
         self._context.extend(self.prompt)
         with boundary(DataError, "rendering the prompt"):
             self.trajectory.prompt_ids = await self.setup.codec.encode_prompt(self._context, self._tools)
 
-    async def _start_env(self, env: Env) -> None:
+    async def start_env(self, env: Env) -> None:
+        """Starts the environment and reads its prompt and tools."""
         started = time.monotonic()
         try:
             prompt = await within(
@@ -208,9 +192,9 @@ class Attempt:
             self.prompt = tuple(prompt)
             boundary_checks.check_messages(self.prompt)
             self._tools = self._offered = [tool.schema for tool in env.tools]
-            self._tool_names = [tool.name for tool in env.tools]
+            self.tool_names = [tool.name for tool in env.tools]
         if self.setup.constraint:
-            self._constraint = CallConstraint(self.setup.constraint, self._tool_names)
+            self.constraint = CallConstraint(self.setup.constraint, self.tool_names)
         if self.label != timeline.SUB_AGENT:
             self.info["tools_offered"] = len(self._tools)
         self.env_s += time.monotonic() - started
@@ -233,7 +217,7 @@ class Attempt:
             return
         if self._last_turn is not None and action.tool_calls:
             raise Stopped(self._last_turn)
-        refused = self._constraint.refuse_answer(action) if self._constraint is not None else None
+        refused = self.constraint.refuse_answer(action) if self.constraint is not None else None
         observation = await self._step(env, action) if refused is None else refused
         if observation.stop is not None:
             raise Stopped(observation.stop)
@@ -254,8 +238,8 @@ class Attempt:
                 [*forced, *completion.token_ids], turn=self._turn, tools=self._callable_tools
             )
         action = boundary_checks.limit_calls(action, self.setup.limits.max_calls_per_turn)
-        if self._constraint is not None:
-            action = self._constraint.apply(action)
+        if self.constraint is not None:
+            action = self.constraint.apply(action)
         num_tokens = len(forced) + len(completion.token_ids)
         action = replace(action, num_context_tokens=seen, num_tokens=num_tokens, is_cut=is_limited)
         self.info.update(action.counts)
@@ -269,11 +253,11 @@ class Attempt:
         exploration, codec = self.setup.exploration, self.setup.codec
         with boundary(DataError, "the row's partial solution"):
             text = exploration.beginning(self.row) if not self.actions else ""
-        required = self._constraint.required_calls if self._constraint is not None and self._last_turn is None else ()
+        required = self.constraint.required_calls if self.constraint is not None and self._last_turn is None else ()
         if len(required) == 1:
             text = codec.call_prefix(required[0])
         elif not text and exploration.epsilon_tool and self._last_turn is None:
-            tool = exploration.tool(self._turn, self._tool_names)
+            tool = exploration.tool(self._turn, self.tool_names)
             text = codec.call_prefix(tool) if tool is not None else ""
         if not text and self._turn_limits.tool:
             text = codec.call_prefix(self._turn_limits.tool)
@@ -333,7 +317,7 @@ class Attempt:
 
     async def _step(self, env: Env, action: Action) -> Observation:
         started = time.monotonic()
-        with tool_spans.watched_step(action, known=self._tool_names, label=self.label) as watch:
+        with tool_spans.watched_step(action, known=self.tool_names, label=self.label) as watch:
             step, what = env.step(action), "the environment's step"
             try:
                 observation = await self._timed(_guarded(step, EnvError, what), what)
@@ -371,7 +355,7 @@ class Attempt:
                 return observation
             text = announcement(self.setup.codec, before, self._offered)
         self._announced = self._offered
-        self._tool_names = [tool_name(schema) for schema in self._announced]
+        self.tool_names = [tool_name(schema) for schema in self._announced]
         self.info["tools_offered"] = max(self.info["tools_offered"], len(self._announced))
         return replace(observation, messages=(*observation.messages, Message("user", text))) if text else observation
 
@@ -522,13 +506,15 @@ class Attempt:
 
     async def begin_row(self, new: NewRow) -> None:
         """Continues in a new row with another conversation."""
+        new = self._with_notes(new)
         self.trajectory = Trajectory(prompt_ids=[])
         self._tools, self._announced = list(new.tools), None
-        self._offered, self._tool_names = self._tools, list(map(tool_name, new.tools))
+        self._offered, self.tool_names = self._tools, list(map(tool_name, new.tools))
+        self.info["tools_offered"] = max(self.info["tools_offered"], len(self._tools))
         self._context = list(new.messages)
         with boundary(DataError, "rendering a conversation"):
             first = self.parent or self
-            known = [(a.actions, (*a.rows, a.trajectory)) for a in (first, *first.sides)]
+            known = [(a.actions, (*a.rows, a.trajectory)) for a in (first, *first.conversations)]
             self.trajectory.prompt_ids = await encode_row(new, self.setup.codec, known)
         room, reason = self._room()
         if room < 1 and self.actions:

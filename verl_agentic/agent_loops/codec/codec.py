@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from verl_agentic.agent_loops.codec.control_tokens import Guard
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
 from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn, Schema, parameters_of
+from verl_agentic.agent_loops.codec.served_tools import ToolForm, served_tool
 from verl_agentic.agent_loops.codec.tool_calls import CallParser, CallReader, ForeignReader
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS, MALFORMED_CALL, ToolFormat
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder, TurnBoundary
@@ -113,6 +114,7 @@ class ChatTemplateCodec:
         tool_format: str = "hermes",
         repair: bool = False,
         check_arguments: bool = True,
+        tools_as: ToolForm = "given",
     ) -> None:
         """Makes the codec of a model.
 
@@ -124,6 +126,7 @@ class ChatTemplateCodec:
                 are: what they drop is malformed, and nothing is known of their reasoning.
             repair: fix calls that are almost right.
             check_arguments: calls whose arguments do not fit the schema of their tool carry an error.
+            tools_as: form in which the template gets the tools.
 
         Raises:
             MissingDependencyError: `repair` needs a package that is not installed.
@@ -134,6 +137,7 @@ class ChatTemplateCodec:
         self._exact_text = exact_decoder(tokenizer)
         self._format = FORMATS.get(tool_format)
         self._check_arguments = check_arguments
+        self._tools_as: ToolForm = tools_as
         self._reader = None
         if self._format is not None:
             self._reader = CallReader(parser, tool_format=self._format, repair=repair, check_arguments=check_arguments)
@@ -208,7 +212,7 @@ class ChatTemplateCodec:
         """Returns the schemas, one in a line; see `Codec.announce_tools`."""
         if self._check_arguments:
             check_schemas(added)
-        return "\n".join(json.dumps(schema, ensure_ascii=False) for schema in self.guard.tools(added))
+        return "\n".join(json.dumps(schema, ensure_ascii=False) for schema in self._served(added))
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         """Returns the parsed turn; calls that cannot be carried out say why."""
@@ -252,7 +256,10 @@ class ChatTemplateCodec:
 
     def _tools(self, schemas: Sequence[Schema]) -> list[Any] | None:
         # A template takes "no tools" as None; an empty list makes some print an empty tool section.
-        return self.guard.tools(schemas) or None
+        return self._served(schemas) or None
+
+    def _served(self, schemas: Sequence[Schema]) -> list[Any]:
+        return [served_tool(schema, self._tools_as) for schema in self.guard.tools(schemas)]
 
     def _decode(self, ids: list[int]) -> tuple[str, bool]:
         return self._exact_text(ids), self._starts_in_reasoning

@@ -8,6 +8,7 @@ sampled ids.
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from verl_agentic.agent_loops.codec.codec import Codec, ContextTokens, Schema
 from verl_agentic.agent_loops.codec.control_tokens import Guard
 from verl_agentic.agent_loops.codec.json_values import UNREADABLE, load_json, reason_of
 from verl_agentic.agent_loops.codec.parsed_turn import call_with, fit_arguments, parameters_of
+from verl_agentic.agent_loops.codec.served_tools import find_difference
 from verl_agentic.agent_loops.codec.tool_formats import THINK
 from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
 from verl_agentic.agent_loops.policies.completions import (
@@ -25,6 +27,7 @@ from verl_agentic.agent_loops.policies.completions import (
     Sampling,
     TurnRefusedError,
     finish_reason_of,
+    prompt_ids_of,
     token_ids_of,
     usage_of,
 )
@@ -36,6 +39,11 @@ from verl_agentic.types import Action, Message, ToolCall, load_arguments
 IdSource = Literal["exact", "sampled", "approximate"]
 """`exact`: all ids are the server's. `sampled`: those of turns are, and its prompts differ from those encoded here.
 `approximate`: all ids were encoded here."""
+
+
+logger = logging.getLogger(__name__)
+_reported: set[str] = set()
+"""Servers whose prompts were reported to differ."""
 
 
 class _AnyTokenizer:
@@ -138,9 +146,23 @@ class ChatConversation:
             # The local count may exceed the server's. Then the record is cut, the message is not.
             token_ids = [*self._encode(self.render_action(said)), int(self.tokenizer.eos_token_id)][:max_tokens]
         else:
-            self._sources.add("exact" if answer.get("prompt_token_ids") == list(prompt_ids) else "sampled")
+            served = prompt_ids_of(answer, choice)
+            self._sources.add("exact" if served == list(prompt_ids) else "sampled")
+            self._report_difference(prompt_ids, served)
         self._said[tuple(token_ids)] = said
         return Completion(token_ids=token_ids, log_probs=None, finish_reason=finish_reason)
+
+    def _report_difference(self, prompt_ids: Sequence[int], served: Sequence[int] | None) -> None:
+        """Warns once per server where its prompt differs from that of training."""
+        url = self._endpoint.config.url
+        found = find_difference(prompt_ids, served, decode=self.tokenizer.decode) if served else None
+        if found is not None and url not in _reported:
+            _reported.add(url)
+            logger.warning(
+                "the server's prompt differs from that of training at token %d: %r here, %r there; see tools_as, and "
+                "the chat template of the server",
+                *found,
+            )
 
     @property
     def id_source(self) -> IdSource:

@@ -232,10 +232,18 @@ class CompletionsPolicy:
 
 def token_ids_of(choice: Mapping[str, Any]) -> list[int] | None:
     """Returns the sampled ids of an answer to a request with `return_token_ids`; None if the server gives none."""
-    token_ids = choice.get("token_ids")
-    if not isinstance(token_ids, list) or not all(isinstance(token, int) for token in token_ids):
-        return None
-    return token_ids
+    return _ids_of(choice, "token_ids", "response_token_ids")  # the second one: chats of SGLang
+
+
+def prompt_ids_of(answer: Mapping[str, Any], choice: Mapping[str, Any]) -> list[int] | None:
+    """Returns the ids of the prompt, which servers give in the answer or in its choice; None if they give none."""
+    return _ids_of(answer, "prompt_token_ids") or _ids_of(choice, "prompt_token_ids")
+
+
+def _ids_of(section: Mapping[str, Any], *names: str) -> list[int] | None:
+    values = (section.get(name) for name in names)
+    ids = (value for value in values if isinstance(value, list) and all(isinstance(token, int) for token in value))
+    return next(ids, None)
 
 
 def finish_reason_of(choice: Mapping[str, Any]) -> FinishReason:

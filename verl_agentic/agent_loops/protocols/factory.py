@@ -9,6 +9,7 @@ from typing import Any
 
 from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec, Codec
 from verl_agentic.agent_loops.codec.control_tokens import template_source
+from verl_agentic.agent_loops.codec.served_tools import ToolForm
 from verl_agentic.agent_loops.codec.tool_calls import CallParser
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder
 from verl_agentic.agent_loops.protocols.load_protocol import Protocol, load_protocol
@@ -28,6 +29,8 @@ class CodecOptions(Settings):
     """Fix calls that are almost valid (a trailing comma, single quotes, a missing brace); see `repaired_calls`."""
     check_arguments: bool = True
     """Check the arguments of a call against the schema of its tool. An invalid call gets the reasons as tool output."""
+    tools_as: ToolForm = "given"
+    """Form in which the chat template gets the tools: as they are `given`, or as `vllm` or `sglang` pass them on."""
     self_written: bool = False
     """The policy writes the observations itself, and no call is executed."""
     train_self_written: bool = False
@@ -78,6 +81,11 @@ def _make(
     tool_format: str,
 ) -> Codec:
     if protocol.kind != "chat":
+        if options.tools_as != "given":
+            raise ConfigError(
+                f"tools_as is about the tools of chat templates, got {options.tools_as!r} for a protocol that lists "
+                "them itself; leave it out, or use protocol chat"
+            )
         return TextCodec(
             protocol,
             tokenizer=tokenizer,
@@ -96,4 +104,5 @@ def _make(
         tool_format=tool_format,
         repair=options.repair,
         check_arguments=options.check_arguments,
+        tools_as=options.tools_as,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -90,6 +90,10 @@ class Timeline:
     def add(self, kind: str, *, label: str, turn: int, start: float, end: float) -> None:
         """Adds an ended span; `start` and `end` are on the monotonic clock."""
         self._spans.append(Span(kind, label, turn, start - self.began, end - self.began))
+
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """Renames labels of ended spans."""
+        self._spans = [span._replace(label=labels.get(span.label, span.label)) for span in self._spans]
 
     def waits_for(self) -> OpenSpan | None:
         """Returns the oldest innermost open span, or None between spans. Safe to call from other threads.

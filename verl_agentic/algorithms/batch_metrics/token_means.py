@@ -22,7 +22,7 @@ def token_means(
     entropy_BT: Tensor | None = None,
     log_prob_BT: Tensor | None = None,
     ref_log_prob_BT: Tensor | None = None,
-) -> dict[str, Mean]:
+) -> dict[str, CountedMean]:
     """Returns `batch/entropy`, and `batch/ref_kl = mean((rho - 1) - ln rho)`, rho = pi_ref / pi, before the update.
 
     The estimate of the KL (k3, verl's `low_var_kl`) is never negative, also if another version of the policy sampled. A

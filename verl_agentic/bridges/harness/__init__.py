@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from verl_agentic.bridges.harness.wire import Server, SessionOptions
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import EnvCard
 from verl_agentic.env_package import load_env_package
@@ -36,6 +37,8 @@ def make_env(
     agent_timeout_s: float = 300.0,
     grace_s: float = 5.0,
     max_sides: int = 32,
+    own_pattern: str = "",
+    server: Server = "vllm",
     host: str = "",
     port: int = 0,
     public_url: str = "",
@@ -56,6 +59,9 @@ def make_env(
         agent_timeout_s: time from an answer to the agent's next request or its end, in seconds.
         grace_s: time that an agent has to end after a budget ended its episode, in seconds.
         max_sides: maximum number of side conversations of an episode.
+        own_pattern: regular expression of a message of the system, or of the task, of the agent's own conversation.
+            Empty: the conversation is chosen by its messages.
+        server: `vllm` or `sglang`: texts of several parts are joined as this server does.
         host: address that the gateway listens at. Empty: 127.0.0.1; with a container, this machine's in its network.
         port: port that the gateway listens at; 0: a free one.
         public_url: address of the gateway for other machines, such as `http://10.0.0.5:{port}`. Empty: host and port.
@@ -70,6 +76,8 @@ def make_env(
 
     if on_failure not in ("score_0", "void"):
         raise ConfigError(f"on_failure must be score_0 or void, got {on_failure!r}")
+    if server not in get_args(Server):
+        raise ConfigError(f"server must be one of {get_args(Server)}, got {server!r}")
     if agent is None:
         agent, score = f"{_EXAMPLE}:run", score or f"{_EXAMPLE}:score"
     return HarnessEnv(
@@ -77,12 +85,13 @@ def make_env(
         agent=load_agent(agent, variables=agent_variables),
         score=load_address(score, what="score") if isinstance(score, str) else score,
         place=Place(host=host, port=port, public_url=public_url),
-        ignore=frozenset(ignore),
+        options=SessionOptions(ignore=frozenset(ignore), server=server),
         extra_keys=tuple(extra_keys),
         on_failure=on_failure,
         agent_timeout_s=agent_timeout_s,
         grace_s=grace_s,
         max_sides=max_sides,
+        own_pattern=own_pattern,
     )
 
 

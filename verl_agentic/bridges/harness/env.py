@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import Counter
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -14,11 +14,11 @@ from typing import Any, Literal
 from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint, visible_row
 from verl_agentic.bridges.harness.container_agent import ContainerAgent
 from verl_agentic.bridges.harness.gateway import Place, shared_gateway
-from verl_agentic.bridges.harness.session import AgentSession, CountTokens, Exchange, OpenSide
-from verl_agentic.bridges.harness.wire import Schema
-from verl_agentic.env import EnvRow, Transcript
+from verl_agentic.bridges.harness.session import AgentSession, CountTokens, OpenConversation
+from verl_agentic.bridges.harness.wire import Schema, SessionOptions
+from verl_agentic.env import AgentConversation, EnvRow, Transcript
 from verl_agentic.errors import EnvError, is_infrastructure
-from verl_agentic.types import UNSCORED, Action, Message, NewRow, Observation, Reward, StopReason, TurnLimits
+from verl_agentic.types import UNSCORED, Action, Message, Observation, Reward, StopReason
 
 Score = Callable[..., Any]
 OnFailure = Literal["score_0", "void"]
@@ -49,8 +49,8 @@ class AgentTool:
 class HarnessEnv:
     """The environment of one episode of an agent.
 
-    `start` launches the agent and returns the messages of its first request. `step` answers the waiting request with
-    the turn that the policy sampled, and returns what the next request adds.
+    `start` launches the agent and returns the messages of its first request. `play_conversations` answers all requests,
+    in one conversation of the policy for each of the agent's, until the agent or a budget ends the episode.
     """
 
     def __init__(
@@ -60,44 +60,35 @@ class HarnessEnv:
         agent: Agent,
         score: Score | None,
         place: Place,
-        ignore: Collection[str],
+        options: SessionOptions,
         extra_keys: Collection[str],
         on_failure: OnFailure,
         agent_timeout_s: float,
         grace_s: float,
         max_sides: int,
+        own_pattern: str,
     ) -> None:
         self._row, self._agent, self._score = row, agent, score
         self._visible_row = visible_row(row, extra_keys)
-        self._place, self._ignore, self._on_failure = place, ignore, on_failure
+        self._place, self._options, self._on_failure = place, options, on_failure
         self._agent_timeout_s, self._grace_s, self._max_sides = agent_timeout_s, grace_s, max_sides
-        self._open_side: OpenSide | None = None
+        self._own_pattern = re.compile(own_pattern) if own_pattern else None
         self._count_tokens: CountTokens | None = None
         self._stack = AsyncExitStack()
         self._session: AgentSession | None = None
         self._running: asyncio.Future[Any] | None = None
-        self._exchange: Exchange | None = None
-        self._new_row: NewRow | None = None
         self._failure = ""
         """Why the agent failed; empty if it did not."""
-        self._num_answers = 0
 
     @property
     def tools(self) -> Sequence[AgentTool]:
-        """The tools of the last request."""
-        return () if self._exchange is None else tuple(map(AgentTool, self._exchange.asked.tools))
-
-    def use_side_conversations(self, open_side: OpenSide) -> None:
-        """Sets the function that opens side conversations."""
-        self._open_side = open_side
+        """The tools of the first request."""
+        first = None if self._session is None else self._session.first
+        return () if first is None else tuple(map(AgentTool, first.asked.tools))
 
     def use_token_counts(self, count: CountTokens) -> None:
         """Sets the function that counts the tokens of a request."""
         self._count_tokens = count
-
-    def turn_limits(self) -> TurnLimits:
-        """Returns the limits that the waiting request sets."""
-        return TurnLimits() if self._exchange is None else self._exchange.asked.limits
 
     async def start(self) -> tuple[Message, ...]:
         """Launches the agent and returns the messages of its first request."""
@@ -106,32 +97,56 @@ class HarnessEnv:
             place = replace(place, host=await self._agent.host() if isinstance(self._agent, ContainerAgent) else _HERE)
         gateway = await self._stack.enter_async_context(shared_gateway(place))
         session = self._session = AgentSession(
-            max_side_conversations=self._max_sides, open_side=self._open_side, count=self._count_tokens
+            max_sides=self._max_sides,
+            own_pattern=self._own_pattern,
+            trusted=tuple(self._row.prompt),
+            count=self._count_tokens,
         )
-        key = gateway.open(session, ignore=self._ignore)
+        key = gateway.open(session, options=self._options)
         self._stack.callback(gateway.close, key)
         endpoint = PolicyEndpoint(url=f"{gateway.url}/{key}", api_key=key)
         self._running = asyncio.ensure_future(self._agent(self._visible_row, endpoint))
-        exchange = await self._next()
-        if exchange is None:
-            raise EnvError(f"the agent ended without a request to the policy, got {self._running.result()!r:.300}")
-        return exchange.asked.messages
+        while session.first is None:
+            await self._wait(session, self._running, timeout_s=None)
+            if self._running.done():
+                self._check_end(self._running, session)
+                raise EnvError(f"the agent ended without a request to the policy, got {self._running.result()!r:.300}")
+        return session.first.asked.messages
 
     async def step(self, action: Action) -> Observation:
-        """Answers the waiting request; returns what the next request adds."""
-        session, answered = self._session, self._exchange
-        assert session is not None and answered is not None
-        session.answer(answered, action)
-        self._num_answers += 1
-        before, info = answered.conversation, _counts(action)
-        num_seen = len(before.seen)
-        exchange = await self._next()
-        if exchange is None:
-            reason = StopReason.ENV_DONE if action.tool_calls else StopReason.ANSWERED
-            return Observation(stop=StopReason.AGENT_FAILED if self._failure else reason, info=info)
-        if exchange.conversation is before:
-            return Observation(exchange.asked.messages[num_seen:], info=info)
-        return Observation(session.added(before, exchange.asked), info=info, new_row=self._new_row)
+        """Raises EnvError: `play_conversations` plays the episode."""
+        raise EnvError("an agent plays its conversations itself, got a single turn; use run_episode without a server")
+
+    async def play_conversations(self, open_conversation: OpenConversation) -> StopReason:
+        """Answers all requests of the agent until it ends, or its own conversation is over; returns the reason."""
+        session, running = self._session, self._running
+        assert session is not None and running is not None
+        session.serve(open_conversation)
+        try:
+            await self._wait_for_end(session, running)
+        finally:
+            await session.end("the episode is over: a budget of the trainer is used up, or it was ended")
+        own = session.own
+        if own is None or own.side is None:
+            raise session.data_error or EnvError("the agent ended without a turn of the policy; see its requests")
+        others = (one.num_turns for one in session.known if one is not own)
+        if (longest := max(others, default=0)) > own.num_turns:
+            logger.warning(
+                "the agent's own conversation has %d turns, and a side conversation has %d; if that one is the agent's "
+                "own, name it by agentic.env_config.own_pattern",
+                own.num_turns,
+                longest,
+            )
+        if own.side.stop is not None:
+            return own.side.stop
+        if self._failure:
+            return StopReason.AGENT_FAILED
+        return StopReason.ENV_DONE if own.last_action.tool_calls else StopReason.ANSWERED
+
+    def own_conversation(self) -> AgentConversation | None:
+        """Returns the agent's own conversation; None before its first turn."""
+        own = None if self._session is None else self._session.own
+        return None if own is None else own.side
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the score of the agent's result; outcome 0 if the agent failed or did not end."""
@@ -141,7 +156,7 @@ class HarnessEnv:
         if self._score is None:
             return UNSCORED
         if not has_ended or self._failure:
-            return Reward(0.0, details={"agent_error": self._failure or "it did not end"})
+            return Reward(0.0, details={"agent_error": self._failure or self._describe_end(transcript.stop_reason)})
         scored = self._score(self._row, self._running.result(), transcript)
         scored = await scored if inspect.isawaitable(scored) else scored
         return scored if isinstance(scored, Reward) else Reward(float(scored))
@@ -153,40 +168,42 @@ class HarnessEnv:
         finally:
             await self._stack.aclose()
 
-    async def _next(self) -> Exchange | None:
-        """Waits for the agent's next request; returns None when the agent has ended."""
-        session, running = self._session, self._running
-        assert session is not None and running is not None
-        asked = asyncio.ensure_future(session.requests.get())
+    async def _wait_for_end(self, session: AgentSession, running: asyncio.Future[Any]) -> None:
+        """Waits until the agent has ended, or its own conversation is over."""
+        while not (session.stops and session.own_stop is not None):
+            is_idle = bool(session.num_answers) and not session.is_waiting
+            has_news = await self._wait(session, running, timeout_s=self._agent_timeout_s if is_idle else None)
+            if running.done():
+                self._check_end(running, session)
+                return
+            if not has_news:
+                self._fail(f"it neither asked nor ended within {self._agent_timeout_s:g} s", None)
+                return
+
+    async def _wait(self, session: AgentSession, running: asyncio.Future[Any], *, timeout_s: float | None) -> bool:
+        """Waits for the agent's end, a request or an answer. Returns False after the time.
+
+        Raises:
+            Exception: a conversation failed.
+        """
+        changed = asyncio.ensure_future(session.changed.wait())
         try:
-            await asyncio.wait(
-                {asked, running, session.failure},
-                timeout=self._agent_timeout_s if self._num_answers else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            events = {changed, running, session.failure}
+            done, _ = await asyncio.wait(events, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if not asked.done():
-                asked.cancel()
+            changed.cancel()
+        session.changed.clear()
         if session.failure.done():
-            session.failure.result()  # raises: a side conversation failed
-        if running.done():
-            self._check_end(running, session)
-            return None
-        if not asked.done() or asked.cancelled():
-            self._fail(f"it neither asked nor ended within {self._agent_timeout_s:g} s", None)
-            return None
-        exchange = self._exchange = asked.result()
-        if exchange.is_first:
-            self._new_row = session.new_row(exchange.asked)
-        exchange.conversation.seen, exchange.conversation.tools = list(exchange.asked.messages), exchange.asked.tools
-        return exchange
+            session.failure.result()
+        return bool(done)
 
     def _check_end(self, running: asyncio.Future[Any], session: AgentSession) -> None:
         if running.cancelled():
             self._fail("it was cancelled", None)
         elif (cause := running.exception()) is not None:
-            refused = f"; refused requests: {session.refusals}" if session.refusals else ""
-            self._fail(f"{type(cause).__name__}: {cause}{refused}", cause)
+            if not session.num_answers and session.data_error is not None:
+                raise session.data_error
+            self._fail(f"{type(cause).__name__}: {cause}{_describe_causes(session)}", cause)
 
     def _fail(self, reason: str, cause: BaseException | None) -> None:
         """Records that the agent failed.
@@ -194,14 +211,24 @@ class HarnessEnv:
         Raises:
             EnvError: the policy cannot be the cause, or failures of agents count as infrastructure.
         """
-        is_env = not self._num_answers or self._on_failure == "void" or (cause is not None and is_infrastructure(cause))
+        num_answers = 0 if self._session is None else self._session.num_answers
+        is_env = not num_answers or self._on_failure == "void" or (cause is not None and is_infrastructure(cause))
         if is_env:
             raise EnvError(f"the agent failed, got {reason}") from cause
         self._failure = reason
         known = reason[:_KEY_CHARS]
         if known not in _logged and len(_logged) < _MAX_LOGGED:
             _logged.add(known)
-            logger.warning("an agent failed after %d turns, and scores 0: %s", self._num_answers, reason)
+            logger.warning("an agent failed after %d turns, and scores 0: %s", num_answers, reason)
+
+    def _describe_end(self, stop: StopReason) -> str:
+        """Returns how the agent ended after a budget had ended the episode."""
+        running = self._running
+        assert running is not None
+        if not running.done() or running.cancelled():
+            return f"it did not end within {self._grace_s:g} s after a budget ({stop.value}) had ended the episode"
+        cause = running.exception()
+        return f"{type(cause).__name__}: {cause}; a budget ({stop.value}) had ended the episode"
 
     async def _end(self, *, grace_s: float) -> None:
         """Refuses requests, and ends the agent if it does not end by itself."""
@@ -218,6 +245,13 @@ class HarnessEnv:
             running.exception()  # retrieved: asyncio would print it
 
 
-def _counts(action: Action) -> dict[str, float]:
-    kinds = Counter(f"call_error/{call.error_kind}" for call in action.tool_calls if call.error_kind is not None)
-    return {"tool_calls": float(len(action.tool_calls)), "tool_errors": float(kinds.total()), **kinds}
+def _describe_causes(session: AgentSession) -> str:
+    """Returns what this side did that may have made an agent fail."""
+    causes = []
+    if session.refusals:
+        causes.append(f"refused requests: {session.refusals}")
+    if session.last_cut is not None:
+        causes.append(f"its last turn was cut at the {session.last_cut} tokens that its request allows")
+    if session.stops:
+        causes.append(f"budgets ended its conversations: {[stop.value for stop in session.stops]}")
+    return "".join(f"; {cause}" for cause in causes)

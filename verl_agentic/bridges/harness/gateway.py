@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from verl_agentic.bridges.harness.dialects import DIALECTS, Dialect
 from verl_agentic.bridges.harness.session import AgentSession, EpisodeOverError
-from verl_agentic.bridges.harness.wire import MODEL, ChatAnswer, events
+from verl_agentic.bridges.harness.wire import MODEL, ChatAnswer, SessionOptions, check_history, events
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.listening.guarded_server import ConnectionLimits, GuardedServer
@@ -63,7 +63,7 @@ class Place:
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
     session: AgentSession
-    ignore: Collection[str]
+    options: SessionOptions
 
 
 @dataclass(eq=False, kw_only=True)
@@ -76,10 +76,10 @@ class Gateway:
     sessions: dict[str, _Entry] = field(default_factory=dict)
     num_users: int = 0
 
-    def open(self, session: AgentSession, *, ignore: Collection[str]) -> str:
+    def open(self, session: AgentSession, *, options: SessionOptions) -> str:
         """Registers a session and returns its key, which is part of its address."""
         key = secrets.token_hex(16)
-        self.sessions[key] = _Entry(session=session, ignore=ignore)
+        self.sessions[key] = _Entry(session=session, options=options)
         return key
 
     def close(self, key: str) -> None:
@@ -222,6 +222,7 @@ async def _answer(request: Request, entry: _Entry, dialect: Dialect) -> Response
     try:
         body = await request.body()
         asked, given = _read(body, request.state.json, entry, dialect)
+        check_history(asked.messages)
         retries = request.headers.get("x-stainless-retry-count", "0")
         key = hashlib.blake2b(request.url.path.encode() + b"\0" + body).digest()
         work = asyncio.ensure_future(entry.session.ask(asked, key=key, is_retry=retries != "0"))
@@ -291,7 +292,7 @@ def _read(body: bytes, given: Any, entry: _Entry, dialect: Dialect) -> tuple[Any
     if _SURROGATE in body.lower():  # half of a pair, which no tokenizer can encode
         given = json.loads(json.dumps(given, ensure_ascii=False).encode("utf-8", "replace"))
     try:
-        return dialect.read(given, ignore=entry.ignore, stored=entry.session.stored), given
+        return dialect.read(given, options=entry.options, stored=entry.session.stored), given
     except (TypeError, AttributeError, KeyError, RecursionError) as cause:
         raise ConfigError(f"the request is malformed, got {type(cause).__name__}: {cause}; fix it") from cause
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from verl_agentic.bridges.harness.conversation import (
+    Branch,
+    Conversation,
+    choose_own,
+    find_continued,
+    find_restarted,
+    is_probe,
+    task_of,
+    with_turns_of,
+)
 from verl_agentic.bridges.harness.wire import ChatAnswer, ChatAsked, Schema, num_shared
-from verl_agentic.env import SideConversation
+from verl_agentic.env import AgentConversation
 from verl_agentic.errors import DataError, boundary
 from verl_agentic.tools.delegate import NoAnswerError
-from verl_agentic.types import Action, Message, NewRow
+from verl_agentic.types import Action, Message, NewRow, Observation, StopReason
 
-OpenSide = Callable[[], SideConversation]
+OpenConversation = Callable[[], AgentConversation]
 CountTokens = Callable[[Sequence[Message], Sequence[Schema]], Awaitable[int]]
 
 
@@ -24,52 +33,14 @@ class EpisodeOverError(Exception):
 
 
 @dataclass(eq=False, kw_only=True)
-class Conversation:
-    """Messages that the policy has seen and written."""
-
-    tools: tuple[Schema, ...] = ()
-    seen: list[Message] = field(default_factory=list)
-    """The last request, and the answer to it."""
-    actions: dict[int, Action] = field(default_factory=dict)
-    """Place in `seen` -> the turn that wrote it."""
-    is_busy: bool = False
-    """Whether a request waits for its answer."""
-    is_over: bool = False
-    """Whether it cannot be continued."""
-    side: SideConversation | None = None
-    """None: the agent's own conversation."""
-
-    def num_added(self, asked: ChatAsked) -> int:
-        """Returns the number of messages that a request adds; 0 if it does not continue this conversation."""
-        if self.is_busy or self.is_over or not self.seen or self.tools != asked.tools:
-            return 0
-        is_longer = num_shared(self.seen, asked.messages) == len(self.seen)
-        return len(asked.messages) - len(self.seen) if is_longer else 0
-
-    def has_instructions_of(self, asked: ChatAsked) -> bool:
-        """Returns whether a request begins with the same messages of the system, or also without any."""
-        return _instructions(self.seen) == _instructions(asked.messages)
-
-    def add_turn(self, action: Action, answer: ChatAnswer) -> None:
-        """Adds a turn of the policy."""
-        self.actions[len(self.seen)] = action
-        self.seen.append(answer.message)
-        self.is_busy = False
-
-
-def _instructions(messages: Iterable[Message]) -> list[str]:
-    return [message.content for message in itertools.takewhile(lambda m: m.role == "system", messages)]
-
-
-@dataclass(eq=False, kw_only=True)
 class Exchange:
     """A request and its answer."""
 
     asked: ChatAsked
     conversation: Conversation
+    observation: Observation
+    """What is new in the request."""
     answer: asyncio.Future[ChatAnswer]
-    is_first: bool = False
-    """Whether it begins its conversation."""
     num_connected: int = 0
     """Number of connections that wait for the answer."""
     is_delivered: bool = False
@@ -79,19 +50,16 @@ class Exchange:
 class AgentSession:
     """The requests of one agent.
 
-    - A request that adds messages to a conversation continues it.
-    - Another one with the same messages of the system rewrites the agent's own conversation, unless that conversation
-      waits for an answer.
-    - Every other request begins a side conversation.
-    - A request that was repeated before its answer arrived gets the same answer.
+    A request belongs to the conversation that it continues, rewrites or begins anew (`conversation`), unless that one
+    waits for an answer. Any other request begins a conversation. A request that was repeated before its answer arrived
+    gets the same answer.
     """
 
-    max_side_conversations: int
-    open_side: OpenSide | None = None
+    max_sides: int
+    own_pattern: re.Pattern[str] | None = None
+    trusted: tuple[Message, ...] = ()
+    """Messages of the task, which no policy wrote."""
     count: CountTokens | None = None
-    requests: asyncio.Queue[Exchange] = field(default_factory=asyncio.Queue)
-    """Requests of the agent's own conversation."""
-    main: Conversation = field(default_factory=Conversation)
     known: list[Conversation] = field(default_factory=list)
     """All conversations."""
     stored: dict[str, tuple[Message, ...]] = field(default_factory=dict)
@@ -100,15 +68,51 @@ class AgentSession:
     """Why requests were refused."""
     failure: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Gets the exception that ends the episode."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by every request, and by every answer."""
+    first: Exchange | None = None
     over: str = ""
     """Why the episode is over; empty while it runs."""
+    num_answers: int = 0
+    data_error: DataError | None = None
+    """Why a conversation could not be encoded."""
+    last_cut: int | None = None
+    """Tokens that the request of the last answer allowed, if they were too few for the turn."""
     _exchanges: dict[bytes, Exchange] = field(default_factory=dict)
     """The last request of each key."""
-    _open: set[Exchange] = field(default_factory=set)
+    _open_conversation: OpenConversation | None = None
+    _open: dict[Exchange, None] = field(default_factory=dict)
+    """Requests without an answer, in their order."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _context: contextvars.Context = field(default_factory=contextvars.copy_context)
-    _prompt: tuple[Message, ...] = ()
-    _num_answers: int = 0
+    _context: contextvars.Context | None = None
+
+    @property
+    def own(self) -> Conversation | None:
+        """The agent's own conversation, as far as can be told now (`choose_own`)."""
+        return choose_own(self.known, pattern=self.own_pattern, has_ended=bool(self.over))
+
+    @property
+    def own_stop(self) -> StopReason | None:
+        """Why the agent's own conversation is over; None while it is not."""
+        own = self.own
+        return None if own is None or own.side is None else own.side.stop
+
+    @property
+    def stops(self) -> list[StopReason]:
+        """Why conversations are over."""
+        sides = [conversation.side for conversation in self.known if conversation.side is not None]
+        return [side.stop for side in sides if side.stop is not None]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request waits for the policy."""
+        return bool(self._open)
+
+    def serve(self, open_conversation: OpenConversation) -> None:
+        """Begins to answer requests, in the context of the caller."""
+        self._open_conversation, self._context = open_conversation, contextvars.copy_context()
+        for exchange in tuple(self._open):
+            self._start(exchange)
 
     async def ask(self, asked: ChatAsked, *, key: bytes, is_retry: bool) -> ChatAnswer:
         """Returns the answer to a request.
@@ -134,35 +138,6 @@ class AgentSession:
         finally:
             exchange.num_connected -= 1
 
-    def answer(self, exchange: Exchange, action: Action) -> None:
-        """Answers a request with a turn of the policy."""
-        self._num_answers += 1
-        stops = exchange.asked.limits.stop_texts
-        answer = ChatAnswer.of(action, id=f"turn_{self._num_answers}", stop_texts=stops)
-        exchange.conversation.add_turn(action, answer)
-        if exchange.asked.is_stored:
-            self.stored[answer.id] = tuple(exchange.conversation.seen)
-        if not exchange.answer.done():
-            exchange.answer.set_result(answer)
-
-    def new_row(self, asked: ChatAsked) -> NewRow:
-        """Returns the row of a request that continues no conversation. It uses the tokens of the longest known one."""
-        messages = tuple(
-            m if m.role != "user" or m in self._prompt else replace(m, quoted=m.content) for m in asked.messages
-        )
-        length, after = 0, None
-        for conversation in self.known:
-            shared = num_shared(conversation.seen, messages) if conversation.tools == asked.tools else 0
-            at = max((at for at in conversation.actions if at < shared), default=-1)
-            added = messages[at + 1 :]
-            if at + 1 > length and added and all(m.role != "assistant" for m in added):
-                length, after = at + 1, conversation.actions[at]
-        return NewRow(messages=messages, tools=asked.tools, after=after, num_shared=length)
-
-    def added(self, conversation: Conversation, asked: ChatAsked) -> tuple[Message, ...]:
-        """Returns the messages of a rewritten conversation that are new in it."""
-        return tuple(m for m in asked.messages if m.role != "assistant" and m not in conversation.seen)
-
     async def count_tokens(self, asked: ChatAsked) -> int:
         """Returns the number of tokens of a request's messages and tools, as the chat template encodes them.
 
@@ -175,7 +150,7 @@ class AgentSession:
             return await self.count(asked.messages, asked.tools)
 
     async def end(self, reason: str) -> None:
-        """Refuses all requests, waiting ones too, and ends all side conversations."""
+        """Refuses all requests, waiting ones too."""
         self.over = self.over or reason
         for exchange in tuple(self._open):
             _fail(exchange, EpisodeOverError(self.over))
@@ -186,58 +161,124 @@ class AgentSession:
             self.failure.exception()  # retrieved: asyncio would print it
 
     def _assign(self, asked: ChatAsked) -> Exchange:
-        best = max(self.known, key=lambda conversation: len(conversation.seen) * bool(conversation.num_added(asked)),
-                   default=None)  # fmt: skip
-        conversation = best if best is not None and best.num_added(asked) else None
-        is_first = conversation is None
-        if conversation is None and not self.main.is_busy and (not self.known or self.main.has_instructions_of(asked)):
-            self._prompt = self._prompt or asked.messages
-            self.main.is_over = True
-            conversation = self.main = Conversation()
-            self.known.append(conversation)
-        elif conversation is None:
-            conversation = self._side()
+        """Returns the exchange of a request, which waits for its answer."""
+        conversation, observation = self._place(asked)
         conversation.is_busy = True
         future: asyncio.Future[ChatAnswer] = asyncio.get_running_loop().create_future()
-        exchange = Exchange(asked=asked, conversation=conversation, answer=future, is_first=is_first)
-        self._open.add(exchange)
-        future.add_done_callback(lambda done: (self._open.discard(exchange), done.exception()))
-        if conversation is self.main:
-            self.requests.put_nowait(exchange)
-        else:
-            self._start_side(exchange)
+        exchange = Exchange(asked=asked, conversation=conversation, observation=observation, answer=future)
+        self.first = self.first or exchange
+        self._open[exchange] = None
+        future.add_done_callback(lambda done: self._close(exchange))
+        self.changed.set()
+        if self._context is not None:
+            self._start(exchange)
         return exchange
 
-    def _side(self) -> Conversation:
-        num_sides = sum(conversation.side is not None for conversation in self.known)
-        if self.open_side is None or num_sides >= self.max_side_conversations:
-            raise EpisodeOverError(
-                f"more than {self.max_side_conversations} side conversations; raise agentic.env_config.max_sides"
-            )
-        self.known.append(Conversation(side=self.open_side()))
-        return self.known[-1]
-
-    def _start_side(self, exchange: Exchange) -> None:
+    def _start(self, exchange: Exchange) -> None:
         # In the context of the episode, not of the request, so that its timeline has the turn.
-        task = self._context.run(asyncio.get_running_loop().create_task, self._answer_side(exchange))
+        assert self._context is not None
+        task = self._context.run(asyncio.get_running_loop().create_task, self._answer(exchange))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer_side(self, exchange: Exchange) -> None:
+    def _close(self, exchange: Exchange) -> None:
+        self._open.pop(exchange, None)
+        if not exchange.answer.cancelled():
+            exchange.answer.exception()  # retrieved: asyncio would print it
+        self.changed.set()
+
+    def _place(self, asked: ChatAsked) -> tuple[Conversation, Observation]:
+        """Returns the conversation of a request, and what is new in it."""
+        probes = is_probe(asked)
+        place = None if probes else find_continued(asked, self.known)
+        conversation, branch = place or (None, None)
+        if branch is not None:
+            asked = replace(asked, messages=with_turns_of(asked, branch))
+        elif not probes:
+            conversation = find_restarted(asked, self.known, own=lambda: self.own)
+        if conversation is not None and conversation.side is not None and conversation.side.stop is not None:
+            raise EpisodeOverError(f"the conversation is over ({conversation.side.stop.value})")
+        if conversation is None or conversation.is_busy:
+            return self._begin(asked, probes=probes)
+        if conversation.branch.is_continued_by(asked):
+            added = asked.messages[len(conversation.branch.seen) :]
+            conversation.branch.seen = list(asked.messages)
+            return conversation, Observation(added)
+        added = _news(conversation, asked)
+        new_row = self._new_row(asked)
+        conversation.branches.append(Branch(tools=asked.tools, seen=list(asked.messages)))
+        return conversation, Observation(added, new_row=new_row)
+
+    def _begin(self, asked: ChatAsked, *, probes: bool) -> tuple[Conversation, Observation]:
+        """Returns a new conversation."""
+        num_others = sum(not conversation.is_probe for conversation in self.known)
+        if not probes and num_others > self.max_sides:
+            raise EpisodeOverError(f"more than {self.max_sides} side conversations; raise agentic.env_config.max_sides")
+        if not self.num_answers:
+            self.trusted += asked.messages
+        new_row = self._new_row(asked)
+        conversation = Conversation(side=None, task=task_of(asked), is_probe=probes)
+        conversation.num_turns = sum(m.role == "assistant" for m in asked.messages[: new_row.num_shared])
+        conversation.branches.append(Branch(tools=asked.tools, seen=list(asked.messages)))
+        self.known.append(conversation)
+        return conversation, Observation(new_row=new_row)
+
+    def _new_row(self, asked: ChatAsked) -> NewRow:
+        """Returns a new row for a request. It uses the tokens of the longest known history that it repeats."""
+        messages = tuple(
+            m if m.role != "user" or m in self.trusted else replace(m, quoted=m.content) for m in asked.messages
+        )
+        length, after = 0, None
+        for branch in (branch for conversation in self.known for branch in conversation.branches):
+            shared = num_shared(branch.seen, messages) if branch.tools == asked.tools else 0
+            at = max((at for at in branch.actions if at < shared), default=-1)
+            added = messages[at + 1 :]
+            if at + 1 > length and added and all(m.role != "assistant" for m in added):
+                length, after = at + 1, branch.actions[at]
+        return NewRow(messages=messages, tools=asked.tools, after=after, num_shared=length)
+
+    async def _answer(self, exchange: Exchange) -> None:
         conversation, asked = exchange.conversation, exchange.asked
-        assert conversation.side is not None
+        assert self._open_conversation is not None
+        conversation.side = conversation.side or self._open_conversation()
         try:
-            new: Any = self.new_row(asked) if exchange.is_first else asked.messages[len(conversation.seen) :]
-            conversation.seen, conversation.tools = list(asked.messages), asked.tools
-            self.answer(exchange, await conversation.side.answer(new, limits=asked.limits))
+            action = await conversation.side.answer(exchange.observation, limits=asked.limits)
         except (NoAnswerError, DataError) as cause:
-            conversation.is_over = True
+            conversation.is_busy = False
+            if isinstance(cause, DataError):
+                self.data_error = self.data_error or cause
+                if not conversation.last_answer:
+                    self.known.remove(conversation)  # the agent may try again
             _fail(exchange, EpisodeOverError(str(cause)) if isinstance(cause, NoAnswerError) else cause)
-        except Exception as cause:
-            conversation.is_over = True
+        except asyncio.CancelledError:
+            raise
+        except BaseException as cause:  # preflight leaves an episode by one that is no Exception
             _fail(exchange, EpisodeOverError("the policy failed"))
             if not self.failure.done():
                 self.failure.set_exception(cause)
+        else:
+            self._deliver(exchange, action)
+
+    def _deliver(self, exchange: Exchange, action: Action) -> None:
+        """Answers a request with a turn of the policy."""
+        self.num_answers += 1
+        limits = exchange.asked.limits
+        answer = ChatAnswer.of(action, id=f"turn_{self.num_answers}", stop_texts=limits.stop_texts)
+        self.last_cut = limits.max_tokens if answer.finish == "length" else None
+        exchange.conversation.add_turn(action, answer, number=self.num_answers)
+        if exchange.asked.is_stored:
+            self.stored[answer.id] = tuple(exchange.conversation.branch.seen)
+        if not exchange.answer.done():
+            exchange.answer.set_result(answer)
+
+
+def _news(conversation: Conversation, asked: ChatAsked) -> tuple[Message, ...]:
+    """Returns the messages that are new in a rewritten conversation."""
+    return tuple(
+        message
+        for message in asked.messages
+        if message.role in ("user", "tool") and not any(message in branch.seen for branch in conversation.branches)
+    )
 
 
 def _fail(exchange: Exchange, cause: Exception) -> None:

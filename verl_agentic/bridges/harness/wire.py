@@ -16,7 +16,27 @@ MODEL = "policy"
 """Name of the model in answers. Requests may give any name."""
 _READABLE = (None, "wrong_arguments", "unknown_tool", "too_many")
 """Kinds of errors of calls that an agent can handle itself."""
+_THOUGHTS = re.compile(r"\s*<think(?:ing)?>(.*?)</think(?:ing)?>(.*)", re.DOTALL)
 _END = re.compile(r"<\|[^<>\s]+\|>\s*$")
+
+
+Server = Literal["vllm", "sglang"]
+# vLLM 0.24.0: entrypoints/chat_utils.py, entrypoints/anthropic/serving.py. SGLang 0.5.23:
+# srt/parser/jinja_template_utils.py, srt/entrypoints/anthropic/serving.py.
+_JOINS: Mapping[Server, str] = {"vllm": "\n", "sglang": " "}
+_ANTHROPIC_SYSTEM_JOINS: Mapping[Server, str] = {"vllm": "", "sglang": "\n"}
+_BILLING = re.compile(r"x-anthropic-billing-header:(?: *[\w.-]+=[^;\n]*;)*[^\S\n]*\n?")
+"""What Claude Code puts before its prompt, with another hash in every request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions:
+    """Options of the requests of a session."""
+
+    ignore: Collection[str] = ()
+    """Fields that have no effect instead of being refused."""
+    server: Server = "vllm"
+    """Server whose form texts of several parts get."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +89,30 @@ class ChatAnswer:
         return Message("assistant", self.content, tool_calls=self.calls)
 
 
-def is_same(one: Message, other: Message) -> bool:
-    """Returns whether two messages are the same to the policy: role, text and calls. Ids of calls do not count."""
-    calls = [[(call.name, call.arguments) for call in message.tool_calls] for message in (one, other)]
-    return one.role == other.role and one.content == other.content and calls[0] == calls[1]
+def is_same(seen: Message, other: Message) -> bool:
+    """Returns whether a message of a request is the same to the policy as one that it has seen: role, text and calls.
+
+    Ids of calls do not count. The request may have the thoughts of a turn apart from its text.
+    """
+    calls = [[(call.name, call.arguments) for call in message.tool_calls] for message in (seen, other)]
+    if seen.role != other.role or calls[0] != calls[1]:
+        return False
+    return seen.content == other.content or (
+        bool(other.reasoning) and split_thoughts(seen.content) == (other.reasoning.strip(), other.content.strip())
+    )
+
+
+def split_thoughts(content: str) -> tuple[str, str]:
+    """Returns the thoughts that a turn begins with, and the rest, as proxies split them."""
+    found = _THOUGHTS.match(content)
+    return (found[1].strip(), found[2].strip()) if found else ("", content.strip())
+
+
+def turn_key(message: Message) -> str:
+    """Returns a text by which a turn is known again without its thoughts; empty for a turn without text and calls."""
+    calls = [[call.name, call.arguments] for call in message.tool_calls]
+    text = split_thoughts(message.content)[1]
+    return json.dumps([text, calls], sort_keys=True, default=str) if text or calls else ""
 
 
 def num_shared(one: Sequence[Message], other: Sequence[Message]) -> int:
@@ -117,20 +157,69 @@ def read_fields(
     return given
 
 
-def text_of(content: Any, *, kinds: Collection[str] = ("text",)) -> str:
-    """Returns the text of a message's content, which may be a list of parts.
+def text_of(content: Any, *, options: SessionOptions, kinds: Collection[str] = ("text",)) -> str:
+    """Returns the text of a message's content, which may be a list of parts, as the server of `options` joins them.
 
     Raises:
         ConfigError: a part is not text.
     """
+    return (
+        content or ""
+        if content is None or isinstance(content, str)
+        else _JOINS[options.server].join(_texts_of(content, kinds))
+    )
+
+
+def result_text_of(content: Any, *, kinds: Collection[str] = ("text",)) -> str:
+    """Returns the text of a tool's result in Anthropic's form; see `text_of`. Both servers join its parts alike."""
+    return content or "" if content is None or isinstance(content, str) else "\n".join(_texts_of(content, kinds))
+
+
+def system_text_of(
+    content: Any, *, options: SessionOptions, kinds: Collection[str] = ("text",), is_anthropic: bool = False
+) -> str:
+    """Returns the text of a message of the system; see `text_of`. Headers of accounting are no part of the prompt."""
     if content is None or isinstance(content, str):
-        return content or ""
+        return _BILLING.sub("", content or "")
+    texts = [text for text in _texts_of(content, kinds) if not _BILLING.match(text)]
+    return (_ANTHROPIC_SYSTEM_JOINS if is_anthropic else _JOINS)[options.server].join(texts)
+
+
+def _texts_of(parts: Any, kinds: Collection[str]) -> list[str]:
     texts = []
-    for part in content:
+    for part in parts:
         if not isinstance(part, Mapping) or part.get("type") not in kinds or not isinstance(part.get("text"), str):
             raise ConfigError(f"only text is supported in messages, got {str(part)[:80]}; send text")
         texts.append(part["text"])
-    return "".join(texts)
+    return texts
+
+
+def thoughts_of(*values: Any) -> str:
+    """Returns the thoughts that a request has apart from the text of a turn: the first text that is not empty."""
+    return next((value for value in values if isinstance(value, str) and value.strip()), "")
+
+
+def check_history(messages: Sequence[Message]) -> None:
+    """Checks that the policy can take the next turn.
+
+    Raises:
+        ConfigError: the turn has begun already, or the result of a call is missing.
+    """
+    if messages[-1].role == "assistant":
+        raise ConfigError(
+            "the last message must not be the assistant's, because no turn of training begins with text that another "
+            "one wrote; end with a message of the user or a result of a tool, or force a call by tool_choice"
+        )
+    open_ids: set[str] = set()
+    for message in (*messages, Message("assistant", "")):
+        if message.role == "assistant":
+            if open_ids:
+                raise ConfigError(
+                    f"every call must have a result before the next turn, got none for {sorted(open_ids)}"
+                )
+            open_ids = {call.call_id for call in message.tool_calls if call.call_id}
+        elif message.role == "tool":
+            open_ids.discard(message.call_id)
 
 
 def limits_of(*, max_tokens: Any, stop: Any, tool: str, tools: Sequence[Schema]) -> TurnLimits:

@@ -381,11 +381,14 @@ def _outlook(session: _Session, env: Env) -> dict[str, Any]:
 
 
 def _refuse_sub_agents(env: Env) -> None:
-    is_own = getattr(type(env), "use_sub_agents", ToolEnv.use_sub_agents) is not ToolEnv.use_sub_agents
+    is_own = (
+        hasattr(env, "play_conversations")
+        or getattr(type(env), "use_sub_agents", ToolEnv.use_sub_agents) is not ToolEnv.use_sub_agents
+    )
     if is_own or any(isinstance(tool, DelegateTool) for tool in env.tools):
         raise ConfigError(
             f"sub-agents do not work over a server, because they are turns of the policy, got {type(env).__name__} "
-            "with a tool that delegates; use the environment without a server, or without that tool"
+            "with a tool that delegates or an agent; use the environment without a server, or without that tool"
         )
 
 

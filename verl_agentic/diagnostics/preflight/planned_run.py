@@ -67,6 +67,8 @@ class FirstPrompt:
     """Sampling parameters of the loop, stop tokens and texts included."""
     refused_messages: Sequence[str] | None = None
     """Messages after a turn that cannot be rendered, each with the reason; None if none were tried."""
+    served_tools: Mapping[str, str] = field(default_factory=dict)
+    """Server -> where its prompt begins to differ, because it passes the tools on in another form."""
 
 
 @dataclass(frozen=True, kw_only=True)

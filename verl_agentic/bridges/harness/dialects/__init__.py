@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from verl_agentic.bridges.harness.dialects import anthropic_messages, chat_completions, openai_responses
-from verl_agentic.bridges.harness.wire import ChatAnswer, ChatAsked
+from verl_agentic.bridges.harness.wire import ChatAnswer, ChatAsked, SessionOptions
 from verl_agentic.types import Message
 
 Stored = Mapping[str, tuple[Message, ...]]
@@ -16,7 +16,7 @@ Stored = Mapping[str, tuple[Message, ...]]
 class Dialect(Protocol):
     """Functions of a module in this folder."""
 
-    def read(self, body: Any, *, ignore: Collection[str], stored: Stored) -> ChatAsked:
+    def read(self, body: Any, *, options: SessionOptions, stored: Stored) -> ChatAsked:
         """Returns the request. Raises ConfigError or DataError if it cannot be served."""
         ...
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from verl_agentic.bridges.harness.wire import (
     MODEL,
     ChatAnswer,
     ChatAsked,
+    SessionOptions,
     arguments_of,
     events,
     function_schema,
     limits_of,
     read_fields,
+    result_text_of,
+    system_text_of,
     text_of,
+    thoughts_of,
     with_names,
 )
 from verl_agentic.errors import ConfigError
@@ -32,23 +37,23 @@ _ERRORS = {
 }
 
 
-def read(body: Any, *, ignore: Collection[str], stored: Mapping[str, Any]) -> ChatAsked:
+def read(body: Any, *, options: SessionOptions, stored: Mapping[str, Any]) -> ChatAsked:
     """See `Dialect.read`."""
-    given = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=ignore)
+    given = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=options.ignore)
     messages = given.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ConfigError(f"messages must be a list that is not empty, got {messages!r}")
-    system = text_of(given.get("system"))
+    system = system_text_of(given.get("system"), options=options, is_anthropic=True)
     choice = given.get("tool_choice") or {"type": "auto"}
     if not isinstance(choice, Mapping) or choice.get("type") not in ("auto", "any", "tool", "none"):
         raise ConfigError(f"tool_choice must be auto, any, tool or none, got {choice!r}")
-    if choice.get("disable_parallel_tool_use") and "disable_parallel_tool_use" not in ignore:
+    if choice.get("disable_parallel_tool_use") and "disable_parallel_tool_use" not in options.ignore:
         raise ConfigError("disable_parallel_tool_use is not supported, got True; leave it out")
     tools = () if choice["type"] == "none" else tuple(_tool(one) for one in given.get("tools") or ())
     tool = str(choice.get("name") or "") if choice["type"] == "tool" else ""
     limits = limits_of(max_tokens=given.get("max_tokens"), stop=given.get("stop_sequences"), tool=tool, tools=tools)
     before = [Message("system", system)] if system else []
-    rest = [message for one in messages for message in _messages(one)]
+    rest = [message for one in messages for message in _messages(one, options)]
     return ChatAsked(messages=with_names([*before, *rest]), tools=tools, limits=limits)
 
 
@@ -104,25 +109,33 @@ def _usage(answer: ChatAnswer) -> dict[str, int]:
     return {"input_tokens": answer.num_context_tokens, "output_tokens": answer.num_tokens}
 
 
-def _messages(message: Any) -> Iterator[Message]:
+def _messages(message: Any, options: SessionOptions) -> Iterator[Message]:
     """Yields the messages of one of Anthropic's: results of tools, then the text."""
     role, content = (message.get("role"), message.get("content")) if isinstance(message, Mapping) else (None, None)
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if role not in ("user", "assistant", "system") or not isinstance(blocks, list):
         raise ConfigError(f"a message must have a role and content, got {str(message)[:80]}")
-    texts, calls, results = [], [], 0
+    if role == "system":
+        yield Message("system", system_text_of(content, options=options, is_anthropic=True))
+        return
+    texts, thoughts, calls, results = [], [], [], 0
     for block in blocks:
         kind = block.get("type") if isinstance(block, Mapping) else None
         if kind == "tool_result":
             results += 1
-            yield Message("tool", text_of(block.get("content")), call_id=str(block.get("tool_use_id") or ""))
+            yield Message("tool", result_text_of(block.get("content")), call_id=str(block.get("tool_use_id") or ""))
         elif kind == "tool_use":
             function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block.get("id"), "function": function})
-        elif kind not in ("thinking", "redacted_thinking"):  # no answer has one
-            texts.append(text_of([block]))
+        elif kind == "thinking":  # no answer has one, but a proxy may have split it off
+            thoughts.append(thoughts_of(block.get("thinking")))
+        elif kind != "redacted_thinking":
+            texts.append(block)
     if texts or not results:
-        yield Message.from_dict({"role": role, "content": "".join(texts), "tool_calls": calls})
+        text = text_of(texts, options=options)
+        yield replace(
+            Message.from_dict({"role": role, "content": text, "tool_calls": calls}), reasoning="\n".join(thoughts)
+        )
 
 
 def _tool(tool: Any) -> Mapping[str, Any]:

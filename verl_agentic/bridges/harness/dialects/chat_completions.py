@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from verl_agentic.bridges.harness.wire import (
     MODEL,
     ChatAnswer,
     ChatAsked,
+    SessionOptions,
     arguments_of,
     events,
     function_schema,
     limits_of,
     read_fields,
+    system_text_of,
     text_of,
+    thoughts_of,
     with_names,
 )
 from verl_agentic.errors import ConfigError
@@ -40,9 +44,9 @@ _UNUSED = (
 )
 
 
-def read(body: Any, *, ignore: Collection[str], stored: Mapping[str, Any]) -> ChatAsked:
+def read(body: Any, *, options: SessionOptions, stored: Mapping[str, Any]) -> ChatAsked:
     """See `Dialect.read`."""
-    given = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=ignore)
+    given = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=options.ignore)
     messages = given.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ConfigError(f"messages must be a list that is not empty, got {messages!r}")
@@ -54,7 +58,7 @@ def read(body: Any, *, ignore: Collection[str], stored: Mapping[str, Any]) -> Ch
         tool=tool,
         tools=tools,
     )
-    return ChatAsked(messages=with_names(map(_message, messages)), tools=tools, limits=limits)
+    return ChatAsked(messages=with_names(_message(one, options) for one in messages), tools=tools, limits=limits)
 
 
 def write(answer: ChatAnswer, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,11 +113,13 @@ def _usage(answer: ChatAnswer) -> dict[str, int]:
     return {"prompt_tokens": seen, "completion_tokens": sampled, "total_tokens": seen + sampled}
 
 
-def _message(message: Any) -> Message:
+def _message(message: Any, options: SessionOptions) -> Message:
     if not isinstance(message, Mapping):
         raise ConfigError(f"a message must be an object, got {type(message).__name__}")
     role = {"developer": "system"}.get(message.get("role", ""), message.get("role"))
-    return Message.from_dict({**message, "role": role, "content": text_of(message.get("content"))})
+    content = (system_text_of if role == "system" else text_of)(message.get("content"), options=options)
+    thoughts = thoughts_of(message.get("reasoning_content"), message.get("reasoning"))
+    return replace(Message.from_dict({**message, "role": role, "content": content}), reasoning=thoughts)
 
 
 def _tool(tool: Any) -> Mapping[str, Any]:

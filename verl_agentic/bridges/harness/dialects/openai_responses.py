@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,13 @@ from verl_agentic.bridges.harness.wire import (
     MODEL,
     ChatAnswer,
     ChatAsked,
+    SessionOptions,
     arguments_of,
     events,
     function_schema,
     limits_of,
     read_fields,
+    system_text_of,
     text_of,
     with_names,
 )
@@ -44,19 +46,22 @@ _UNUSED = (
 _TEXTS = ("text", "input_text", "output_text")
 
 
-def read(body: Any, *, ignore: Collection[str], stored: Mapping[str, tuple[Message, ...]]) -> ChatAsked:
+def read(body: Any, *, options: SessionOptions, stored: Mapping[str, tuple[Message, ...]]) -> ChatAsked:
     """See `Dialect.read`."""
-    given = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=ignore)
+    given = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=options.ignore)
     instructions, previous = given.get("instructions"), given.get("previous_response_id")
     if previous is not None and previous not in stored:
         raise ConfigError(f"previous_response_id must be an answer of this session, got {previous!r}")
     before = () if previous is None else stored[previous]
     if instructions:  # those of an earlier answer are not taken over
-        before = (Message("system", text_of(instructions)), *(m for m in before if m.role != "system"))
+        before = (
+            Message("system", system_text_of(instructions, options=options)),
+            *(m for m in before if m.role != "system"),
+        )
     tool, hides_tools = _choice(given.get("tool_choice", "auto"))
     tools = () if hides_tools else tuple(_tool(one) for one in given.get("tools") or ())
     limits = limits_of(max_tokens=given.get("max_output_tokens"), stop=None, tool=tool, tools=tools)
-    messages = with_names((*before, *_messages(given.get("input"))))
+    messages = with_names((*before, *_messages(given.get("input"), options)))
     if not messages:
         raise ConfigError(f"input must not be empty, got {given.get('input')!r}")
     return ChatAsked(messages=messages, tools=tools, limits=limits, is_stored=body.get("store") is not False)
@@ -135,39 +140,48 @@ def _items(answer: ChatAnswer) -> list[dict[str, Any]]:
     return items
 
 
-def _messages(given: Any) -> list[Message]:
-    """Returns the messages of an input. Text and calls of one turn are one message."""
+def _messages(given: Any, options: SessionOptions) -> list[Message]:
+    """Returns the messages of an input. Thoughts, text and calls of one turn are one message."""
     if isinstance(given, str):
         return [Message("user", given)]
     if not isinstance(given, list):
         raise ConfigError(f"input must be text or a list, got {type(given).__name__}")
     messages: list[Message] = []
-    for message in filter(None, map(_message, given)):
-        last = messages[-1] if messages else None
-        if last is not None and last.role == message.role == "assistant" and message.tool_calls:
+    thoughts = ""
+    for item in given:
+        if isinstance(item, Mapping) and item.get("type") == "reasoning":  # no answer has one, but a proxy may add it
+            thoughts = _thoughts(item)
+            continue
+        message, last = _message(item, options), messages[-1] if messages else None
+        if last is not None and last.role == message.role == "assistant" and message.tool_calls and not thoughts:
             messages[-1] = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
         else:
-            messages.append(message)
+            messages.append(replace(message, reasoning=thoughts) if message.role == "assistant" else message)
+        thoughts = ""
     return messages
 
 
-def _message(item: Any) -> Message | None:
+def _thoughts(item: Mapping[str, Any]) -> str:
+    parts = item.get("content") or item.get("summary") or ()
+    return "\n".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
+
+
+def _message(item: Any, options: SessionOptions) -> Message:
     if not isinstance(item, Mapping):
         raise ConfigError(f"an item of input must be an object, got {type(item).__name__}")
     kind = item.get("type", "message")
-    if kind == "reasoning":  # no answer has one
-        return None
     if kind == "function_call":
         function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
         calls = [{"id": item.get("call_id"), "function": function}]
         return Message.from_dict({"role": "assistant", "content": "", "tool_calls": calls})
     if kind == "function_call_output":
-        text = text_of(item.get("output"), kinds=_TEXTS)
+        text = text_of(item.get("output"), options=options, kinds=_TEXTS)
         return Message("tool", text, call_id=str(item.get("call_id") or ""))
     if kind != "message":
         raise ConfigError(f"unsupported item of input, got {kind!r}; use messages and function calls")
     role = {"developer": "system"}.get(item.get("role", ""), item.get("role"))
-    return Message.from_dict({"role": role, "content": text_of(item.get("content"), kinds=_TEXTS)})
+    read_text = system_text_of if role == "system" else text_of
+    return Message.from_dict({"role": role, "content": read_text(item.get("content"), options=options, kinds=_TEXTS)})
 
 
 def _tool(tool: Any) -> Mapping[str, Any]:

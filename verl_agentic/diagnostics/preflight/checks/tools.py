@@ -26,7 +26,11 @@ def tools(run: PlannedRun) -> list[Finding]:
                 "protocol of ours that needs no template (agentic.protocol)",
             )
         )
-    return found or ([ok(f"the prompt shows {', '.join(sorted(has))}")] if has else [ok("there are no tools")])
+    if found or not has:
+        return found or [ok("there are no tools")]
+    differing = "".join(f"; {server} writes {text!r}" for server, text in run.prompt.served_tools.items())
+    hint = f"{differing} (protocol_options.tools_as)" if differing else ""
+    return [ok(f"the prompt shows {', '.join(sorted(has))}{hint}")]
 
 
 def _of_lost(run: PlannedRun, lost: list[str], has: set[str]) -> Finding | None:
