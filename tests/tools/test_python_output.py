@@ -88,14 +88,14 @@ async def test_both_streams_together_stay_within_the_limit(pool: SandboxPool, nu
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_session_keeps_its_module_and_tells_the_code_of_its_calls_apart(pool: SandboxPool) -> None:
-    first = "import pickle, warnings\nclass A: pass\ndef f(x):\n    return 1 / x\nwarnings.warn('w')"
+    first = "import pickle, warnings\nwarnings.warn('w')\nclass A: pass\ndef f(x):\n    return 1 / x"
     _, again = await run_tools(pool, first, "pickle.loads(pickle.dumps(A())).__class__ is A\nwarnings.warn('w')")
     assert again.content == "main_2.py:2: UserWarning: w\n  warnings.warn('w')"
     _, failed = await run_tools(pool, first, "# a comment\nimport __main__\n__main__.f(0)")
     assert failed.content == (
         "Traceback (most recent call last):\n"
         '  File "main_2.py", line 3, in <module>\n    __main__.f(0)\n'
-        '  File "main.py", line 4, in f\n    return 1 / x\n           ~~^~~\n'
+        '  File "main.py", line 5, in f\n    return 1 / x\n           ~~^~~\n'
         "ZeroDivisionError: division by zero"
     )
 
