@@ -27,6 +27,7 @@ from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import Env, EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, boundary, is_by_policy
 from verl_agentic.tools.delegate import SUB_AGENT, NoAnswerError
+from verl_agentic.tools.plain_schema import list_schemas
 from verl_agentic.tools.tool import Tool
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import VOID_REASONS, Action, Message, NewRow, Observation, SegmentKind, StopReason, TurnLimits
@@ -207,7 +208,7 @@ class Attempt:
                 prompt = tuple(compaction.with_note(prompt, note))
             self.prompt = tuple(prompt)
             boundary_checks.check_messages(self.prompt)
-            self._tools = self._offered = [tool.schema for tool in env.tools]
+            self._tools = self._offered = list_schemas(env.tools)
             self._tool_names = [tool.name for tool in env.tools]
         if self.setup.constraint:
             self._constraint = CallConstraint(self.setup.constraint, self._tool_names)
@@ -365,7 +366,7 @@ class Attempt:
         if observation.new_row is not None:
             return observation
         with boundary(EnvError, "the environment's tools"):
-            before, self._offered = self._offered, [tool.schema for tool in env.tools]
+            before, self._offered = self._offered, list_schemas(env.tools)
             if self._offered == before:
                 return observation
             text = announcement(self.setup.codec, before, self._offered)
