@@ -16,6 +16,7 @@ from verl_agentic.agent_loops.codec.tool_calls import CallParser, CallReader, Fo
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS, MALFORMED_CALL, ToolFormat
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder, TurnBoundary
 from verl_agentic.agent_loops.threads import offload, offload_if_long
+from verl_agentic.errors import ConfigError
 from verl_agentic.tools.schema_check import argument_schema
 from verl_agentic.types import Action, Message
 
@@ -241,7 +242,10 @@ class ChatTemplateCodec:
         render = partial(self._boundary.prompt, messages, write_calls=self._written_format.write)
         ids = render(tools=tools)
         if tools is not None and self._shows_tools is None:
-            self._shows_tools = ids != render(tools=None)
+            try:
+                self._shows_tools = ids != render(tools=None)
+            except ConfigError:  # a template that needs tools
+                self._shows_tools = True
             if not self._shows_tools:
                 logger.warning(
                     "the chat template does not print tools, got %d of them; the policy will not know them: use "
