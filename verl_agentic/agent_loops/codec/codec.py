@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from verl_agentic.agent_loops.codec.control_tokens import Guard
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
+from verl_agentic.agent_loops.codec.message_forms import to_template
 from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn, Schema, parameters_of
 from verl_agentic.agent_loops.codec.tool_calls import CallParser, CallReader, ForeignReader
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS, MALFORMED_CALL, ToolFormat
@@ -163,6 +164,8 @@ class ChatTemplateCodec:
         else:
             before = form.said_before.replace("{content}", message.content) if message.content else ""
             written = before + form.write((call.name, call.arguments) for call in message.tool_calls)
+        if message.reasoning and not self._starts_in_reasoning and form.reasoning[1] not in message.content:
+            written = form.thoughts.replace("{content}", message.reasoning) + written
         return self.close_reasoning(written, thoughts=message.reasoning)
 
     def call_prefix(self, tool: str) -> str:
@@ -186,20 +189,20 @@ class ChatTemplateCodec:
         if self._check_arguments:
             check_schemas(tools)
         safe = self.guard.prompt(messages)
-        return await offload(self._encode_prompt, [m.to_dict() for m in safe], self._tools(tools))
+        return await offload(self._encode_prompt, list(map(to_template, safe)), self._tools(tools))
 
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
     ) -> ContextTokens:
         """Returns the edit that verl's token builder makes; see `Codec.encode_context`."""
-        before = [m.to_dict() for m in self.guard.prompt(from_last_turn(previous))]
+        before = list(map(to_template, self.guard.prompt(from_last_turn(previous))))
         guarded = [self.guard.observed(message) for message in new]
         safe = [message for message, _ in guarded]
         removed, token_ids = await offload_if_long(
             sum(len(message.content) for message in safe),
             self._boundary.append,
             before,
-            [m.to_dict() for m in safe],
+            list(map(to_template, safe)),
             stream=stream,
             tools=self._tools(tools),
         )
