@@ -11,6 +11,7 @@ from typing import Any, Literal, Optional
 import pytest
 from pydantic import BaseModel
 
+from verl_agentic.bridges.harness.env import AgentTool
 from verl_agentic.env import EnvRow, ToolEnv
 from verl_agentic.tools.function_tool import tool
 from verl_agentic.tools.plain_schema import list_schemas, simplify_parameters, simplify_tool
@@ -197,3 +198,8 @@ def test_the_prompt_of_every_environment_shows_simple_schemas() -> None:
     foreign, own = list_schemas(env.tools)
     assert foreign["function"]["parameters"] == {"properties": {"a": {"enum": [1], "nullable": True}}}
     assert own is plan.schema and simplify_tool(Foreign.schema) is foreign
+
+
+def test_agents_of_their_own_see_the_schemas_that_they_send() -> None:
+    schema = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"const": 1}}}}}
+    assert list_schemas([AgentTool(schema)]) == [schema] != [simplify_tool(schema)]

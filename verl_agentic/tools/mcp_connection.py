@@ -233,7 +233,7 @@ class McpConnection:
 
 
 class McpTool:
-    """A tool of an MCP server, with its schema unaltered."""
+    """A tool of an MCP server, with the schema that it lists."""
 
     def __init__(self, connection: McpConnection, tool: Any) -> None:
         self.name: str = tool.name

@@ -34,8 +34,8 @@ class _StaysError(Exception):
 
 
 def list_schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
-    """Returns the schemas of tools as a prompt shows them."""
-    return [simplify_tool(tool.schema) for tool in tools]
+    """Returns the schemas of tools as a prompt shows them: simple, or as they are for tools with `shows_own_schema`."""
+    return [tool.schema if getattr(tool, "shows_own_schema", False) else simplify_tool(tool.schema) for tool in tools]
 
 
 def simplify_tool(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -75,7 +75,10 @@ def test_parts_of_text_are_text() -> None:
 
 
 NEEDS_TOOLS = "{%- for tool in tools %}{{ tool | tojson }}{% endfor -%}" + RENDERS.replace("REFUSES", "false")
-APPENDS = "{%- set q = [] -%}{%- for m in messages %}{% if m.role == 'tool' %}{% set _ = q.append(m) %}{% endif %}{% endfor -%}"
+CHANGES_A_LIST = """\
+{%- set queue = [] -%}
+{%- for m in messages %}{% if m.role == 'tool' %}{% set _ = queue.append(m) %}{% endif %}{% endfor -%}
+"""
 
 
 async def test_a_template_that_needs_tools_works_with_tools_and_says_so_without(tiny_chat: Any) -> None:
@@ -94,11 +97,11 @@ async def test_a_template_that_needs_tools_works_with_tools_and_says_so_without(
 
 
 async def test_a_template_that_the_sandbox_refuses_is_named_and_not_replaced(tiny_chat: Any) -> None:
-    chat = Family("x", APPENDS + RENDERS.replace("REFUSES", "false"), "x").chat(tiny_chat[0])
+    chat = Family("x", CHANGES_A_LIST + RENDERS.replace("REFUSES", "false"), "x").chat(tiny_chat[0])
     question, turn = Message("user", "1?"), Message("assistant", "", tool_calls=(ToolCall("add", {}, "c"),))
     result = Message("tool", "3", name="add", call_id="c")
     ids = await chat.codec.encode_prompt([question], [TOOL])
-    with pytest.raises(ConfigError, match="sandbox of transformers.*custom_chat_template"):
+    with pytest.raises(ConfigError, match=r"sandbox of transformers.*custom_chat_template"):
         await chat.codec.encode_context([question, turn], [result], stream=ids, tools=[TOOL])
-    with pytest.raises(ConfigError, match="sandbox of transformers.*custom_chat_template"):
+    with pytest.raises(ConfigError, match=r"sandbox of transformers.*custom_chat_template"):
         await chat.codec.encode_prompt([question, turn, result], [TOOL])
