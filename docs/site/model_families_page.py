@@ -568,22 +568,9 @@ def page(folder: Path = FOLDER) -> str:
     lines = [f"| {' | '.join(row)} |" for row in rows]
     reasons = [f"- {trial.family.name}: {'; '.join(trial.reasons)}." for trial in trials if trial.reasons]
     text = _replace_block(PAGE.read_text(encoding="utf-8"), BEGIN, END, [*lines, "", "Reasons:", "", *reasons])
-    return _replace_block(text, TOOLS_BEGIN, TOOLS_END, write_tool_table(trials))
-
-
-def write_tool_table(trials: Sequence[Trial]) -> list[str]:
-    """Returns the lines of the table of the families whose templates print tools."""
-    rows = [list(tool_prompts.COLUMNS), ["---"] * len(tool_prompts.COLUMNS)]
-    for trial in trials:
-
-        def render(messages: Sequence[Any], tools: Any, trial: Trial = trial) -> str:
-            return trial.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, tools=tools
-            )
-
-        if trial.render([_QUESTION], with_tools=True) != trial.render([_QUESTION], with_tools=False):
-            rows.append(tool_prompts.table_row(trial.family.name, render))
-    return [f"| {' | '.join(row)} |" for row in rows]
+    return _replace_block(
+        text, TOOLS_BEGIN, TOOLS_END, tool_prompts.write_table((trial.family.name, trial.tokenizer) for trial in trials)
+    )
 
 
 def _replace_block(text: str, begin: str, end: str, lines: Sequence[str]) -> str:

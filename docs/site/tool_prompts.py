@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from verl_agentic.agent_loops.codec.message_forms import to_template
 from verl_agentic.tools.plain_schema import simplify_tool
 from verl_agentic.types import Message, ToolCall
 
+Render = Callable[..., str]
 COLUMNS = ("family", "left out of schemas", "text beside a call", "result of a tool", "thoughts before a call")
 _PLACE = {"type": "object", "properties": {"name": {"type": "string", "description": "spelling"}}, "required": ["name"]}
 BOOK: dict[str, Any] = {
@@ -53,18 +55,21 @@ _QUESTION = Message("user", "Well?")
 _RESULT = 'say "six"\nor 6'
 
 
-def table_row(name: str, render: Callable[[Sequence[dict[str, Any]], Any], str]) -> list[str]:
-    """Returns a family's row.
+def write_table(families: Iterable[tuple[str, Any]]) -> list[str]:
+    """Returns the lines of the table, a row for each family (name, tokenizer) whose template prints tools."""
+    rows = [list(COLUMNS), ["---"] * len(COLUMNS)]
+    for name, tokenizer in families:
+        render = functools.partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+        if find_dropped_parts(render) != ", ".join(PARTS):
+            rows.append([name, *_measure(render)])
+    return [f"| {' | '.join(row)} |" for row in rows]
 
-    Args:
-        name: of the family.
-        render: renders messages and tools.
-    """
+
+def _measure(render: Render) -> list[str]:
     said = Message("assistant", "Let me look.", tool_calls=(ToolCall("book", {"color": "azure"}, "call00001"),))
     thought = Message("assistant", "", tool_calls=said.tool_calls, reasoning="Hm, hm.")
     result = Message("tool", _RESULT, name="book", call_id="call00001")
     return [
-        name,
         find_dropped_parts(render),
         _find_text(_render_history(render, said, result)),
         _find_result(_render_history(render, said, result)),
@@ -72,12 +77,12 @@ def table_row(name: str, render: Callable[[Sequence[dict[str, Any]], Any], str])
     ]
 
 
-def find_dropped_parts(render: Callable[[Sequence[dict[str, Any]], Any], str]) -> str:
+def find_dropped_parts(render: Render) -> str:
     """Returns the parts of a schema that a prompt does not show, or why no prompt shows any."""
     question, base = [_QUESTION.to_dict()], simplify_tool(BOOK)
     try:
-        shown = render(question, [base])
-        dropped = [name for name, change in PARTS.items() if render(question, [_changed(base, *change)]) == shown]
+        shown = render(question, tools=[base])
+        dropped = [name for name, change in PARTS.items() if render(question, tools=[_changed(base, *change)]) == shown]
     except Exception as cause:
         return f"refused: {cause}"
     return ", ".join(dropped) or "-"
@@ -93,14 +98,14 @@ def _changed(schema: Any, place: Sequence[str], value: Any) -> Any:
     return schema
 
 
-def _render_history(render: Callable[..., str], turn: Message, result: Message) -> str:
+def _render_history(render: Render, turn: Message, result: Message) -> str:
     """Returns a conversation with a call; empty if the template refuses it in both forms of arguments."""
     for as_text in (False, True):
         chat = [to_template(message) for message in (_QUESTION, turn, result)]
         function = chat[1]["tool_calls"][0]["function"]
         function["arguments"] = json.dumps(function["arguments"]) if as_text else function["arguments"]
         try:
-            return render(chat, [simplify_tool(BOOK)]).partition(_QUESTION.content)[2]
+            return render(chat, tools=[simplify_tool(BOOK)]).partition(_QUESTION.content)[2]
         except Exception:
             continue
     return ""
