@@ -91,13 +91,18 @@ def _compare_bases(answer: str, truth: str) -> bool | None:
 
 def _compare_clocks(answer: str, truth: str) -> bool | None:
     one, other = (_CLOCK.fullmatch(text) for text in (answer, truth))
-    if not one or not other or not (one[3] or other[3] or one[1] == other[1]):
+    if not one or not other or not (one[3] or other[3] or int(one[1]) == int(other[1]) or _is_padded(answer, truth)):
         return None
     hours = [
         int(hour) % 12 + 12 * (half in "pP") if half else int(hour) for hour, _, half in (one.groups(), other.groups())
     ]
     is_same_hour = hours[0] == hours[1] or (not (one[3] and other[3]) and int(one[1]) == int(other[1]))
     return is_same_hour and one[2] == other[2]
+
+
+def _is_padded(*texts: str) -> bool:
+    """Returns whether one of them writes a number as `05`, as clocks do and ratios do not."""
+    return any(re.search(r"(?<!\d)0\d", text) for text in texts)
 
 
 def _compare_ratios(answer: str, truth: str) -> bool | None:
