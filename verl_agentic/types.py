@@ -171,9 +171,10 @@ class Message:
 
 def _join_parts(content: Any) -> Any:
     """Returns the text of a list of text parts; other content as it is."""
-    texts = [part.get("text") for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-    is_text = texts and len(texts) == len(content) and all(isinstance(text, str) for text in texts)
-    return "\n".join(texts) if is_text and all(part.get("type") == "text" for part in content) else content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
+    strings = [text for text in texts if isinstance(text, str)]
+    return "\n".join(strings) if strings and len(strings) == len(parts) else content
 
 
 def load_arguments(arguments: Any, *, load: Callable[[str], Any] = json.loads) -> Any:

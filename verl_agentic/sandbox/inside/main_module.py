@@ -70,14 +70,14 @@ def run_source(source: str, module: ModuleType, *, file: str = FILE, shows_value
 
 def print_error() -> None:
     """Prints the current exception without our own frames."""
-    kind, error, trace = sys.exc_info()
+    error: Any = sys.exc_info()[1]
+    trace = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame):
         trace = trace.tb_next
-    if error is not None:
-        error.__traceback__ = trace
+    error.__traceback__ = trace
     # Python's own hook reads the lines of frames from files only.
     is_own = sys.excepthook is sys.__excepthook__ and trace is not None
-    (traceback.print_exception if is_own else sys.excepthook)(kind, error, trace)
+    (traceback.print_exception if is_own else sys.excepthook)(type(error), error, trace)
 
 
 def finish(code: int) -> int:
@@ -115,19 +115,21 @@ def _compile_parts(source: str, file: str, lines: list[str], *, shows_value: boo
         parts = [compile(tree, file, "exec", dont_inherit=True)]
         parts += [compile(ast.Interactive(last), file, "single", dont_inherit=True)] if last else []
     except SyntaxError as error:
-        if error.text is None and error.filename == file and 0 < (error.lineno or 0) <= len(lines):
-            error.text = lines[error.lineno - 1]  # which Python reads from a file
+        number = error.lineno or 0
+        if error.text is None and error.filename == file and 0 < number <= len(lines):
+            error.text = lines[number - 1]  # which Python reads from a file
         raise
     yield from parts
 
 
 def _read_exit_code(end: SystemExit) -> int:
     """Returns the exit code of a program that ends so; prints a text as Python does."""
-    if end.code is None:
+    code: Any = end.code
+    if code is None:
         return 0
-    if issubclass(type(end.code), int):
-        return int.__and__(end.code, 255)
-    print(end.code, file=sys.stderr)
+    if issubclass(type(code), int):
+        return int.__and__(code, 255)  # not the operator, which a subclass may define
+    print(code, file=sys.stderr)
     return 1
 
 
