@@ -39,7 +39,11 @@ METHODS = (
     Method(
         name="dr_grpo",
         title="Dr. GRPO",
-        overrides=(_estimator("dr_grpo"), "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm"),
+        overrides=(
+            _estimator("dr_grpo"),
+            "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
+            "actor_rollout_ref.actor.loss_scale_factor=${data.max_response_length}",
+        ),
     ),
     Method(name="rloo", title="RLOO (`safe_rloo`)", overrides=(_estimator("safe_rloo"),)),
     Method(

@@ -142,6 +142,11 @@ def test_the_pages_of_recipes_are_current() -> None:
     assert len(pages) == 3 and not stale, "run python docs/site/recipes_page.py"
 
 
+def test_the_page_of_metrics_is_current() -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "site" / "metrics_page.py"))["page"]()
+    assert (ROOT / "docs" / "metrics.md").read_text() == written, "run python docs/site/metrics_page.py"
+
+
 def test_every_registered_method_with_a_paper_is_on_the_page_of_papers() -> None:
     text = (ROOT / "docs" / "papers.md").read_text()
     folders = (

@@ -129,6 +129,11 @@ def test_configurations_without_the_root_stay_as_they_are() -> None:
         assert prepare(config) == [] and config == before
 
 
+_LOOP = "actor_rollout_ref__rollout__agent__default_agent_loop"
+_SHUFFLED = {"data__shuffle": True}
+_CURRICULUM = {"curriculum": {"name": "learnability"}}
+
+
 @pytest.mark.parametrize(
     ("root", "verls", "chosen"),
     [
@@ -158,6 +163,24 @@ def test_configurations_without_the_root_stay_as_they_are() -> None:
         ),
         ({"sampling": {"gates": ["mine"]}}, {"trainer__v1__sampler__custom_sampler__path": "mine.py"}, []),
         ({"credit": {"clip": 5}}, {}, []),
+        (
+            {"env": "x"},
+            {
+                "actor_rollout_ref__rollout__agent__default_agent_loop": "env_agent",
+                "data__val_max_samples": 8,
+                **_SHUFFLED,
+            },
+            ["data.seed=1 (data.val_max_samples)"],
+        ),
+        (
+            {"curriculum": {"name": "learnability"}},
+            {"data__train_max_samples": 8, **_SHUFFLED},
+            ["data.seed=1 (data.train_max_samples)"],
+        ),
+        (_CURRICULUM, {"data__train_max_samples": 8, "data__seed": 0, **_SHUFFLED}, []),
+        (_CURRICULUM, {"data__train_max_samples": 8, "data__shuffle": False}, []),
+        (_CURRICULUM, {}, []),
+        ({}, {"data__train_max_samples": 8, **_SHUFFLED}, []),
         ({"policy_loss": {"per_session": False}}, {}, []),
     ],
 )

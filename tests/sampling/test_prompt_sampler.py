@@ -26,6 +26,7 @@ def sampler(
     difficulty: list[float] | None = None,
     source: list[str] | None = None,
     rate: list[float] | None = None,
+    rows_hash: str | None = None,
     **section: Any,
 ) -> PromptSampler:
     columns = PromptColumns(
@@ -33,6 +34,7 @@ def sampler(
         difficulty_N=None if difficulty is None else np.array(difficulty),
         source_N=None if source is None else np.array(source),
         pass_rate_N=None if rate is None else np.array(rate),
+        rows_hash=rows_hash,
     )
     return PromptSampler(
         read_settings(CurriculumSettings, {"name": name, **section}, section="s"), columns, block=block, seed=seed
@@ -171,6 +173,10 @@ def test_a_state_of_other_prompts_is_refused_and_one_of_another_curriculum_keeps
     play(of, 4)
     with pytest.raises(DataError, match="pass rates of 8 prompts, got a data set of 9"):
         sampler(count=9).load_state_dict(of.state_dict())
+    with pytest.raises(DataError, match="belong to other rows"):
+        sampler(rows_hash="b").load_state_dict(sampler(rows_hash="a").state_dict())
+    for known, found in (("a", "a"), ("a", None), (None, "a")):
+        sampler(rows_hash=found).load_state_dict(sampler(rows_hash=known).state_dict())
     other = sampler("easy_to_hard", difficulty=[7, 6, 5, 4, 3, 2, 1, 0])
     other.load_state_dict(of.state_dict())
     assert other.rates.mean_N.tolist() == of.rates.mean_N.tolist()

@@ -24,9 +24,24 @@ from verl_agentic.algorithms.credit.batch import (
 from verl_agentic.algorithms.credit.group_health import group_health
 from verl_agentic.algorithms.credit.group_statistics import group_means, group_stds
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.metric import Metric
 from verl_agentic.settings import Settings, setting
 
 _EPSILON = 1e-6
+METRICS = (
+    Metric(name="credit/groups", unit="groups", per="step", rows="groups", join="sum"),
+    Metric(name="credit/*sessions", unit="sessions", per="step", rows="sessions", join="sum"),
+    Metric(name="credit/*_group_frac", unit="share", per="group", rows="groups"),
+    Metric(name="credit/void_session_frac", unit="share", per="session", rows="sessions"),
+    Metric(name="credit/outcome_mean", unit="reward", per="session", rows="valid sessions"),
+    Metric(name="credit/value_*_mean", unit="reward", per="row", rows="valid rows"),
+    Metric(name="credit/abs_advantage_mean", unit="advantage", per="token", rows="sampled tokens of valid rows"),
+    Metric(name="credit/*_token_frac", unit="share", per="token", rows="sampled tokens of valid rows"),
+    Metric(name="credit/explained_variance*", unit="share of the variance", per="token or step", rows="valid rows"),
+    Metric(name="credit/implicit_reward_mean", unit="reward", per="token", rows="sampled tokens"),
+    Metric(name="credit/implicit_accuracy", unit="share", per="session", rows="valid sessions with an outcome"),
+    Metric(name="credit/*", unit="number of the estimator", per="update", rows="valid rows"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,11 @@ PENDING = "agentic_pending"
 _TURN_REWARDS, _VOID = "turn_rewards", "void_reason"
 
 
+def is_result(name: str) -> bool:
+    """Returns whether a number of an episode is its outcome, its score or a part of it, which void episodes lack."""
+    return name in ("acc", "score") or name.startswith(("reward/", "weighted/", "solved/"))
+
+
 def to_result(score: Score) -> dict[str, Any]:
     """Returns the result of a reward function for verl: `score`, every part, and the data for `Scored`."""
     return {**score.numbers, "score": score.total, _TURN_REWARDS: dict(score.turn_rewards), _VOID: score.void}

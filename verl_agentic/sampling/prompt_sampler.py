@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verl_agentic.errors import DataError
+from verl_agentic.metric import Metric
 from verl_agentic.sampling.curriculum import CurriculumSettings, CurriculumType, Pool, load_curriculum
 from verl_agentic.sampling.prompts.group_sizes import group_sizes
 from verl_agentic.sampling.prompts.instructions import InstructionPopulation
@@ -18,6 +19,13 @@ from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 from verl_agentic.sampling.prompts.task_sets import Check, ProposalResult, TaskSet
 
 _MAX_IN_FLIGHT = 100_000  # bounds groups that verl dropped without a report
+METRICS = (
+    Metric(name="curriculum/seen_share", unit="share", per="prompt", rows="all prompts", join="last"),
+    Metric(name="curriculum/pass_rate", unit="outcome, 0 to 1", per="prompt", rows="seen prompts", join="last"),
+    Metric(name="curriculum/*_solved_share", unit="share", per="prompt", rows="seen prompts", join="last"),
+    Metric(name="curriculum/instruction_weight/*", unit="weight", per="step", rows="instructions in use", join="last"),
+    Metric(name="curriculum/*", unit="tasks or instructions", per="step", rows="those of the curriculum", join="last"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +36,8 @@ class PromptColumns:
     difficulty_N: Floats | None = None
     source_N: NDArray[np.str_] | None = None
     pass_rate_N: Floats | None = None
+    rows_hash: str | None = None
+    """Hash of the rows in their order."""
 
 
 def spread_draws(
@@ -82,7 +92,7 @@ class PromptSampler:
         self.instructions = settings.instructions and InstructionPopulation(
             settings=settings.instructions, rng=np.random.default_rng(seed)
         )
-        self._base = columns.count
+        self._base, self._rows_hash = columns.count, columns.rows_hash
         self._curriculum: CurriculumType = load_curriculum(settings.name)
         self._difficulty_N, self._source_N = columns.difficulty_N, columns.source_N
         self._block = block
@@ -169,6 +179,7 @@ class PromptSampler:
     def state_dict(self) -> dict[str, Any]:
         return {
             "curriculum": self.settings.name,
+            "rows_hash": self._rows_hash,
             "rates": self.rates.state_dict(),
             "random": self._rng.bit_generator.state,
             "queue": list(self._queue),
@@ -185,6 +196,12 @@ class PromptSampler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a state; another curriculum starts at its beginning. Raises DataError for other prompts."""
+        if None not in (self._rows_hash, state.get("rows_hash")) and state["rows_hash"] != self._rows_hash:
+            raise DataError(
+                "the pass rates of the checkpoint belong to other rows than those of data.train_files, got rows whose "
+                "contents or order differ; resume with the same files, data.seed and data.train_max_samples, or start "
+                "the run anew (trainer.resume_mode=disable)"
+            )
         if (state["tasks"] is None) != (self.tasks is None):
             raise DataError("the checkpoint and the config differ in data.curriculum.task_set; resume with the same")
         grown = 0 if self.tasks is None else len(state["tasks"]["rows"])

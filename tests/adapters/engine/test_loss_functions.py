@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import math
 import pickle
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +29,8 @@ from verl.workers.utils import losses
 import verl_agentic.adapters.engine.loss_config  # noqa: F401
 from verl_agentic.adapters.engine import loss_functions
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss_names
+from verl_agentic.config.recipe_groups import load_recipe, recipe_names
+from verl_agentic.diagnostics.preflight.checks.policy_loss import SPLIT_LOSSES
 from verl_agentic.errors import ConfigError
 
 Tensor = torch.Tensor
@@ -99,7 +103,7 @@ def _mask(row: int) -> Tensor:
     mask = torch.ones(RESPONSES[row % 4], dtype=torch.int64)
     if row == 5:
         mask[1:3] = 0  # an observation
-    return mask * (row != 7)  # a void row
+    return mask * (row != 7 and row < 16)  # a void row, and padding
 
 
 def output_of(rows: Sequence[int], weight: Tensor) -> dict[str, Tensor]:
@@ -217,26 +221,78 @@ def test_the_clip_range_is_verls(seen: list[LossBatch], clip: dict[str, Any], ex
 
 # Micro-batches.
 
+MODES: dict[str, dict[str, Any]] = {
+    **{mode: {} for mode in ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean")},
+    "seq-mean-token-sum-norm": {"loss_scale_factor": 9},
+}
+BY_SPLIT = {*SPLIT_LOSSES, "bypass_mode"}  # the latter calls another one, and refuses a micro-batch of padding
+VERLS = {
+    "dro": {"policy_loss.dro_beta": 0.1},
+    "clip_cov": {"policy_loss.clip_cov_lb": -100.0, "policy_loss.clip_cov_ratio": 0.1},
+}
+_TERMS = {"entropy_coeff": 0.1, "use_kl_loss": True, "kl_loss_coef": 0.2, "kl_loss_type": "k3+"}
+NULL_SCALE = {"loss_agg_mode": "seq-mean-token-sum-norm"}
 OPTIONS = {"sequence_ppo": {"kl_coef": 0.1}, "masked_ppo": {"kl": "k3", "kl_coef": 0.1}}
 
 
-def total_and_slope(name: str, parts: Sequence[Sequence[int]], **more: Any) -> tuple[float, float]:
-    """Returns the loss of 16 rows and its gradient, summed over micro-batches as engines do."""
-    config, total, slope = to_config(name, options=OPTIONS.get(name, {}), **more), 0.0, 0.0
+def total_and_slope(
+    name: str, parts: Sequence[Sequence[int]], *, num_rows: int = 16, **more: Any
+) -> tuple[float, float]:
+    """Returns the loss of the rows and its gradient, summed over micro-batches as engines do."""
+    config, total, slope = to_config(name, **{"options": OPTIONS.get(name, {}), **more}), 0.0, 0.0
     for rows in parts:
         weight = torch.zeros((), requires_grad=True)
-        loss, _ = losses.ppo_loss(config, output_of(rows, weight), batch_of(rows, num_rows=16))
+        loss, _ = losses.ppo_loss(config, output_of(rows, weight), batch_of(rows, num_rows=num_rows))
         total += float(loss.detach())
         slope += float(torch.autograd.grad(loss, weight)[0])
     return total, slope
 
 
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
-@pytest.mark.parametrize("name", policy_loss_names())
-def test_sixteen_rows_at_once_and_four_times_four_are_the_same(name: str, mode: str) -> None:
-    whole = total_and_slope(name, [range(16)], loss_agg_mode=mode)
-    quarters = total_and_slope(name, [range(start, start + 4) for start in (8, 0, 12, 4)], loss_agg_mode=mode)
-    assert quarters == pytest.approx(whole, rel=1e-5, abs=1e-8) and whole[1] != 0
+def check_splits(name: str, **more: Any) -> None:
+    """Checks 20 rows, of which one is void and four are padding, in micro-batches of different sizes."""
+    draw, of_one = random.Random(name), name != "pacs"  # pacs needs whole groups
+    units = [[row] for row in range(20)] if of_one else [list(range(start, start + 4)) for start in range(0, 20, 4)]
+    whole = total_and_slope(name, [range(20)], num_rows=20, **more)
+    assert whole[1] != 0
+    for num_parts in (2, 4):
+        draw.shuffle(units)
+        cuts = [0, *sorted(draw.sample(range(1, len(units)), num_parts - 1)), len(units)]
+        parts = [list(itertools.chain(*units[start:end])) for start, end in itertools.pairwise(cuts)]
+        assert total_and_slope(name, parts, num_rows=20, **more) == pytest.approx(whole, rel=1e-4, abs=1e-7), parts
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", [*policy_loss_names(), *sorted(set(core_algos.POLICY_LOSS_REGISTRY) - BY_SPLIT)])
+def test_a_gradient_does_not_depend_on_the_split_into_micro_batches(name: str, mode: str) -> None:
+    check_splits(name, **_TERMS, **MODES[mode], **VERLS.get(name, {}), loss_agg_mode=mode)
+
+
+def test_the_loss_of_dr_grpo_is_a_sum_of_tokens_over_rows_and_the_longest_response() -> None:
+    """Token losses of 1, 1, 1, 1 in one row and of 3 in another one: (4 + 3) / 2 rows / 4 tokens."""
+    mode, info = "seq-mean-token-sum-norm", {"global_batch_size": 2, "loss_scale_factor": 4}
+    rows = [torch.ones(1, 4), torch.tensor([[3.0]])]
+    padded = torch.tensor([[1.0, 1.0, 1.0, 1.0], [3.0, 7.0, 7.0, 7.0]]), torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0]])
+    split = sum(float(core_algos.agg_loss(row, torch.ones_like(row), mode, **info)) for row in rows)
+    assert split == float(core_algos.agg_loss(*padded, mode, **info)) == 0.875
+
+
+@pytest.mark.parametrize("method", recipe_names("method"))
+def test_the_gradient_of_a_bundled_method_does_not_depend_on_the_split(method: str) -> None:
+    config = OmegaConf.create({"data": {"max_response_length": 9}})
+    for value in load_recipe("method", method).values:
+        OmegaConf.update(config, value.key, value.value)
+    actor: Any = OmegaConf.to_container(config.actor_rollout_ref.actor, resolve=True)
+    options = dict(OmegaConf.select(config, "agentic.policy_loss.options") or {})
+    terms = {key: value for key, value in actor.items() if key.startswith(("clip", "loss", "kl", "use_kl", "ent"))}
+    check_splits(actor["policy_loss"]["loss_mode"], options=options, **terms)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [*((name, VERLS.get(name, {})) for name in sorted(SPLIT_LOSSES)), ("vanilla", NULL_SCALE)]
+)
+def test_what_preflight_warns_of_depends_on_the_split(name: str, more: dict[str, Any]) -> None:
+    whole, split = (total_and_slope(name, of, **more)[1] for of in ([range(16)], [[0], [1, 2], range(3, 16)]))
+    assert split != pytest.approx(whole, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", policy_loss_names())

@@ -402,6 +402,14 @@ FAULTS_OF_A_RUN: list[tuple[str, str, tuple[str, ...]]] = [
     ("switched_off", "warn", ("actor_rollout_ref.actor.use_kl_loss=false",)),  # beside the coefficient of the base
     ("switched_off", "warn", ("algorithm.kl_ctrl.kl_coef=0.01",)),
     ("learning", "fail", ("actor_rollout_ref.actor.optim.lr=0",)),
+    ("value_types", "fail", ("algorithm.rollout_correction.rollout_is_threshold=0.5_2",)),
+    ("value_types", "fail", ("algorithm.rollout_correction.rollout_is_threshold=1_2",)),
+    ("value_types", "fail", ("algorithm.rollout_correction.rollout_rs_threshold=0.5_2",)),
+    ("value_types", "ok", ("algorithm.rollout_correction.rollout_is_threshold='0.5_2'",)),
+    ("value_types", "ok", ("algorithm.rollout_correction.rollout_is_threshold=0.5_2.0",)),
+    ("value_types", "ok", ("algorithm.rollout_correction.rollout_is_threshold=2.5",)),
+    ("value_types", "ok", ("algorithm.rollout_correction.rollout_rs_threshold='0.5_2,0.9_1.1'",)),
+    ("policy_loss", "warn", ("actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",)),
     ("episode_settings", "fail", (f"{AG}.exploration.partial_solution=0.5",)),
     ("machine", "not tested", ("actor_rollout_ref.rollout.name=sglang",)),
 ]

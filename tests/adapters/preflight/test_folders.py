@@ -52,6 +52,7 @@ def test_a_checkpoint_to_continue_from_must_be_whole_and_leave_steps(tmp_path: P
     whole, empty = tmp_path / "global_step_8", tmp_path / "global_step_9"
     (whole / "actor").mkdir(parents=True)
     empty.mkdir()
+    (tmp_path / "global_step_²" / "actor").mkdir(parents=True)
 
     def faults(**trainer: Any) -> bool:
         return bool(checkpoint_faults(config(tmp_path, **trainer)))
@@ -60,8 +61,12 @@ def test_a_checkpoint_to_continue_from_must_be_whole_and_leave_steps(tmp_path: P
     assert not faults()
     assert not faults(**by_path, resume_from_path=str(whole))
     assert not faults(**by_path, resume_from_path=str(whole), total_training_steps=9)
+    named = tmp_path / "run_global_step_8"
+    (named / "actor").mkdir(parents=True)
+    assert not faults(**by_path, resume_from_path=str(named), total_training_steps=9), "verl reads the step, too"
     wrong = [
         None,
+        str(tmp_path / "global_step_²"),
         str(empty),
         str(tmp_path),
         str(whole) + "/",

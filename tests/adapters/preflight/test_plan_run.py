@@ -10,6 +10,9 @@ import pytest
 
 pytest.importorskip("verl")
 
+from verl.utils.config import omega_conf_to_dataclass
+
+from verl_agentic.adapters.preflight.compose import compose
 from verl_agentic.adapters.preflight.plan_run import plan
 from verl_agentic.cli.quickstart.course import load_course
 from verl_agentic.config.recipe_groups import load_recipe
@@ -212,3 +215,15 @@ def test_only_what_gives_right_answers_their_score_is_ok(
     found = [finding for finding in judge(run) if finding.check == "reward"]
     assert {finding.status for finding in found} == {status}, found
     assert any(says in finding.found for finding in found), found
+
+
+@pytest.mark.parametrize("method", ["dr_grpo", "rl_plus", "pacs"])
+def test_a_method_without_length_normalisation_divides_by_the_longest_response(method: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        f"defaults: [ppo_trainer, agentic/plugin, agentic/method: {method}, _self_]\n"
+        "data: {max_response_length: 777}\n"
+    )
+    composed = compose(tmp_path, "run", ["hydra.searchpath=[pkg://verl_agentic.config]"])
+    actor = composed.config.actor_rollout_ref.actor
+    actor.ppo_micro_batch_size_per_gpu = 1
+    assert omega_conf_to_dataclass(actor).loss_scale_factor == composed.config.critic.loss_scale_factor == 777

@@ -72,7 +72,7 @@ def test_metrics_are_means_over_episodes_not_over_their_rows(monkeypatch: pytest
         **{f"u_1_0_{i}": {"acc": 9.0} for i in range(10)}, **{"u_1_0_10": {"acc": 1.0}, "u_1_1_0": {"acc": 0.0}}
     )
     found, queue = metrics(monkeypatch, stored, list(stored))
-    assert found == {"episode/acc": 0.5}
+    assert found == {"episode/episodes": 2.0, "episode/acc": 0.5}
     assert sorted(queue.asked) == ["u_1_0_10", "u_1_1_0"]
 
 
@@ -81,7 +81,7 @@ def test_numbers_are_averaged_over_the_rows_that_have_them_and_texts_are_left_ou
 ) -> None:
     stored = rows(u_0_0={"acc": 1.0, "why": "text", "ok": True}, u_1_0={"acc": 0.0, "extra": 4}, u_2_0={})
     found, _ = metrics(monkeypatch, stored, list(stored))
-    assert found == {"episode/acc": 0.5, "episode/ok": 1.0, "episode/extra": 4.0}
+    assert found == {"episode/episodes": 3.0, "episode/acc": 0.5, "episode/ok": 1.0, "episode/extra": 4.0}
 
 
 def test_parts_of_the_reward_are_averaged_over_the_episodes_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,16 @@ def test_parts_of_the_reward_are_averaged_over_the_episodes_that_have_them(monke
     stored["u_0_0"]["reward_parts"] = {"pass_rate": 0.25}
     stored["u_1_0"]["reward_parts"] = {"pass_rate": 0.75}
     found, _ = metrics(monkeypatch, stored, list(stored))
-    assert found == {"episode/acc": 0.5, "episode/reward/pass_rate": 0.5}
+    assert found == {"episode/episodes": 3.0, "episode/acc": 0.5, "episode/reward/pass_rate": 0.5}
+
+
+def test_void_episodes_have_no_outcome_and_no_reward_but_count_in_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"acc": 1.0, "score": 1.0, "weighted/env": 1.0, "void": 0.0, "stop/timeout": 0.0}
+    void = {"acc": 0.0, "score": 0.0, "weighted/env": 0.0, "void": 1.0, "stop/timeout": 1.0}
+    found, _ = metrics(monkeypatch, rows(u_0_0=own, u_1_0=void), ["u_0_0", "u_1_0"])
+    halves = {"episode/void": 0.5, "episode/stop/timeout": 0.5}
+    ones = dict.fromkeys(("episode/acc", "episode/score", "episode/weighted/env"), 1.0)
+    assert found == {"episode/episodes": 2.0, **ones, **halves}
 
 
 def test_other_agent_loops_and_empty_batches_have_no_episode_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +118,7 @@ def test_a_sampled_training_batch_brings_them_along(
         lambda self, steps, partition_id, size: (sampled, {"verl": 1.0}), SimpleNamespace(), 1, partition, 1
     )
     assert batch is sampled
-    assert found == ({"verl": 1.0, "episode/acc": 1.0} if has_metrics else {"verl": 1.0})
+    assert found == {"verl": 1.0} | ({"episode/episodes": 1.0, "episode/acc": 1.0} if has_metrics else {})
 
 
 @given(st.permutations([f"{uid}_{session}_{row}" for uid in "abcd" for session in range(3) for row in range(2)]))

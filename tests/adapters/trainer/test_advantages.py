@@ -106,6 +106,24 @@ def test_on_healthy_batches_verls_estimators_give_what_they_give_without_us(
     assert context.metrics["credit/sessions"] == 16
 
 
+@pytest.mark.parametrize("num_padding", [1, 5])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gae"])
+def test_padding_rows_change_no_metric(name: str, num_padding: int) -> None:
+    data, keys = healthy()
+    columns = {key: torch.cat([data.batch[key], 9 * torch.ones_like(data.batch[key][:num_padding])])
+               for key in ("values", "old_log_probs", "rollout_log_probs")}  # fmt: skip
+    nothing = torch.zeros_like(data.batch["response_mask"][:num_padding])
+    mask = torch.cat([data.batch["response_mask"], nothing])
+    rewards = torch.cat([data.batch["token_level_rewards"], nothing.float()])
+    padded = [*keys, *(f"pad{'0123456789abcdef' * 2}_{place}_0" for place in range(num_padding))]
+    metrics = []
+    for rows, its_keys in ((data, keys), (to_data(padded, rewards, mask, **columns), padded)):
+        with use_context(context := TrainerContext()):
+            compute(ADVANTAGES, rows, its_keys, name)
+        metrics.append(context.metrics)
+    assert metrics[1] == pytest.approx(metrics[0], nan_ok=True) and metrics[0]["credit/void_session_frac"] == 0
+
+
 def test_the_name_may_be_a_member_of_verls_enumeration() -> None:
     data, keys = healthy()
     wanted = compute(VERLS, data, keys, AdvantageEstimator.RLOO)

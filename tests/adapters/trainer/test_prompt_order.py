@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import logging
 from collections.abc import Callable
@@ -162,6 +164,7 @@ class Lab:
         n: int = 4,
         resume: Path | None = None,
         mode: str = "sync",
+        data: dict[str, Any] | None = None,
     ) -> Trainer:
         data = {
             "train_files": str(self.file),
@@ -173,6 +176,7 @@ class Lab:
             "filter_overlong_prompts": False,
             "shuffle": True,
             "seed": 1,
+            **(data or {}),
         }
         saving = {
             "default_local_dir": str(self.folder / "checkpoints"),
@@ -297,6 +301,28 @@ def test_a_resumed_run_goes_on_with_the_same_prompts_and_rates(lab: Lab) -> None
     resumed = lab.trainer({"name": "learnability"}, outcome=outcome, resume=folder)
     assert curriculum_of(resumed).rates.mean_N.tolist() == curriculum_of(trainer).rates.mean_N.tolist()
     assert texts(resumed) == texts(trainer)
+
+
+@pytest.mark.parametrize(
+    ("data", "is_reversed", "truth", "is_refused"),
+    [({}, False, "1", False), ({"seed": 2}, False, "1", True), ({}, True, "1", True), ({}, False, "2", True)],
+    ids=["same", "another subset", "another order", "another truth"],
+)
+def test_a_curriculum_refuses_to_resume_with_other_rows(
+    lab: Lab, data: dict[str, Any], is_reversed: bool, truth: str, is_refused: bool
+) -> None:
+    sampled = {"train_max_samples": 8}
+    lab.trainer({"name": "learnability"}, data=sampled)._save_checkpoint()
+    rows = [dataclasses.replace(row(f"q{i}", difficulty=float(i), source="mc"[i % 2]), ground_truth=truth)
+            for i in range(12)]  # fmt: skip
+    lab.file = lab.folder / "again.jsonl"
+    write_rows(rows[::-1] if is_reversed else rows, lab.file)
+    with pytest.raises(DataError, match="belong to other rows") if is_refused else contextlib.nullcontext():
+        lab.trainer(
+            {"name": "learnability"},
+            data={**sampled, **data},
+            resume=lab.folder / "checkpoints" / "global_step_1",
+        )
 
 
 def test_groups_under_way_at_a_checkpoint_still_count_after_it(lab: Lab) -> None:

@@ -54,10 +54,10 @@ def well(step: int, rng: random.Random) -> Row:
         "episode/void": abs(rng.gauss(0.01, 0.01)),
         "episode/retries": abs(rng.gauss(0.02, 0.02)),
         **{f"episode/error/{kind}": abs(rng.gauss(0.0, 0.003)) for kind in ("env", "sandbox", "policy", "scoring")},
-        "actor/entropy": about(0.6 - 0.3 * done),
+        "batch/entropy": about(0.6 - 0.3 * done),
         "actor/grad_norm": about(0.3, 0.6),
         "actor/pg_loss": rng.gauss(0, 0.02),
-        "actor/kl_loss": about(0.06 * done, 0.5),
+        "batch/ref_kl": about(0.06 * done, 0.5),
         "actor/ppo_kl": rng.gauss(0, 0.002),
         "actor/lr": 1e-6,
         "actor/perf/cpu_memory_used_gb": 50 + 6 * (step % 20) / 20 + rng.gauss(0, 1),
@@ -155,12 +155,12 @@ BREAKS: dict[str, tuple[Change, str]] = {
     ),
     "repetition: text": (lambda row, step, rng: {"episode/repeated_ngrams": 0.35}, "35% of the text"),
     "entropy_collapse: for nothing": (
-        lambda row, step, rng: {"actor/entropy": 0.5 * (1 - 0.9 * _since(step)), **_stuck(row, rng)},
+        lambda row, step, rng: {"batch/entropy": 0.5 * (1 - 0.9 * _since(step)), **_stuck(row, rng)},
         "limit 30% of the beginning",
     ),
-    "entropy_collapse: gone": (lambda row, step, rng: {"actor/entropy": 0.001}, "limit 0.005 with an outcome below"),
+    "entropy_collapse: gone": (lambda row, step, rng: {"batch/entropy": 0.001}, "limit 0.005 with an outcome below"),
     "kl_blowup: reference": (
-        lambda row, step, rng: {"actor/kl_loss": 0.06 + 2 * _since(step)},
+        lambda row, step, rng: {"batch/ref_kl": 0.06 + 2 * _since(step)},
         "from its reference (limit 0.5)",
     ),
     "kl_blowup: update": (lambda row, step, rng: {"actor/ppo_kl": -0.2}, "0.2 from itself before the update"),
@@ -266,8 +266,8 @@ LOOKS_ALIKE: dict[str, Change] = {
     },
     "repetition": lambda row, step, rng: {"episode/repeated_ngrams": 0.9 if step % 5 == 0 else 0.05},
     # A policy that becomes sure because it learns.
-    "entropy_collapse": lambda row, step, rng: {"actor/entropy": 0.5 * (1 - 0.95 * _since(step))},
-    "kl_blowup": lambda row, step, rng: {"actor/kl_loss": 5.0 if step % 10 == 0 else 0.1},
+    "entropy_collapse": lambda row, step, rng: {"batch/entropy": 0.5 * (1 - 0.95 * _since(step))},
+    "kl_blowup": lambda row, step, rng: {"batch/ref_kl": 5.0 if step % 10 == 0 else 0.1},
     # Siblings that are alike because they succeed.
     "echo_trap": lambda row, step, rng: {
         "batch/within_group_std": 0.05,

@@ -144,11 +144,11 @@ def test_entropy_that_falls_while_the_policy_learns_is_a_warning(run_of: RunOf) 
     falling = [0.6 * math.exp(-step / 4) for step in range(24)]
     rising = [0.2 + 0.03 * step for step in range(24)]
 
-    assert kl_entropy(run_of(metrics={"actor/entropy": falling, "episode/acc": rising})).status == "warn"
+    assert kl_entropy(run_of(metrics={"batch/entropy": falling, "episode/acc": rising})).status == "warn"
 
 
 def test_reference_kl_of_one_nat_is_a_warning_with_its_step(run_of: RunOf) -> None:
-    verdict = kl_entropy(run_of(metrics={"actor/kl_loss": [0.01] * 6 + [2.0] * 6}))
+    verdict = kl_entropy(run_of(metrics={"batch/ref_kl": [0.01] * 6 + [2.0] * 6}))
 
     assert verdict.status == "warn" and "since step 7" in verdict.found
 

@@ -48,13 +48,12 @@ class Pair:
 _NO_GAIN = {"episode/acc": 0.3}
 _SIGNALS = {"all_0": thresholds.ALL_0, "all_1": thresholds.ALL_1, "zero_signal": thresholds.ZERO_SIGNAL}
 PAIRS = [
-    Pair("kl_blowup", "reference", "kl_entropy", thresholds.KL_REFERENCE, {"actor/kl_loss": 1}),
-    Pair("kl_blowup", "reference", "kl_entropy", thresholds.KL_REFERENCE, {"actor/reward_kl_penalty": 1}),
+    Pair("kl_blowup", "reference", "kl_entropy", thresholds.KL_REFERENCE, {"batch/ref_kl": 1}),
     Pair("kl_blowup", "update", "kl_entropy", thresholds.KL_UPDATE, {"actor/ppo_kl": -1}),
     Pair("kl_blowup", "rollout", "kl_entropy", thresholds.KL_ROLLOUT, {"batch/approx_kl": 1}),
     Pair(
         *("entropy_collapse", "fallen_to", "kl_entropy", thresholds.ENTROPY_LEFT),
-        {"actor/entropy": 0.5},
+        {"batch/entropy": 0.5},
         beside=_NO_GAIN,
         before=1.0,
     ),
@@ -198,7 +197,7 @@ def test_tools_that_were_never_called_are_judged_alike(
 
 @pytest.mark.parametrize("outcome", [0.5, 0.99])
 def test_a_policy_without_entropy_is_judged_alike(outcome: float, run_of: Callable[..., RunEvidence]) -> None:
-    row = {"actor/entropy": 0.001, "episode/acc": outcome}
+    row = {"batch/entropy": 0.001, "episode/acc": outcome}
 
     seen, verdict = _both("entropy_collapse", "kl_entropy", [row] * 30, run_of)
 

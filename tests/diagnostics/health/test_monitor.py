@@ -144,8 +144,8 @@ def test_the_baseline_is_that_of_the_whole_run_however_long() -> None:
     watch = HealthMonitor()
     stuck = {"episode/acc": 0.5}
     for step in range(1, 1001):
-        watch.observe(step, {"actor/entropy": 1.0, **stuck})
-    found = [f for step in range(1001, 1020) for f in watch.observe(step, {"actor/entropy": 0.1, **stuck})]
+        watch.observe(step, {"batch/entropy": 1.0, **stuck})
+    found = [f for step in range(1001, 1020) for f in watch.observe(step, {"batch/entropy": 0.1, **stuck})]
     assert [f.check for f in found] == ["entropy_collapse"] and found[0].evidence["entropy_before"] == 1.0
 
 

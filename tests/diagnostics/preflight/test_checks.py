@@ -22,8 +22,10 @@ from verl_agentic.diagnostics.preflight.checks.holdout import holdout
 from verl_agentic.diagnostics.preflight.checks.learning import learning
 from verl_agentic.diagnostics.preflight.checks.loggers import loggers
 from verl_agentic.diagnostics.preflight.checks.machine import machine
+from verl_agentic.diagnostics.preflight.checks.policy_loss import policy_loss
 from verl_agentic.diagnostics.preflight.checks.reward import reward
 from verl_agentic.diagnostics.preflight.checks.rollout_engine import rollout_engine
+from verl_agentic.diagnostics.preflight.checks.rows import rows
 from verl_agentic.diagnostics.preflight.checks.sizes import _POSITIVE
 from verl_agentic.diagnostics.preflight.checks.switched_off import SWITCHES, switched_off
 from verl_agentic.diagnostics.preflight.checks.tool_limits import tool_limits
@@ -474,6 +476,53 @@ def test_an_optimiser_that_changes_nothing_is_found(section: str, key: str, valu
     assert statuses(learning(planned(values))) == [status]
     without_critic = learning(planned({**values, "critic.enable": False}))
     assert statuses(without_critic) == [status if section == ACTOR else "ok"]
+
+
+@pytest.mark.parametrize("section", [ACTOR, "critic"])
+@pytest.mark.parametrize(
+    ("steps", "optim", "status"),
+    [
+        (1, {"lr_warmup_steps": 1}, "fail"),
+        (1, {"lr_warmup_steps": 5}, "fail"),
+        (1, {"lr_warmup_steps_ratio": 1.0}, "fail"),
+        (1, {"lr_warmup_steps": 1, "lr_scheduler_type": "cosine"}, "fail"),
+        (1, {"lr_warmup_steps": 0}, "ok"),
+        (1, {"lr_warmup_steps_ratio": 0.5}, "ok"),  # verl rounds it down
+        (2, {"lr_warmup_steps": 1}, "ok"),
+    ],
+)
+def test_a_run_of_one_step_that_warms_up_changes_nothing(
+    section: str, steps: int, optim: dict[str, Any], status: str
+) -> None:
+    values = {f"{section}.optim.{key}": value for key, value in optim.items()}
+    run = planned({"trainer.total_training_steps": steps, "critic.enable": True, **values})
+    assert statuses(learning(run)) == [status]
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize(
+    ("values", "is_warned"),
+    [({}, True), ({"data.seed": 0}, False), ({"data.shuffle": False}, False)],
+)
+def test_rows_that_are_drawn_anew_at_each_start_are_found(split: str, values: dict[str, Any], is_warned: bool) -> None:
+    drawn = {f"data.{split}_max_samples": 16, "data.shuffle": True, **values}
+    run = planned(drawn, rows=Rows(count=64, agent_names={}))
+    assert ("warn" in statuses(rows(run))) == is_warned
+    assert "warn" not in statuses(rows(planned({**drawn, f"data.{split}_max_samples": -1}, rows=run.rows)))
+
+
+@pytest.mark.parametrize("section", [ACTOR, "critic"])
+@pytest.mark.parametrize("scale", [None, 512])
+def test_a_loss_that_is_divided_by_the_longest_row_of_a_micro_batch_is_found(section: str, scale: int | None) -> None:
+    values = {f"{section}.loss_agg_mode": "seq-mean-token-sum-norm", f"{section}.loss_scale_factor": scale}
+    run = planned({f"{ACTOR}.policy_loss.loss_mode": "vanilla", "critic.enable": True, **values})
+    assert ("warn" in statuses(policy_loss(run))) == (scale is None)
+    assert "warn" not in statuses(policy_loss(planned({f"{section}.loss_agg_mode": "token-mean"})))
+
+
+@pytest.mark.parametrize("name", ["clip_cov", "geo_mean", "kl_cov"])
+def test_verls_losses_that_depend_on_micro_batches_are_found(name: str) -> None:
+    assert "warn" in statuses(policy_loss(planned({f"{ACTOR}.policy_loss.loss_mode": name})))
 
 
 def test_a_policy_that_waits_for_its_critic_to_the_end_is_found() -> None:

@@ -121,8 +121,8 @@ def stored_run(
     )
     findings = [
         {"step": 2, "time": 1.7e9, "name": "entropy_collapse", "level": "warn",
-         "message": "actor/entropy fell below 0.1",
-         "evidence": {"actor/entropy": 0.08}, "advice": "raise entropy_coeff"},
+         "message": "batch/entropy fell below 0.1",
+         "evidence": {"batch/entropy": 0.08}, "advice": "raise entropy_coeff"},
         {"step": steps, "time": 1.7e9, "name": "void_rows", "level": "stop", "message": "too many rows are void",
          "evidence": {"share": 0.4}, "advice": "look at the sandbox"},
     ]  # fmt: skip
@@ -200,7 +200,7 @@ def _tokens(encode: Any, pieces: list[tuple[str, str]]) -> tuple[list[int], list
 
 def _metrics(step: int) -> dict[str, float]:
     return {
-        "episode/acc": 0.3 + 0.4 * (1 - math.exp(-step / 8)), "actor/entropy": 0.2 + 1.5 * math.exp(-step / 6),
+        "episode/acc": 0.3 + 0.4 * (1 - math.exp(-step / 8)), "batch/entropy": 0.2 + 1.5 * math.exp(-step / 6),
         "response_length/mean": 120 + 3.0 * step, "actor/grad_norm": 0.5 + 0.3 * math.sin(step),
         "critic/score/mean": 0.2 + 0.02 * step,
         "episode/tool_calls": 1.0 + 0.1 * math.cos(step), "actor/ppo_kl": 0.001 * step, "<b>odd</b>": float(step),

@@ -162,14 +162,14 @@ def test_curves_are_chosen_by_name_and_read_with_the_keyboard(open_page: Callabl
     page.click("#metric-clear")
     page.wait_for_selector("#charts >> text=Choose metrics")
     page.check(".metric:has-text('<b>odd</b>') input")
-    page.check(".metric:has-text('actor/entropy') input")
+    page.check(".metric:has-text('batch/entropy') input")
     page.wait_for_selector(".chart >> nth=1")
     chart = page.locator(".chart[data-metric='<b>odd</b>']")
     chart.locator("svg").focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     assert chart.locator("output").inner_text() == "step 2: 2"
-    other = page.locator(".chart[data-metric='actor/entropy'] output")
+    other = page.locator(".chart[data-metric='batch/entropy'] output")
     assert other.inner_text().startswith("step 2: 1."), "all curves point at one step"
     assert "m=actor%2Fentropy" in page.url
     page.keyboard.press("Enter")
@@ -183,10 +183,10 @@ def test_findings_are_marked_on_the_curves_they_speak_of_and_listed(open_page: C
     marks = {
         chart.get_attribute("data-metric"): chart.locator(".mark").count() for chart in page.locator(".chart").all()
     }
-    assert marks["actor/entropy"] == 2 and marks["episode/acc"] == 1, "one names no metric and so speaks of all"
+    assert marks["batch/entropy"] == 2 and marks["episode/acc"] == 1, "one names no metric and so speaks of all"
     assert (
         page.locator(".mark.warn title").first.text_content()
-        == "step 2: entropy_collapse – actor/entropy fell below 0.1"
+        == "step 2: entropy_collapse – batch/entropy fell below 0.1"
     )
     assert page.locator("#chart-findings .finding").count() == 2
     page.keyboard.press("f")

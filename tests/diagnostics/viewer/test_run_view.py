@@ -63,10 +63,10 @@ def test_the_result_is_the_mean_outcome_of_training_per_step_and_without_outcome
 
 
 def test_a_run_that_has_played_nothing_yet_is_shown_and_its_first_trajectory_too(tmp_path: Path) -> None:
-    MetricsLog(tmp_path).append(1, {"actor/entropy": 0.5})
+    MetricsLog(tmp_path).append(1, {"batch/entropy": 0.5})
     view = RunView(tmp_path)
     assert view.about()["trajectories"] == 0 and view.about()["result"]["points"] == []
-    assert view.about()["metrics"] == ["actor/entropy"]
+    assert view.about()["metrics"] == ["batch/entropy"]
     assert view.list_groups(Query(text="x"), offset=0, limit=9)["groups"] == []
     extra = {"uid": "new", "session": 0, "index": 0, "split": "train", "step": 1, "place": "last", "role": "policy"}
     write_run(tmp_path, trajectories=[extra])

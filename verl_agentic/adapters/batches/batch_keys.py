@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,11 @@ def split_key(key: str) -> tuple[str, str, int]:
     """Splits verl's key `{uid}_{session}_{index}`."""
     uid, session, index = key.rsplit("_", 2)
     return uid, session, int(index)
+
+
+def is_padding(key: str) -> bool:
+    """Returns whether a row only fills a batch: verl's `upsample_batch_to_divisible_size` names it."""
+    return re.match(r"pad[0-9a-f]{32}_", key) is not None
 
 
 def last_rows(keys: Iterable[str]) -> dict[tuple[str, str], str]:

@@ -1,4 +1,4 @@
-"""The adapter of healthy checkpoints."""
+"""The adapters of checkpoints."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ FEATURES = Features(
             gives="healthy checkpoints that stay",
             chosen_by="agentic.health.actions (stop, rollback)",
             demanded_by=_needs_healthy_checkpoints,
+        ),
+        Adapter(
+            module="checkpoints.epoch_boundary",
+            needs="verl.utils.checkpoint.checkpoint_handler",
+            gives="supervised and offline training that skips no epoch after a resume",
+            chosen_by="always",
         ),
     ),
 )

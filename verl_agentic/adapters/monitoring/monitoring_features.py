@@ -72,6 +72,24 @@ FEATURES = Features(
             behind=("rollout.agent_loop",),
         ),
         Adapter(
+            module="monitoring.metric_joins",
+            needs="verl.trainer.ppo.v1.utils",
+            gives="metrics of several updates in a step, joined by what they mean",
+            chosen_by="always",
+        ),
+        Adapter(
+            module="monitoring.token_units",
+            needs="verl.trainer.ppo.v1.trainer_base",
+            gives="metrics batch/entropy and batch/ref_kl, in nats per token",
+            chosen_by="always",
+        ),
+        Adapter(
+            module="monitoring.validation_rows",
+            needs="verl.trainer.ppo.v1.trainer_base",
+            gives="validation without the results of void episodes",
+            chosen_by="always",
+        ),
+        Adapter(
             module="monitoring.step_time",
             needs="verl.trainer.ppo.v1.trainer_base",
             gives="metrics time/*, tool_time/*, turn_time/*",

@@ -51,7 +51,7 @@ def checkpoint_faults(config: DictConfig) -> list[str]:
         return []
     if not (folder / "actor").is_dir():
         return [f"the checkpoint {folder} has no folder actor; name a whole checkpoint, or set resume_mode=disable"]
-    step, total = int(folder.name.removeprefix(_STEP)), _value(config, "trainer.total_training_steps")
+    step, total = int(str(folder).rpartition(_STEP)[-1]), _value(config, "trainer.total_training_steps")
     if isinstance(total, int) and step >= total:
         return [
             f"the run continues from step {step} and trainer.total_training_steps={total}: it has no step left; raise "
@@ -69,7 +69,7 @@ def _checkpoint(config: DictConfig, mode: str) -> Path | None:
         if not (folder / _TRACKER).is_file():
             return None
         text = (folder / _TRACKER).read_text(errors="replace")
-        if not text.strip().isdigit():
+        if not text.strip().isdecimal():
             raise ValueError(f"{folder / _TRACKER} must hold a step, got {text[:40]!r}; correct or remove it")
         found = folder / f"{_STEP}{int(text)}"
         return found if found.exists() else None  # then verl begins anew
@@ -78,7 +78,7 @@ def _checkpoint(config: DictConfig, mode: str) -> Path | None:
         raise ValueError(f"trainer.resume_mode=resume_path needs trainer.resume_from_path, got {path}; name a "
                          f"checkpoint's folder {_STEP}N")  # fmt: skip
     _, _, step = path.rpartition(_STEP)  # as verl reads the step
-    if not step.isdigit() or not path.endswith(_STEP + step):
+    if not step.isdecimal():
         raise ValueError(f"trainer.resume_from_path must end with {_STEP}N, the folder of a checkpoint, got {path}")
     if not Path(path).is_dir():
         raise ValueError(f"trainer.resume_from_path: there is no folder {path}; name one that exists")

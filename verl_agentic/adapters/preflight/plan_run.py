@@ -61,10 +61,13 @@ def plan(
 
             from verl_agentic.adapters.preflight import compose as composing
             from verl_agentic.adapters.preflight import first_prompt  # noqa: F401  # imports the rest of verl
+            from verl_agentic.adapters.preflight.underscored_numbers import numbers_meant_as_ranges
 
         composed = composing.compose(config_dir, config_name, overrides)
         notes = _Notes()
         notes.add("unresolved", composed.unresolved)
+        ranges = numbers_meant_as_ranges(composed.config, config_dir=config_dir, overrides=overrides)
+        notes.add("values", ranges)
         for place, messages in (notes.attempt("verl", lambda: composing.refusals(composed.config)) or {}).items():
             notes.add(place, messages if place == "sections" or not composed.unresolved else [])
         hints = composing.section_hints(composed.config)

@@ -9,14 +9,15 @@ The rows of a group follow each other in a batch. On one data-parallel rank, an 
 verl balances lengths over the ranks first, so an update has nearly whole groups.
 
 The metrics `episode/*` are means over a batch's episodes of the numbers of `env_agent`: outcome, tool use, stop
-reasons, timings. External episodes (`agentic.external_sessions`) only count in their share.
+reasons, timings. Outcome and rewards are means over episodes that are not void. External episodes
+(`agentic.external_sessions`) only count in their share.
 """
 
 from __future__ import annotations
 
-import numbers
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from verl.trainer.ppo.v1 import replay_buffer
@@ -27,6 +28,8 @@ from verl_agentic.adapters.replay_buffer.buffer_features import poll_interval_s
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.agent_loops.trace.call_statistics import tool_metrics
 from verl_agentic.errors import ScoringError
+from verl_agentic.metric import NUM_EPISODES, Mean
+from verl_agentic.rewards.verl_result import is_result
 
 
 @wrap(replay_buffer.ReplayBuffer, "__init__")
@@ -60,20 +63,20 @@ def _episodes(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
 
 
 def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
-    """Returns the means of the numbers of episodes, as metrics."""
-    sums: dict[str, list[float]] = defaultdict(list)
+    """Returns the means of the numbers of episodes, as metrics. Void episodes have no outcome and no reward."""
+    values: dict[str, list[float]] = defaultdict(list)
     own = [extra for extra in episodes if not (extra.get("reward_extra_info") or {}).get("external")]
-    tools = tool_metrics([extra.get("tool_counts") or {} for extra in own])
-    for extra in episodes:
-        if (extra.get("reward_extra_info") or {}).get("external"):
-            sums["external"].append(1.0)
-            continue
+    values["external"] += [1.0] * (len(episodes) - len(own))
+    for extra in own:
+        numbers = extra.get("reward_extra_info") or {}
         parts = {f"reward/{name}": value for name, value in (extra.get("reward_parts") or {}).items()}
-        for name, value in {**(extra.get("reward_extra_info") or {}), **parts}.items():
-            if isinstance(value, numbers.Real):
-                sums[name].append(float(value))
-    means = {name: sum(values) / len(values) for name, values in sums.items()}
-    return {f"episode/{name}": value for name, value in {**means, **tools}.items()}
+        for name, value in {**numbers, **parts}.items():
+            if isinstance(value, Real) and not (numbers.get("void") and is_result(name)):
+                values[name].append(float(value))
+    means = {name: Mean(sum(of) / len(of), count=len(of)) for name, of in values.items() if of}
+    tools = tool_metrics([extra.get("tool_counts") or {} for extra in own])
+    found = {f"episode/{name}": value for name, value in {**means, **tools}.items()}
+    return {NUM_EPISODES: float(len(own)), **found} if found else {}
 
 
 def _watch(self: Any, episodes: Sequence[Mapping[str, Any]]) -> None:

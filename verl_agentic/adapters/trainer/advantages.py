@@ -26,7 +26,7 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import trainer_base
 
-from verl_agentic.adapters.batches.batch_keys import group_keys, split_key, stored_rows
+from verl_agentic.adapters.batches.batch_keys import group_keys, is_padding, split_key, stored_rows
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.algorithms.advantage import AdvantageType, advantage, advantage_names, is_advantage, load_advantage
 from verl_agentic.algorithms.batch_metrics.batch_health import batch_health
@@ -143,6 +143,7 @@ def to_batch(
         "groups": group_keys(batch_keys, columns.get("parts", {})),
         "sessions": [(uid, session) for uid, session, _ in parsed],
         "order": [index for _, _, index in parsed],
+        "is_padding_B": torch.tensor([is_padding(key) for key in batch_keys], device=mask_BT.device),
         **{ours: data.batch[theirs] for ours, theirs in in_batch.items() if theirs in data.batch},
         **known,
         **columns,

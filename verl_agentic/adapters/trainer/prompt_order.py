@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import json
 import logging
 from collections import defaultdict
@@ -164,7 +165,23 @@ def _columns(dataset: Any, settings: CurriculumSettings) -> PromptColumns:
         difficulty_N=_numbers(dataset, settings.difficulty_key) if "difficulty" in needs else None,
         source_N=None if sources is None else np.array([str(source) for source in sources]),
         pass_rate_N=_numbers(dataset, settings.pass_rate_key, may_lack=True) if settings.pass_rate_key else None,
+        rows_hash=hash_rows(dataset),
     )
+
+
+def hash_rows(dataset: Any) -> str | None:
+    """Returns a hash of the rows of verl's dataset in their order; None for a dataset without a table of rows.
+
+    Prompts, sources, ground truths and extra fields count. Images and other media do not.
+    """
+    rows: Any = getattr(dataset, "dataframe", None)
+    if not hasattr(rows, "select_columns"):
+        return None
+    names = {getattr(dataset, "prompt_key", "prompt"), "data_source", "reward_model", _EXTRA} & {*rows.column_names}
+    total = hashlib.sha256()
+    for row in rows.select_columns(sorted(names)):
+        total.update(json.dumps(row, sort_keys=True, default=lambda value: type(value).__name__).encode())
+    return total.hexdigest()
 
 
 def _numbers(dataset: Any, key: str, *, may_lack: bool = False) -> Floats:

@@ -133,6 +133,15 @@ def choose_trainer(config: Any) -> Iterator[tuple[str, Any, str]]:
         yield key, f"agentic_{mode}", needing[0]
 
 
+def choose_data_seed(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields a seed if verl would draw other rows of a file at each start, also at a resume."""
+    data = OmegaConf.select(config, "data") or {}
+    drawn = [f"data.{split}_max_samples" for split in ("train", "val") if (data.get(f"{split}_max_samples") or -1) > 0]
+    is_ours = is_env_agent(config) or data.get("curriculum") is not None
+    if drawn and is_ours and data.get("shuffle") and data.get("seed") is None:
+        yield "data.seed", 1, drawn[0]
+
+
 def check_trainer(config: Any) -> None:
     """Refuses what a trainer that is neither verl's nor ours would ignore."""
     needing = [key for key in _needs_trainer(config) if "=" not in key]
@@ -200,7 +209,7 @@ def _has_schedule(config: Any) -> bool:
 _ALGORITHM = ("implicit_reward", "length_lr", "linear_lr", "prompt_information", "self_teacher")
 FEATURES = Features(
     places={"curriculum": "data.curriculum", **{key: f"algorithm.{key}" for key in ("credit", *_ALGORITHM)}},
-    choices=(choose_trainer,),
+    choices=(choose_trainer, choose_data_seed),
     needs_trainer=("algorithm.credit.by_source", *(f"algorithm.{key}" for key in _ALGORITHM)),
     checks=(check_trainer, check_estimator),
     adapters=(

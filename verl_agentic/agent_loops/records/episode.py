@@ -11,6 +11,7 @@ from verl_agentic.agent_loops.hacking.count import hacking_counts
 from verl_agentic.agent_loops.trace.call_statistics import call_statistics, tools_called
 from verl_agentic.agent_loops.trace.timeline import Span
 from verl_agentic.env import Transcript
+from verl_agentic.metric import Metric
 from verl_agentic.rewards.sample import Turn, to_turns
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import CALL_ERRORS, VOID_REASONS, Action, Message, Reward, StopReason
@@ -37,6 +38,30 @@ _COUNTED = (
 )
 _ERRORS = [(f"error/{kind}", kind) for kind in get_args(ErrorKind)]
 _STOPS = [(f"stop/{reason.value}", reason) for reason in StopReason]
+_ALL = "episodes of the policy, void ones included"
+_VALID = "episodes of the policy that are not void"
+METRICS = (
+    Metric(name="episode/episodes", unit="episodes", per="step", rows=_ALL, join="sum"),
+    Metric(name="episode/acc", unit="outcome, 0 to 1", per="episode", rows=_VALID),
+    Metric(name="episode/score", unit="reward", per="episode", rows=_VALID),
+    Metric(name="episode/reward/*", unit="reward of a part", per="episode", rows=_VALID),
+    Metric(name="episode/weighted/*", unit="reward of a part, weighted", per="episode", rows=_VALID),
+    Metric(name="episode/solved/*", unit="held-out outcome, 0 to 1", per="episode", rows=_VALID),
+    Metric(name="episode/void", unit="share", per="episode", rows=_ALL),
+    Metric(name="episode/external", unit="share", per="episode", rows="all episodes, external ones included"),
+    Metric(name="episode/stop/*", unit="share", per="episode", rows=_ALL),
+    Metric(name="episode/error/*", unit="share", per="episode", rows=_ALL),
+    Metric(name="episode/calls/*", unit="calls of a tool", per="episode", rows=_VALID, is_0_if_absent=True),
+    Metric(name="episode/tool_top_share", unit="share of calls", per="call", rows=_VALID),
+    Metric(name="episode/tool_entropy", unit="entropy over its maximum", per="update", rows=_VALID),
+    Metric(name="episode/temperature", unit="temperature", per="step", rows="training", join="last"),
+    Metric(name="episode/*_s", unit="seconds", per="episode", rows=_ALL),
+    Metric(name="episode/*_tokens", unit="tokens", per="episode", rows=_ALL),
+    Metric(name="episode/used_tool", unit="share", per="episode", rows=_ALL),
+    Metric(name="episode/repeated_ngrams", unit="share of 20-grams", per="episode", rows=_ALL),
+    Metric(name="episode/hacking/any", unit="share", per="episode", rows=_ALL),
+    Metric(name="episode/*", unit="count, or a number of the environment", per="episode", rows=_ALL),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

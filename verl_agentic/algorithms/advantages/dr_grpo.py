@@ -15,8 +15,8 @@ def dr_grpo(batch: CreditBatch) -> Tensor:
 
     The mean counts each valid session once. Void sessions and sessions without a valid sibling get 0.
 
-    The method also needs `actor.loss_agg_mode=seq-mean-token-sum-norm`, which does not divide the loss by the length,
-    and no KL term.
+    The method also needs `actor.loss_agg_mode=seq-mean-token-sum-norm` with a constant `actor.loss_scale_factor`, so
+    that the loss is not divided by a length, and no KL term.
 
     Deviations from verl's `grpo` with `norm_adv_by_std_in_grpo=False`: void rows are excluded, each session counts
     once, float64, and singletons get 0 (in verl, their raw reward).

@@ -16,6 +16,7 @@ from verl_agentic.algorithms.batch_metrics.diversity import diversity
 from verl_agentic.algorithms.credit.batch import CreditBatch, row_blocks
 from verl_agentic.algorithms.credit.group_health import group_health
 from verl_agentic.algorithms.credit.group_statistics import group_counts, group_means, group_stds
+from verl_agentic.metric import Mean, Metric
 
 _WEIGHTED = "weighted/"
 _LAST_TURN = 4
@@ -23,6 +24,23 @@ _RIGHT = 1.0 - 1e-9
 _GOES_WITH = 0.5
 _MAX_LOG_RATIO = 20.0
 _SHARED = ("zero_signal_group_frac", "all_0_group_frac", "all_1_group_frac", "void_session_frac")
+_TOKENS, _SESSIONS = "sampled tokens of valid rows", "valid sessions"
+METRICS = (
+    Metric(name="batch/void_session_frac", unit="share", per="session", rows="sessions"),
+    Metric(name="batch/*_group_frac", unit="share", per="group", rows="groups"),
+    Metric(name="batch/reward_std", unit="reward", per="session", rows=_SESSIONS),
+    Metric(name="batch/within_group_std", unit="reward", per="group", rows="groups with two valid sessions"),
+    Metric(name="batch/distinct_*share", unit="share", per="group", rows="groups with two valid sessions"),
+    Metric(name="batch/length_reward_corr", unit="correlation", per="session", rows=_SESSIONS),
+    Metric(name="batch/wrong_length", unit="tokens", per="session", rows="valid sessions with the outcome 0"),
+    Metric(name="batch/right_length", unit="tokens", per="session", rows="valid sessions with the outcome 1"),
+    Metric(name="batch/outcome_share", unit="share of the variance", per="session", rows=_SESSIONS),
+    Metric(name="batch/shaping_share/*", unit="share of the variance", per="session", rows=_SESSIONS),
+    Metric(name="batch/log_prob_diff/max", unit="nats", per="token", rows=_TOKENS, join="max"),
+    Metric(name="batch/log_prob_diff/*", unit="nats", per="token", rows=_TOKENS),
+    Metric(name="batch/approx_kl", unit="nats", per="token", rows=_TOKENS),
+    Metric(name="batch/reward_off_mask", unit="reward", per="step", rows="all rows", join="sum"),
+)
 
 
 def batch_health(
@@ -90,8 +108,9 @@ def _lengths(batch: CreditBatch) -> dict[str, float]:
     found = {"length_reward_corr": _correlation(x_S[valid_S], y_S[valid_S])}
     if "acc" in batch.parts:
         acc_S = batch.per_session(batch.parts["acc"].double().to(lengths_S.device))
-        found["wrong_length"] = float(lengths_S[batch.valid_S & (acc_S == 0)].mean())
-        found["right_length"] = float(lengths_S[batch.valid_S & (acc_S >= _RIGHT)].mean())
+        for name, is_counted_S in (("wrong_length", acc_S == 0), ("right_length", acc_S >= _RIGHT)):
+            counted_N = lengths_S[batch.valid_S & is_counted_S]
+            found[name] = Mean(float(counted_N.mean()), count=len(counted_N))
     return found
 
 
@@ -150,11 +169,13 @@ def _log_probs(batch: CreditBatch) -> dict[str, float]:
     num_tokens = float(counts_I.sum())
     if not num_tokens:
         return {}
-    found = {"log_prob_diff/mean": float(sums_I.sum()) / num_tokens, "log_prob_diff/max": greatest}
+    found = {"log_prob_diff/max": greatest}
+    found["log_prob_diff/mean"] = Mean(float(sums_I.sum()) / num_tokens, count=num_tokens)
     if batch.turn_ids_BT is not None:
         names = [f"turn_{turn}" for turn in range(_LAST_TURN)] + [f"turn_{_LAST_TURN}_plus"]
-        found |= {f"log_prob_diff/{name}": float(mean) for name, mean in zip(names, sums_I / counts_I, strict=True)}
-    return {**found, "approx_kl": kl / num_tokens}
+        bins = zip(names, (sums_I / counts_I).tolist(), counts_I.tolist(), strict=True)
+        found |= {f"log_prob_diff/{name}": Mean(mean, count=count) for name, mean, count in bins}
+    return {**found, "approx_kl": Mean(kl / num_tokens, count=num_tokens)}
 
 
 def _correlation(x_N: Tensor, y_N: Tensor) -> float:

@@ -16,11 +16,17 @@ from verl_agentic.finding import (
     OBSERVATION_TRAINED,
     REWARD_OFF_MASK,
 )
+from verl_agentic.metric import Metric
 
 _MIN_TOKENS = 64
 """With fewer tokens, a shift looks like noise."""
 _MIN_GAP = 0.05
 """Minimum mean difference of log-probs, in nats, for which a shift is searched."""
+METRICS = (
+    Metric(name="audit/trained_token_frac", unit="share", per="token", rows="response tokens"),
+    Metric(name="audit/untrained_row_frac", unit="share", per="row", rows="rows without padding"),
+    Metric(name="audit/breaches", unit="breaches", per="step", rows="rows without padding", join="sum"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

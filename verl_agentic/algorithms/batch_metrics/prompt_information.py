@@ -13,7 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from verl_agentic.metric import Metric
 from verl_agentic.settings import Settings, setting
+
+_TEXTS = "up to `prompts` texts with different prompts"
+METRICS = (
+    Metric(name="batch/prompt_information", unit="nats", per="text", rows=_TEXTS),
+    Metric(name="batch/prompt_information_per_token", unit="nats", per="text", rows=_TEXTS),
+    Metric(name="batch/prompt_retrieval", unit="share", per="text", rows=_TEXTS),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,6 +90,8 @@ class CreditBatch:
     """`[B]` int64: hash of the row's sampled tokens (`diversity.sequence_keys`)."""
     uses_B: Tensor | None = None
     """`[B]` int64: number of uses of the row's group (above 1 if it is replayed)."""
+    is_padding_B: Tensor | None = None
+    """`[B]` bool: rows that only fill the batch, whose groups and sessions have no other rows; None: there are none."""
     sizes_S: Tensor | None = None
     """`[S]` float64: sum of the absolute rewards of each session before scaling; None: not scaled."""
 

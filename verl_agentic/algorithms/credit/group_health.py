@@ -9,7 +9,7 @@ from verl_agentic.algorithms.credit.batch import CreditBatch
 
 
 def group_health(batch: CreditBatch) -> dict[str, float]:
-    """Returns the shares of groups without a signal and of void sessions.
+    """Returns the shares of groups without a signal and of void sessions. Padding rows are no sessions.
 
     A group without a signal has two or more valid sessions with equal results. A result is the raw outcome
     `parts["acc"]` if it is known and finite, else the sum of the rewards.
@@ -41,12 +41,16 @@ def group_health(batch: CreditBatch) -> dict[str, float]:
         "other_constant_group_frac": is_constant_G & ~is_0_G & ~is_1_G,
         "singleton_group_frac": counts_G == 1,
         "void_group_frac": counts_G == 0,
-        "void_session_frac": ~batch.valid_S,
     }
+    is_real_S = torch.ones_like(batch.valid_S)
+    if batch.is_padding_B is not None:
+        is_real_S = batch.sum_per_session((~batch.is_padding_B).float()) > 0
+    is_real_G = torch.zeros_like(is_constant_G).index_put((batch.group_S[is_real_S],), is_real_S.new_ones(()))
     return {
-        "groups": float(batch.num_groups),
-        "sessions": float(batch.num_sessions),
-        **{name: _mean(which) for name, which in shares.items()},
+        "groups": float(is_real_G.sum()),
+        "sessions": float(is_real_S.sum()),
+        **{name: _mean(which[is_real_G]) for name, which in shares.items()},
+        "void_session_frac": _mean(~batch.valid_S[is_real_S]),
         "nonfinite_sessions": float(batch.num_nonfinite),
         "outcome_mean": _mean(batch.outcomes_S[batch.valid_S]),
         **_value_means(batch),

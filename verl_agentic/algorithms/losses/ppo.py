@@ -9,6 +9,19 @@ from torch import Tensor
 
 from verl_agentic.algorithms.aggregate import as_floats, masked, token_mean
 from verl_agentic.algorithms.policy_loss import LossBatch
+from verl_agentic.metric import Metric
+
+METRICS = (
+    Metric(
+        name="actor/pg_clipfrac*",
+        unit="share",
+        per="token (sequence_ppo: row), mean of micro-batches",
+        rows="sampled tokens",
+    ),
+    Metric(name="actor/ppo_kl", unit="nats", per="token, mean of micro-batches", rows="sampled tokens"),
+    Metric(name="actor/approx_kl", unit="nats", per="token, mean of micro-batches", rows="sampled tokens"),
+    Metric(name="actor/ratio_mean", unit="ratio", per="token, mean of micro-batches", rows="sampled tokens"),
+)
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to this, as in verl: exp(88) is infinite in float32."""

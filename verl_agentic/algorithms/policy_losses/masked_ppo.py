@@ -9,6 +9,9 @@ from verl_agentic.algorithms.losses.kl import Estimator, kl_per_token
 from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError
+from verl_agentic.metric import Metric
+
+METRICS = (Metric(name="actor/ref_kl", unit="nats", per="token, mean of micro-batches", rows="sampled tokens"),)
 
 
 @policy_loss()

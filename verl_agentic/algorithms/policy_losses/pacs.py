@@ -12,6 +12,16 @@ from verl_agentic.algorithms.aggregate import as_floats, row_sums
 from verl_agentic.algorithms.credit.group_statistics import group_counts, group_means
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.metric import Metric
+
+METRICS = (
+    Metric(
+        name="actor/pacs_accuracy",
+        unit="share",
+        per="session, mean of micro-batches",
+        rows="valid sessions with siblings",
+    ),
+)
 
 
 @policy_loss(needs=("group_B", "group_size_B", "outcome_B"), uses_advantages=False)
@@ -23,7 +33,8 @@ def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
     The score covers all rows of a session, which share its loss equally. Gradients also flow through the siblings, so
     all rows of a group must be in one micro-batch: the trainers `agentic_*` keep groups of one size together
     (`adapters.trainer.whole_groups`). Rows without sampled tokens or without a finite outcome are void:
-    they have no loss and do not count in the mean. Singletons have no loss. Advantages, clipping and
+    they have no loss and are no siblings. Like every row, they count in verl's number of rows of a mini-batch, by which
+    the sum is divided. Singletons have no loss. Advantages, clipping and
     `actor.loss_agg_mode` have no effect.
 
     Deviations: the authors sum over all positions of the response; here observations are masked.

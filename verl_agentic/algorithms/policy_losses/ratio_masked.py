@@ -10,6 +10,11 @@ from verl_agentic.algorithms.aggregate import as_floats, token_mean
 from verl_agentic.algorithms.losses.ppo import Tensor, log_ratios, ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError
+from verl_agentic.metric import Metric
+
+METRICS = (
+    Metric(name="actor/ratio_masked_frac", unit="share", per="token, mean of micro-batches", rows="sampled tokens"),
+)
 
 
 def band_weights(ratio: Tensor, *, low: float, high: float) -> Tensor:

@@ -8,6 +8,17 @@ from typing import cast
 from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
 from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
+from verl_agentic.metric import Metric
+
+METRICS = (
+    Metric(
+        name="actor/external_ratio_mean",
+        unit="ratio",
+        per="token, mean of micro-batches",
+        rows="tokens of external rows",
+    ),
+    Metric(name="actor/external_frac", unit="share", per="token, mean of micro-batches", rows="sampled tokens"),
+)
 
 
 def external_ratio(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:

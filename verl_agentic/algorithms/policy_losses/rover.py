@@ -9,6 +9,12 @@ import torch
 from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
 from verl_agentic.algorithms.losses.ppo import log_ratios
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
+from verl_agentic.metric import Metric
+
+METRICS = (
+    Metric(name="actor/rover_q", unit="nats", per="token, mean of micro-batches", rows="sampled tokens"),
+    Metric(name="actor/rover_target", unit="nats", per="token, mean of micro-batches", rows="sampled tokens"),
+)
 
 
 def at_next_sampled(values_BT: Tensor, mask_BT: Tensor) -> Tensor:

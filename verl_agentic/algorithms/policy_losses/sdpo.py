@@ -10,6 +10,17 @@ from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_m
 from verl_agentic.algorithms.losses.ppo import log_ratios
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError
+from verl_agentic.metric import Metric
+
+METRICS = (
+    Metric(
+        name="actor/sdpo_reward",
+        unit="nats",
+        per="token, mean of micro-batches",
+        rows="tokens with a teacher's log-prob",
+    ),
+    Metric(name="actor/sdpo_teacher_frac", unit="share", per="token, mean of micro-batches", rows="sampled tokens"),
+)
 
 
 @policy_loss(needs=("teacher_log_prob_BT",), uses_advantages=False)

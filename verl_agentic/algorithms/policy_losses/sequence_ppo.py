@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from verl_agentic.algorithms.aggregate import as_floats, row_means
+from verl_agentic.algorithms.aggregate import as_floats, row_means, token_mean
 from verl_agentic.algorithms.losses.kl import sequence_k3
 from verl_agentic.algorithms.losses.ppo import MAX_LOG_RATIO, clip_objective, log_ratios
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError
+from verl_agentic.metric import Metric
+
+METRICS = (
+    Metric(name="actor/row_ref_kl", unit="nats", per="row, mean of micro-batches", rows="rows with sampled tokens"),
+)
 
 
 @policy_loss()
@@ -20,6 +25,8 @@ def sequence_ppo(batch: LossBatch, *, kl_coef: float = 0.0) -> Loss:
     Advantages and importance weights of a row are means over its sampled tokens. The bound of negative advantages (dual
     clip) is verl's. A row without sampled tokens has loss 0.
 
+    Metrics: `pg_clipfrac` and `row_ref_kl` are means over rows with sampled tokens, `ppo_kl` is a mean over tokens.
+
     Args:
         kl_coef: weight of the KL to the reference policy.
 
@@ -30,8 +37,8 @@ def sequence_ppo(batch: LossBatch, *, kl_coef: float = 0.0) -> Loss:
     """
     mask_BT = batch.mask_BT
     # The sum of clamped tokens needs clamping again.
-    log_ratio_B = log_ratios(batch.log_prob_BT, batch.old_log_prob_BT, mask_BT).sum(dim=-1)
-    log_ratio_B = log_ratio_B.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    log_ratio_BT = log_ratios(batch.log_prob_BT, batch.old_log_prob_BT, mask_BT)
+    log_ratio_B = log_ratio_BT.sum(dim=-1).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     clipped = clip_objective(
         log_ratio_B.exp(),
         row_means(batch.advantages_BT, mask_BT),
@@ -42,10 +49,11 @@ def sequence_ppo(batch: LossBatch, *, kl_coef: float = 0.0) -> Loss:
     loss_B = clipped.loss
     if batch.is_weights_BT is not None:
         loss_B = loss_B * row_means(batch.is_weights_BT, mask_BT)
+    is_sampled_B = mask_BT.any(dim=-1)
     metrics = {
-        "pg_clipfrac": clipped.is_clipped.float().mean(),
-        "pg_clipfrac_lower": clipped.is_dual_clipped.float().mean(),
-        "ppo_kl": -log_ratio_B.mean(),
+        "pg_clipfrac": token_mean(clipped.is_clipped, is_sampled_B),
+        "pg_clipfrac_lower": token_mean(clipped.is_dual_clipped, is_sampled_B),
+        "ppo_kl": token_mean(-log_ratio_BT, mask_BT),
     }
     if kl_coef:
         if batch.ref_log_prob_BT is None:
@@ -54,5 +62,5 @@ def sequence_ppo(batch: LossBatch, *, kl_coef: float = 0.0) -> Loss:
             )
         kl_B = sequence_k3(batch.log_prob_BT, batch.ref_log_prob_BT, mask_BT)
         loss_B = loss_B + kl_coef * kl_B
-        metrics["ref_kl"] = kl_B.mean()
+        metrics["row_ref_kl"] = token_mean(kl_B, is_sampled_B)
     return Loss(per_row_B=loss_B, metrics=as_floats(metrics))

@@ -10,6 +10,12 @@ from torch import Tensor
 from verl_agentic.algorithms.aggregate import as_floats, masked, token_mean
 from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
+from verl_agentic.metric import Metric
+
+METRICS = (
+    Metric(name="actor/positive_nll", unit="nats", per="token, mean of micro-batches", rows="tokens of successes"),
+    Metric(name="actor/positive_share", unit="share", per="token, mean of micro-batches", rows="sampled tokens"),
+)
 
 _FULL = 1.0 - 1e-9
 

@@ -12,14 +12,14 @@ _STD = "batch/within_group_std"
 _SERIES: dict[str, Quantity] = {
     "reward_std": _STD,
     "reward": first_of("episode/score", "critic/score/mean"),
-    "entropy": "actor/entropy",
+    "entropy": "batch/entropy",
     "grad_norm": "actor/grad_norm",
 }
 
 
 @alarm(
     reads=(_STD, "episode/score|critic/score/mean"),
-    also=("actor/entropy", "actor/grad_norm", *REWARD),
+    also=("batch/entropy", "actor/grad_norm", *REWARD),
 )
 def echo_trap(
     history: History,

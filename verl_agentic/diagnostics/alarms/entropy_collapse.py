@@ -6,7 +6,7 @@ from verl_agentic.diagnostics.health.alarm import REWARD, History, alarm, first_
 from verl_agentic.diagnostics.thresholds import ENTROPY_ADVICE, ENTROPY_FLOOR, ENTROPY_LEFT, ENTROPY_SOLVED
 from verl_agentic.finding import Finding, warn
 
-_ENTROPY = "actor/entropy"
+_ENTROPY = "batch/entropy"
 
 
 @alarm(reads=(_ENTROPY,), also=REWARD)

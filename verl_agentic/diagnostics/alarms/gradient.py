@@ -9,7 +9,7 @@ from verl_agentic.diagnostics.health.alarm import History, alarm
 from verl_agentic.finding import Finding, warn
 
 _NORM = "actor/grad_norm"
-_LOSSES = ("actor/pg_loss", "actor/loss", "actor/kl_loss", "actor/entropy", "critic/grad_norm", "critic/vf_loss")
+_LOSSES = ("actor/pg_loss", "actor/loss", "actor/kl_loss", "batch/entropy", "critic/grad_norm", "critic/vf_loss")
 
 
 @alarm(reads=(_NORM,), also=_LOSSES, patience=1)

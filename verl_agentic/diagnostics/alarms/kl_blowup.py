@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, alarm
 from verl_agentic.diagnostics.thresholds import KL_ADVICE, KL_REFERENCE, KL_ROLLOUT, KL_UPDATE
 from verl_agentic.finding import Finding, warn
 
-_REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
+_REFERENCE = "batch/ref_kl"
 
 
-@alarm(reads=("actor/kl_loss|actor/reward_kl_penalty|actor/ppo_kl|batch/approx_kl",))
+@alarm(reads=(f"{_REFERENCE}|actor/ppo_kl|batch/approx_kl",))
 def kl_blowup(
     history: History,
     *,
@@ -21,14 +21,14 @@ def kl_blowup(
     """The policy is far from its reference, from itself before the update, or from the rollout policy.
 
     Args:
-        reference: nats per token, of verl's estimate of the KL to the reference policy; healthy runs stay near 0.1 or
+        reference: nats per token, of the KL to the reference policy (`batch/ref_kl`); healthy runs stay near 0.1 or
             below.
         update: nats per token, of one step's updates; PPO's usual targets are 0.01 to 0.02.
         rollout: mean of (rho - 1) - ln rho, rho the ratio of the trainer's probability to that of the rollout.
         window: steps whose median is compared.
     """
     found = {
-        "reference": (history.level(first_of(*_REFERENCE), window), reference),
+        "reference": (history.level(_REFERENCE, window), reference),
         # verl's estimate is a mean of log-ratios, which may be below 0.
         "update": (
             history.level(lambda row: abs(row["actor/ppo_kl"]) if "actor/ppo_kl" in row else None, window),

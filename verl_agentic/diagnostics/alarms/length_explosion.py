@@ -64,6 +64,7 @@ def length_explosion(
         f"{growth:g} times), and {', '.join(reasons)}",
         evidence=evidence,
         advice="mean the loss over tokens without the length of the row (algorithm.adv_estimator=dr_grpo, "
-        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm), add the component overlong or length_linear "
-        "(agentic.rubric.components), and look at what makes long answers right",
+        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm, "
+        "actor_rollout_ref.actor.loss_scale_factor='${data.max_response_length}'), add the component overlong or "
+        "length_linear (agentic.rubric.components), and look at what makes long answers right",
     )

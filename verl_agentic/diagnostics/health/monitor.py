@@ -11,11 +11,16 @@ from verl_agentic.diagnostics.health.alarm import Alarm, History, alarm_names, l
 from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding
+from verl_agentic.metric import Metric
 from verl_agentic.settings import Settings, check_value, did_you_mean, setting
 
 Action = Literal["log", "warn", "rollback", "stop", "off"]
 ROLLED_BACK_TO = "health/rolled_back_to"
 """Metric of a step with a rollback: the step of the checkpoint."""
+METRICS = (
+    Metric(name=ROLLED_BACK_TO, unit="step", per="step", rows="the run", join="last"),
+    Metric(name="health/*", unit="1 while the alarm is raised", per="step", rows="the run", join="last"),
+)
 _STEP = "step"
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
 

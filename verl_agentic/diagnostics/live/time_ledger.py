@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from verl_agentic.agent_loops.trace.timeline import SUB_AGENT, Span, longest
+from verl_agentic.metric import Metric
 
 GEN_TIMERS = ("gen", "switch_wait")
 """verl's timers in which the trainer waits for episodes."""
@@ -45,6 +46,12 @@ _OF_KIND = {
 _MOST_SPANS = 300
 _TURNS = 4
 """Number of turns with their own metrics; later turns are combined."""
+METRICS = (
+    Metric(name="time/*_s", unit="seconds", per="step", rows="the step", join="sum"),
+    Metric(name="tool_time/*/p95_s", unit="seconds", per="call", rows="episodes that were trained on"),
+    Metric(name="tool_time/*/mean_s", unit="seconds", per="call", rows="episodes that were trained on"),
+    Metric(name="turn_time/*_s", unit="seconds", per="episode", rows="episodes that had the turn"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -206,7 +206,13 @@ class PlannedRun:
         prompts = int(self.number("data.train_batch_size"))
         if self.rows is None or prompts < 1:
             return None
-        return int(self.rows.count // prompts * self.number("trainer.total_epochs", 1))
+        return int(self.num_train_rows // prompts * self.number("trainer.total_epochs", 1))
+
+    @property
+    def num_train_rows(self) -> int:
+        """Rows of an epoch; 0 if they are unknown."""
+        count, limit = 0 if self.rows is None else self.rows.count, int(self.number("data.train_max_samples", -1))
+        return min(count, limit) if limit > 0 else count
 
     @property
     def parameter_sync_step(self) -> int:

@@ -7,7 +7,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verl_agentic.metric import Mean, Metric
 from verl_agentic.sampling.gate import Decision, Group
+
+_JUDGED, _GATE = "groups that gates judged", "training/gate/"
+METRICS = (
+    Metric(name=f"{_GATE}void_rate", unit="share", per="session", rows=_JUDGED),
+    Metric(name=f"{_GATE}drop_rate", unit="share", per="group", rows=_JUDGED),
+    Metric(name=f"{_GATE}*_rate", unit="share", per="group", rows=f"{_JUDGED}, with two valid sessions"),
+    Metric(name=f"{_GATE}tokens_per_useful_group", unit="tokens", per="trained group", rows=_JUDGED),
+    Metric(name=f"{_GATE}acc", unit="outcome, 0 to 1", per="session", rows=_JUDGED),
+    Metric(name=f"{_GATE}length*_corr", unit="correlation", per="session", rows=_JUDGED),
+    Metric(name=f"{_GATE}length*", unit="tokens", per="session", rows=_JUDGED),
+    Metric(name=f"{_GATE}*lag/max", unit="steps", per="group", rows="trained groups", join="max"),
+    Metric(name=f"{_GATE}*lag/mean", unit="steps", per="group", rows="trained groups"),
+    Metric(name=f"{_GATE}replay/uses", unit="uses", per="group", rows="replayed groups"),
+    Metric(name=f"{_GATE}replay/stored_groups", unit="groups", per="step", rows="stored groups", join="last"),
+    Metric(name=f"{_GATE}*", unit="groups, sessions or tokens", per="step", rows=_JUDGED, join="sum"),
+)
 
 
 class GateStats:
@@ -31,9 +48,9 @@ class GateStats:
         tokens = sum(session.num_tokens for group in self._judged for session in group.sessions)
         return {
             "judged_groups": float(len(self._judged)),
-            "drop_rate": self._dropped.total() / max(1, len(self._judged)),
+            "drop_rate": Mean(self._dropped.total() / max(1, len(self._judged)), count=len(self._judged)),
             "generated_tokens": float(tokens),
-            "tokens_per_useful_group": tokens / max(1, batch_size),
+            "tokens_per_useful_group": Mean(tokens / max(1, batch_size), count=batch_size),
             **{f"{name}/dropped_groups": float(self._dropped[name]) for name in self._gates},
             **{f"{name}/dropped_sessions": float(count) for name, count in self._dropped_sessions.items()},
             **group_health(self._judged),
@@ -53,16 +70,15 @@ def group_health(groups: Sequence[Group]) -> dict[str, float]:
     known = [(float(s.num_tokens), s.acc) for group in groups for s in group.own if s.acc is not None]
     health: dict[str, float] = {}
     if compared:
-        health["zero_variance_rate"] = len(same) / len(compared)
-        health["all_0_rate"] = same.count(0.0) / len(compared)
-        health["all_1_rate"] = same.count(1.0) / len(compared)
+        counts = {"zero_variance_rate": len(same), "all_0_rate": same.count(0.0), "all_1_rate": same.count(1.0)}
+        health |= {name: Mean(count / len(compared), count=len(compared)) for name, count in counts.items()}
     if sessions:
-        health["void_rate"] = sum(session.is_void for session in sessions) / len(sessions)
+        num_void = sum(session.is_void for session in sessions)
+        health["void_rate"] = Mean(num_void / len(sessions), count=len(sessions))
     if known:
         lengths, accs = np.array(known).T
-        health |= {"acc": float(accs.mean()), "length": float(lengths.mean())}
-        if (wrong := accs <= 0).any():
-            health["length_of_wrong"] = float(lengths[wrong].mean())
+        means = {"acc": accs, "length": lengths, "length_of_wrong": lengths[accs <= 0]}
+        health |= {name: Mean(of.mean(), count=len(of)) for name, of in means.items() if len(of)}
         if lengths.min() < lengths.max() and accs.min() < accs.max():
             health["length_acc_corr"] = float(np.corrcoef(lengths, accs)[0, 1])
     return health

@@ -20,25 +20,32 @@ from verl_agentic.finding import Finding, unknown
 _MIN_STEPS = 6
 _KL = {
     "actor/ppo_kl": ("update", KL_UPDATE),
-    "actor/kl_loss": ("reference", KL_REFERENCE),
-    "actor/reward_kl_penalty": ("reference", KL_REFERENCE),
+    "batch/ref_kl": ("reference", KL_REFERENCE),
     "batch/approx_kl": ("rollout", KL_ROLLOUT),
 }
+_VERLS = {"batch/entropy": ("actor/entropy",), "batch/ref_kl": ("actor/kl_loss", "actor/reward_kl_penalty")}
+"""verl's metrics of the same quantities, in nats per token only if the loss is a mean over tokens."""
 
 
 def kl_entropy(run: RunEvidence) -> Finding:
     """Returns the worse of two findings: on the entropy, and on the logged divergences."""
     verdicts = [verdict for verdict in (_entropy(run), *(_kl(run, name) for name in _KL)) if verdict is not None]
     if not verdicts:
-        return unknown(f"actor/entropy, {' and '.join(_KL)} were not logged")
+        return unknown(f"batch/entropy, {' and '.join(_KL)} were not logged")
     worst = max(verdicts, key=lambda verdict: ("ok", "warn", "fail").index(verdict.status))
     evidence = {name: value for verdict in verdicts for name, value in verdict.evidence.items()}
     found = "; ".join(v.found for v in verdicts) if worst.status == "ok" else worst.found
     return Finding(status=worst.status, found=found, advice=worst.advice, evidence=evidence)
 
 
+def _series(run: RunEvidence, name: str) -> Series:
+    """Returns a series in nats per token; verl's, where the run has no own one and verl's has this unit."""
+    mode = run.setting("actor_rollout_ref.actor.loss_agg_mode")
+    return run.series(name, *(_VERLS.get(name, ()) if mode in (None, "token-mean") else ()))
+
+
 def _entropy(run: RunEvidence) -> Finding | None:
-    series = run.series("actor/entropy")
+    series = _series(run, "batch/entropy")
     if not series:
         return None
     before, now = ends(series)
@@ -70,7 +77,7 @@ def _entropy(run: RunEvidence) -> Finding | None:
 
 
 def _kl(run: RunEvidence, name: str) -> Finding | None:
-    series: Series = [(step, abs(value)) for step, value in run.series(name)]
+    series: Series = [(step, abs(value)) for step, value in _series(run, name)]
     if not series:
         return None
     before, now = ends(series)

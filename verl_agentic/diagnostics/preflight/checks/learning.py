@@ -37,7 +37,13 @@ def _of_optimiser(run: PlannedRun, section: str) -> Iterator[Finding]:
     steps, warmup = run.total_steps, run.number(f"{section}.lr_warmup_steps", -1)
     if warmup <= 0:
         warmup = (steps or 0) * run.number(f"{section}.lr_warmup_steps_ratio")
-    if steps and warmup > 0 and warmup >= steps:
+    begins_at_0 = run.get(f"{section}.lr_scheduler_type") != "cosine" or run.get(f"{section}.zero_indexed_step", True)
+    if steps == 1 and int(warmup) >= 1 and begins_at_0 and run.parameter_sync_step == 1:
+        yield fail(
+            f"the run has one step, and {section}.lr rises from 0 in it: no weight changes",
+            f"set {section}.lr_warmup_steps=0 and lr_warmup_steps_ratio=0, or train for more steps",
+        )
+    elif steps and warmup > 0 and warmup >= steps:
         yield warn(
             f"the learning rate rises for {warmup:g} of {steps} steps and never reaches {section}.lr={rate:g}",
             f"lower {section}.lr_warmup_steps or lr_warmup_steps_ratio",

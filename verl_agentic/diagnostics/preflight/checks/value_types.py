@@ -12,6 +12,8 @@ from verl_agentic.finding import Finding, fail, ok
 from verl_agentic.settings import check_value
 
 _WITHOUT_DEFAULT = {
+    "algorithm.rollout_correction.rollout_is_threshold": float | str,
+    "algorithm.rollout_correction.rollout_rs_threshold": float | str,
     "data.seed": int,
     "data.val_batch_size": int,
     "data.gen_batch_size": int,
@@ -23,15 +25,16 @@ _WITHOUT_DEFAULT = {
     "trainer.rollout_data_dir": str,
     "trainer.validation_data_dir": str,
 }
-"""Keys that are null in verl's configuration and have no type in its classes."""
+"""Keys without a type in verl's classes that are null in its configuration, or take more than their default's type."""
 _FRACTIONS = {"num_warmup_batches", "esi_redundant_time", "horizon", "ray_wait_register_center_timeout"}
 """Keys with a whole number as default that also accept other numbers."""
 
 
 def value_types(run: PlannedRun) -> list[Finding]:
-    """Returns values with neither the type of verl's default nor that of its config class.
-    verl itself checks few of them."""
-    found = [
+    """Returns values with neither the type of verl's default nor that of its config class, and ranges that are read as
+    numbers. verl itself checks few of them."""
+    found = [fail(message, "add the quotes") for message in run.problems.get("values", ())]
+    found += [
         fail(f"{path} must be {_in_words(expected)}, got {value!r}", "change the value")
         for path, value, expected in _wrong(run, run.config, run.defaults, "")
         if not any(path == allowed or path.startswith(f"{allowed}.") for allowed in run.allowed)

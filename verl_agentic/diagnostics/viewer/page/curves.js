@@ -2,7 +2,7 @@
 // The views over steps: chosen metrics, the ledger of time, findings.
 (() => {
   const { el, byId, number, seconds } = viewer;
-  const FIRST = ["episode/acc", "critic/score/mean", "critic/rewards/mean", "response_length/mean", "actor/entropy", "episode/tool_calls", "actor/ppo_kl", "actor/grad_norm", "rollout_corr/kl", "credit/zero_signal_group_frac"];
+  const FIRST = ["episode/acc", "critic/score/mean", "critic/rewards/mean", "response_length/mean", "batch/entropy", "episode/tool_calls", "actor/ppo_kl", "actor/grad_norm", "rollout_corr/kl", "credit/zero_signal_group_frac"];
   const MOST_AT_FIRST = 6;
   const NUM_COLOURS = 8;
   let about = null;

@@ -1,0 +1,59 @@
+"""Patches verl: the metrics of this package are joined over the updates of a step by their descriptions.
+
+Wraps `MetricsAggregator.add_step_metrics`, `get_aggregated_metrics` and `reset`. verl joins the metrics of a step with
+several updates (`separate_async`) by words in their names: a share called `episode/stop/max_tokens` becomes a maximum,
+and `episode/calls/summarise` a sum.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from verl.trainer.ppo.v1.utils import MetricsAggregator
+
+from verl_agentic.adapters.patching import wrap
+from verl_agentic.algorithms.policy_loss import policy_loss_names
+from verl_agentic.metric import Metric, find_metric, join_updates
+
+_MAKERS = (
+    *("agent_loops.records.episode", "algorithms.batch_metrics.token_means", "algorithms.batch_metrics.batch_health"),
+    *("algorithms.batch_metrics.prompt_information", "algorithms.batch_metrics.mask_audit", "algorithms.estimate"),
+    *("algorithms.losses.ppo", *(f"algorithms.policy_losses.{name}" for name in policy_loss_names())),
+    *("sampling.gating.gate_stats", "sampling.prompt_sampler", "diagnostics.live.time_ledger"),
+    "diagnostics.health.monitor",
+)
+"""Modules that describe the metrics that they make."""
+
+
+def _described() -> tuple[Metric, ...]:
+    modules = (importlib.import_module(f"verl_agentic.{name}") for name in _MAKERS)
+    return tuple(metric for module in modules for metric in getattr(module, "METRICS", ()))
+
+
+METRICS = (
+    *_described(),
+    Metric(name="actor/lr_scale", unit="factor", per="update", rows="the learning rate", join="last"),
+    Metric(name="critic/returns_outside_bins", unit="share", per="token, mean of micro-batches", rows="sampled tokens"),
+)
+"""Descriptions of all metrics of this package; the first one that matches a name counts."""
+
+
+@wrap(MetricsAggregator, "add_step_metrics")
+def _add_update(add: Any, self: Any, metrics: Mapping[str, Any], sample_count: int = 0) -> None:
+    own = {name: value for name, value in metrics.items() if find_metric(name, METRICS) is not None}
+    vars(self).setdefault("agentic_updates", []).append((own, sample_count))
+    add(self, {name: value for name, value in metrics.items() if name not in own}, sample_count)
+
+
+@wrap(MetricsAggregator, "get_aggregated_metrics")
+def _join(join: Any, self: Any) -> dict[str, Any]:
+    updates = [(own, count) for own, count in vars(self).get("agentic_updates", []) if own]
+    return join(self) | join_updates(*map(list, zip(*updates, strict=True)), table=METRICS) if updates else join(self)
+
+
+@wrap(MetricsAggregator, "reset")
+def _reset(reset: Any, self: Any) -> None:
+    reset(self)
+    vars(self).pop("agentic_updates", None)
