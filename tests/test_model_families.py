@@ -29,15 +29,44 @@ def test_the_page_is_current(script: Any) -> None:
     assert script.PAGE.read_text() == script.page(), "run make families"
 
 
+def read_rows(text: str, begin: str, end: str) -> list[list[str]]:
+    block = text.partition(begin)[2].partition(end)[0]
+    return [line.strip("| ").split(" | ") for line in block.split("\n") if line.startswith("| ")]
+
+
 def test_the_page_has_every_family_and_a_reason_for_each_no(script: Any) -> None:
     text = script.PAGE.read_text()
-    rows = [
-        line.strip("| ").split(" | ") for line in text.partition(script.BEGIN)[2].split("\n") if line.startswith("| ")
-    ]
+    rows = read_rows(text, script.BEGIN, script.END)
     assert rows[0] == list(script.COLUMNS) and [row[0] for row in rows[2:]] == [f.name for f in script.FAMILIES]
     for row in rows[2:]:
         (reasons,) = [line for line in text.split("\n") if line.startswith(f"- {row[0]}: ")] or [""]
         assert reasons.count(";") + bool(reasons) >= row.count("no"), row
+    tools = read_rows(text, script.TOOLS_BEGIN, script.TOOLS_END)
+    assert tools[0] == list(script.tool_prompts.COLUMNS)
+    assert [row[0] for row in tools[2:]] == [row[0] for row in rows[2:] if row[3] == "yes"]
+
+
+DROPS = """\
+{%- for tool in tools or [] %}{% for name, part in tool.function.parameters.properties.items() -%}
+{{ name }}: {{ part.type }}, {{ part.description }}
+{% endfor %}{% endfor -%}
+{%- for m in messages -%}
+{%- if m.tool_calls %}{{ m.tool_calls[0].function | tojson }}{% else %}{{ m.content | tojson }}{% endif -%}
+{%- endfor -%}
+"""
+
+
+def test_the_table_of_tools_tells_templates_apart(script: Any, tiny_chat: Any) -> None:
+    def measure(template: str) -> list[str]:
+        tokenizer = Family("x", template, "x").chat(tiny_chat[0]).tokenizer
+        *_, row = script.tool_prompts.write_table([("x", tokenizer)])
+        return row.strip("| ").split(" | ")
+
+    assert measure(CHATML_WITH_TOOLS) == ["x", "-", "kept", "as it is", "dropped"]
+    dropped = "enums, `nullable`, types of items, nested names, nested types, nested enums, other unions"
+    assert measure(DROPS) == ["x", dropped, "dropped", "as JSON text", "dropped"]
+    assert measure("{%- for m in messages %}{{ m.content }}{% endfor -%}")[0] == "---"
+    assert measure("{{ raise_exception('no') }}")[1:] == ["refused: no", "refused", "refused", "refused"]
 
 
 def test_the_table_tells_templates_apart(script: Any, tiny_chat: Any) -> None:

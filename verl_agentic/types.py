@@ -15,6 +15,8 @@ from verl_agentic.errors import DataError, ScoringError
 
 Role = Literal["system", "user", "assistant", "tool"]
 _ROLES = ("system", "user", "assistant", "tool")
+THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
+"""Keys of a turn's thoughts in chat templates and datasets."""
 
 
 class StopReason(str, Enum):
@@ -120,13 +122,15 @@ class Message:
     """The end of `content` that came from the policy, a tool or an environment, such as a summary in the prompt. The
     codec neutralises it as it does a tool's output."""
     reasoning: str = ""
-    """Thoughts before `content`, in a turn that a script writes, or that a chat server returned apart from the content.
-    Protocols with tags of reasoning write them, the chat protocol where the header of a turn opens reasoning; others
-    leave them out."""
+    """Thoughts before `content`, in a turn of a row or of a script, or that a chat server returned apart from the
+    content. Chat templates get them. The chat protocol and protocols with tags of reasoning write them; others leave
+    them out."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the message in the form that chat templates take."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
         if self.tool_calls:
             message["tool_calls"] = [
                 {"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": dict(c.arguments)}}
@@ -140,13 +144,14 @@ class Message:
 
     @classmethod
     def from_dict(cls, message: Mapping[str, Any]) -> Message:
-        """Returns the message of a dataset row.
+        """Returns the message of a dataset row. Parts of text are joined by line breaks, as vLLM joins them.
 
         Raises:
-            DataError: unknown role, content that is not text (multimodal content is not supported), or a tool call
-                without a name or whose arguments are no object.
+            DataError: unknown role, content that is not text (multimodal content is not supported), thoughts that are
+                not text, or a tool call without a name or whose arguments are no object.
         """
-        role, content = message.get("role"), message.get("content")
+        role, content = message.get("role"), _join_parts(message.get("content"))
+        thoughts = next(filter(None, map(message.get, THOUGHT_KEYS)), "")
         if role not in _ROLES:
             raise DataError(f"unknown message role, got {role!r}; use one of {_ROLES}")
         calls = tuple(_to_call(call) for call in message.get("tool_calls") or ())
@@ -157,13 +162,24 @@ class Message:
                 f"message content must be text, got {type(content).__name__} in a {role!r} message; "
                 "multimodal content is not supported: use verl's own tool_agent loop for such rows"
             )
+        if not isinstance(thoughts, str):
+            raise DataError(f"thoughts of a message must be text, got {type(thoughts).__name__}; convert them to text")
         return cls(
             role=role,
             content=content,
             tool_calls=calls,
+            reasoning=thoughts if role == "assistant" else "",
             name=message.get("name") or "",
             call_id=message.get("tool_call_id") or "",
         )
+
+
+def _join_parts(content: Any) -> Any:
+    """Returns the text of a list of text parts; other content as it is."""
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
+    strings = [text for text in texts if isinstance(text, str)]
+    return "\n".join(strings) if strings and len(strings) == len(parts) else content
 
 
 def load_arguments(arguments: Any, *, load: Callable[[str], Any] = json.loads) -> Any:

@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import tool_prompts
 from tokenizers import AddedToken
 from transformers import AutoTokenizer
 from verl.experimental.agent_loop import tool_parser
@@ -49,6 +50,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER, PAGE = ROOT / "build" / "templates", ROOT / "docs" / "model_families.md"
 _FOLDERS = {"trl": "trl/chat_templates", "axolotl": "axolotl/utils/chat_templates/templates", "llama_cpp": "llama_cpp"}
 BEGIN, END = "<!-- begin of the table -->", "<!-- end of the table -->"
+TOOLS_BEGIN, TOOLS_END = "<!-- begin of the tools -->", "<!-- end of the tools -->"
 _LIMITS = EpisodeLimits(max_response_tokens=4000, max_context_tokens=9000, max_turns=6, max_retries=1, retry_wait_s=0.0)
 _GOLD_LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000, max_turns=64, max_retries=0)
 SEARCH = {
@@ -565,9 +567,15 @@ def page(folder: Path = FOLDER) -> str:
     rows = [list(COLUMNS), ["---"] * len(COLUMNS), *map(table_row, trials)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     reasons = [f"- {trial.family.name}: {'; '.join(trial.reasons)}." for trial in trials if trial.reasons]
-    head, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, foot = rest.partition(END)
-    return "\n".join([head + begin, *lines, "", "Reasons:", "", *reasons, end + foot])
+    text = _replace_block(PAGE.read_text(encoding="utf-8"), BEGIN, END, [*lines, "", "Reasons:", "", *reasons])
+    return _replace_block(
+        text, TOOLS_BEGIN, TOOLS_END, tool_prompts.write_table((trial.family.name, trial.tokenizer) for trial in trials)
+    )
+
+
+def _replace_block(text: str, begin: str, end: str, lines: Sequence[str]) -> str:
+    head, _, rest = text.partition(begin)
+    return "\n".join([head + begin, *lines, end + rest.partition(end)[2]])
 
 
 if __name__ == "__main__":

@@ -198,9 +198,29 @@ def broken_server(schema: object) -> dict[str, Any]:
     return {"command": sys.executable, "args": [str(SERVER), "broken", json.dumps(schema)]}
 
 
-async def test_a_result_that_does_not_fit_the_servers_own_schema_reaches_the_policy() -> None:
-    mcp = McpTools({"broken": broken_server({"type": "object"})})
-    assert await _call(await mcp.open(), "measure") == ToolResult("a mile")
+RESULTS: tuple[tuple[list[str], Any, str], ...] = (
+    (["a mile"], {"length": "a mile"}, 'a mile\n{"length": "a mile"}'),
+    (["ok"], {"rows": [1, 2]}, 'ok\n{"rows": [1, 2]}'),
+    ([], {"rows": [1, 2]}, '{"rows": [1, 2]}'),
+    (['{ "b": 2,\n"a": 1 }'], {"a": 1, "b": 2}, '{ "b": 2,\n"a": 1 }'),
+    (["2 rows", '{"rows":[1,2]}'], {"rows": [1, 2]}, '2 rows\n{"rows":[1,2]}'),
+    (['{"a": 1}'], {"a": True}, '{"a": 1}\n{"a": true}'),
+    (["3 x pen"], {"result": "3 x pen"}, "3 x pen"),
+    (["1", "2"], {"result": [1, 2]}, "1\n2"),
+    (["a", "b"], {"result": ["a", "b"]}, "a\nb"),
+    (["done"], {"result": 7}, 'done\n{"result": 7}'),
+    (["a mile"], None, "a mile"),
+)
+
+
+async def test_all_of_a_result_reaches_the_policy_once_whatever_the_servers_own_schema_says() -> None:
+    mcp = McpTools({"broken": {**broken_server({"type": "object"}), "start_timeout_s": 60}})
+    tools = await mcp.open()  # the listing has no last page
+    assert [tool.name for tool in tools] == ["measure"]
+    for texts, structured, content in RESULTS:
+        result = {"content": [{"type": "text", "text": text} for text in texts]}
+        result |= {} if structured is None else {"structuredContent": structured}
+        assert await _call(tools, "measure", result=result) == ToolResult(content)
     await mcp.close()
 
 

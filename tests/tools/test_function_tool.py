@@ -75,15 +75,16 @@ def test_type_hints_and_docstring_become_the_schema() -> None:
     assert (distance.name, distance.schema["type"]) == ("distance", "function")
     function = distance.schema["function"]
     assert function["name"] == "distance" and function["description"] == "Returns the distance between two places."
-    parameters = dict(function["parameters"])
-    assert list(parameters.pop("$defs")) == ["Place", "Unit"]
+    parameters = function["parameters"]
+    tags = {"type": "array", "items": {"type": "string"}, "default": []}
+    place = {"title": "Place", "properties": {"name": {"type": "string"}, "tags": tags}, "required": ["name"]}
     assert parameters == {
         "type": "object",
         "properties": {
             "start": {"type": "string", "description": "where the trip starts, or the word: here."},
-            "end": {"$ref": "#/$defs/Place", "description": "where it ends"},
-            "unit": {"$ref": "#/$defs/Unit", "default": "km"},
-            "via": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}], "default": None},
+            "end": {"type": "object", **place, "description": "where it ends"},
+            "unit": {"type": "string", "title": "Unit", "enum": ["km", "mile"], "default": "km"},
+            "via": {"type": "array", "items": {"type": "string"}, "default": None, "nullable": True},
         },
         "required": ["start", "end"],
         "additionalProperties": False,

@@ -46,9 +46,10 @@ async def test_variables_functions_and_imports_live_from_call_to_call(tool: Pyth
 
 async def test_an_exception_is_told_and_the_variables_stay(tool: PythonSessionTool) -> None:
     await say(tool, "x = 5")
-    assert await say(tool, "print(x)\n1/0") == ("5\nError: ZeroDivisionError: division by zero", True)
+    text, is_error = await say(tool, "print(x)\n1/0")
+    assert is_error and text.startswith("5\nTraceback") and text.endswith("ZeroDivisionError: division by zero")
     assert await say(tool, "x") == ("5", False)
-    assert (await say(tool, "def broken("))[0].startswith("Error: SyntaxError")
+    assert "SyntaxError: '(' was never closed" in (await say(tool, "def broken("))[0]
     assert await say(tool, "x") == ("5", False)
 
 
@@ -58,7 +59,7 @@ async def test_an_exception_is_told_and_the_variables_stay(tool: PythonSessionTo
         ("sys.exit()", "hi", False),
         ("sys.exit(0)", "hi", False),
         ("raise SystemExit", "hi", False),
-        ("raise SystemExit('bye')", "hi\nError: bye", True),
+        ("raise SystemExit('bye')", "hi\nbye", True),
         ("sys.exit(3)", "hi\nError: exit code 3", True),
         ("sys.exit(256)", "hi", False),
     ],
@@ -76,7 +77,7 @@ async def test_code_that_hangs_is_stopped_and_the_loss_of_the_variables_is_told_
     await say(tool, "x = 5")
     text, is_error = await say(tool, "while True: pass")
     assert text.startswith("Error: the code was stopped after 1.") and text.endswith(RESTARTED) and is_error
-    assert await say(tool, "x") == ("Error: NameError: name 'x' is not defined", True)
+    assert "NameError: name 'x' is not defined" in (await say(tool, "x"))[0]
     assert await say(tool, "x = 6; x + 1") == ("7", False)
 
 
@@ -133,7 +134,7 @@ async def test_after_a_cancelled_call_the_next_one_has_a_fresh_sandbox(
     await asyncio.sleep(0.2)
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
-    assert (await say(tool, "x"))[0] == "Error: NameError: name 'x' is not defined"
+    assert "NameError: name 'x' is not defined" in (await say(tool, "x"))[0]
     assert pool.metrics()["running"] == 1, "the old sandbox must have been given back"
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.tools.plain_schema import simplify_parameters
 from verl_agentic.tools.schema_check import json_path, shown_json
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -149,7 +150,7 @@ class _PlainSchema(GenerateJsonSchema):
 def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema(schema_generator=_PlainSchema)
     del schema["title"]
-    return {"type": schema.pop("type"), **schema}
+    return {"type": schema.pop("type"), **simplify_parameters(schema)}
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:

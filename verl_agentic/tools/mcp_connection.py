@@ -170,13 +170,13 @@ class McpConnection:
 
     async def _list(self) -> list[McpTool]:
         await self._is_open.wait()
-        tools, cursor = [], None
-        while True:
+        tools, cursor, cursors = [], None, set()
+        while cursor not in cursors:  # some servers answer the last page with its own cursor
+            cursors.add(cursor)
             page = await self._client.list_tools(cursor=cursor)
             tools += [McpTool(self, tool) for tool in page.tools]
-            cursor = page.next_cursor
-            if not cursor:
-                return tools
+            cursor = page.next_cursor or None
+        return tools
 
     async def _end_if_hung(self) -> None:
         if self._is_shared:
@@ -233,7 +233,7 @@ class McpConnection:
 
 
 class McpTool:
-    """A tool of an MCP server, with its schema unaltered."""
+    """A tool of an MCP server, with the schema that it lists."""
 
     def __init__(self, connection: McpConnection, tool: Any) -> None:
         self.name: str = tool.name
@@ -258,11 +258,25 @@ async def _accept_result(name: str, result: Any) -> None:
 
 
 def _text_of(result: Any) -> str:
-    """Returns the texts of a result; other content is named, and structured content stands in for none."""
+    """Returns the texts of a result, then its structured content unless a text is that JSON; other content is named."""
     parts = [_block(block) for block in result.content]
-    if not parts and result.structured_content is not None:
-        return json.dumps(result.structured_content, ensure_ascii=False)
+    structured = result.structured_content
+    if structured is not None and not _repeats(parts, structured):
+        parts.append(json.dumps(structured, ensure_ascii=False))
     return "\n".join(parts)
+
+
+def _repeats(texts: Sequence[str], structured: Any) -> bool:
+    """Returns whether texts are the JSON of structured content, or of the value that a Python server wraps in it."""
+    values = [structured, *(structured.values() if structured.keys() == {"result"} else ())]
+    wanted = {json.dumps(value, sort_keys=True) for value in values}
+    readings = [*texts, list(texts), "\n".join(texts)]
+    for text in (*texts, "\n".join(texts)):
+        with contextlib.suppress(ValueError, RecursionError):
+            readings.append(json.loads(text))
+    with contextlib.suppress(ValueError, RecursionError):
+        readings.append([json.loads(text) for text in texts])
+    return any(json.dumps(reading, sort_keys=True) in wanted for reading in readings)
 
 
 def _block(block: Any) -> str:

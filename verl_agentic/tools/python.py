@@ -37,12 +37,12 @@ class PythonTool:
         return SCHEMA
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Answers with stdout, then stderr and the reason when the code failed."""
+        """Returns what Python prints: stdout, then stderr, together at most `Limits.output_bytes`."""
         code = read_code(arguments)
         if isinstance(code, ToolResult):
             return code
         result = await self._runner.run(Command(code=code), limits=self._limits)
-        return ToolResult(render_result(result), is_error=not result.ok)
+        return ToolResult(render_result(result, max_bytes=self._limits.output_bytes), is_error=not result.ok)
 
 
 def read_code(arguments: Mapping[str, Any]) -> str | ToolResult:
@@ -54,14 +54,30 @@ def read_code(arguments: Mapping[str, Any]) -> str | ToolResult:
     return ToolResult(text, is_error=True, error_kind="wrong_arguments")
 
 
-def render_result(result: CommandResult) -> str:
-    """Returns the policy's view of a run: stdout, then the error, if any."""
-    text = result.stdout.rstrip("\n")
-    if result.truncated:
-        text += "\n[output truncated]"
+def render_result(result: CommandResult, *, max_bytes: int) -> str:
+    """Returns the policy's view of a run: stdout, then stderr, then why it ended if neither says so.
+
+    Both together are cut in the middle to `max_bytes`, lines about what was left out not counted.
+    """
+    stdout, stderr = result.stdout, result.stderr
+    is_cut = result.truncated
+    if stdout and stderr and len((stdout + stderr).encode()) > max_bytes:
+        is_cut = True
+        stderr = _cut_middle(stderr, max(max_bytes // 2, max_bytes - len(stdout.encode())))
+        stdout = _cut_middle(stdout, max_bytes - len(stderr.encode()))
+    parts = [stdout, stderr.rstrip("\n")]
+    if is_cut:
+        parts.append("[output truncated]")
     if result.timed_out:
-        return f"{text}\nError: the code was stopped after {result.wall_s:.1f} s".lstrip("\n")
-    if not result.ok:
-        last_line = result.stderr.strip().rsplit("\n", 1)[-1]
-        return f"{text}\nError: {last_line or f'exit code {result.exit_code}'}".lstrip("\n")
-    return text or "[no output]"
+        parts.append(f"Error: the code was stopped after {result.wall_s:.1f} s")
+    elif not result.ok and (not stderr.strip() or result.exit_code < 0):
+        parts.append(f"Error: exit code {result.exit_code}")
+    return "\n".join(part.removesuffix("\n") for part in parts if part).rstrip("\n") or "[no output]"
+
+
+def _cut_middle(text: str, max_bytes: int) -> str:
+    """Returns text without its middle if it is longer than `max_bytes` of UTF-8."""
+    data, half = text.encode(), max(0, max_bytes) // 2
+    if len(data) <= max_bytes:
+        return text
+    return data[:half].decode(errors="ignore") + "\n...\n" + data[len(data) - half :].decode(errors="ignore")

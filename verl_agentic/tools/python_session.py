@@ -81,7 +81,7 @@ class PythonSessionTool:
             is_killed = result.timed_out or result.oom or result.exit_code < 0
             if is_killed:
                 await self._drop(with_sandbox=result.oom)
-        text = render_result(result)
+        text = render_result(result, max_bytes=self._limits.output_bytes)
         return ToolResult(f"{text}\n{RESTARTED}" if is_killed or was_restarted else text, is_error=not result.ok)
 
     async def close(self) -> None:

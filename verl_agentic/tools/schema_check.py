@@ -17,9 +17,17 @@ _SHOWN_MISMATCHES = 8
 _BRANCHES = ("anyOf", "oneOf")
 _OBJECT_KEYS = frozenset({"type", "properties", "required", "additionalProperties", "title", "description"})
 _SCALAR_KEYS = frozenset({"type", "default", "title", "description"})
-_SCALARS: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int,), "boolean": (bool,)}
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int,),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
 _MAX_NEWEST = 256
 _SUBSCHEMAS = ("properties", "$defs", "definitions")
+_VALUES = ("enum", "const", "default", "examples")
+_HOLD_FOR_NULL = frozenset({"const", "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +49,13 @@ class ArgumentSchema:
     """The JSON schema of a tool's arguments, compiled once."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        """Compiles the value of `function.parameters`.
+        """Compiles the value of `function.parameters`. `nullable: true`, as OpenAPI writes it, allows null.
 
         Raises:
             DataError: it is not a JSON schema, or has an external reference.
         """
         jsonschema, no_retrieval = _libraries()
-        self.schema = schema
+        self.schema = schema = allow_null(schema)
         kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         try:
             kind.check_schema(schema)
@@ -57,7 +65,7 @@ class ArgumentSchema:
                 f"{cause.message}; fix the schema"
             ) from cause
         for reference in _references(schema):
-            if _target(schema, reference) is None:
+            if find_target(schema, reference) is None:
                 raise DataError(f"a schema may only refer to itself, got $ref {reference!r}; write it out in place")
         self._jsonschema = jsonschema
         self._kind, self._registry = kind, no_retrieval
@@ -181,9 +189,10 @@ def _scalar_properties(schema: Any) -> dict[str, tuple[type, ...]] | None:
     if not all(isinstance(part, dict) and part.keys() <= _SCALAR_KEYS for part in properties.values()):
         return None
     types = {name: part.get("type") for name, part in properties.items()}
-    if not all(isinstance(kind, str) and kind in _SCALARS for kind in types.values()):
+    kinds = {name: [kind] if isinstance(kind, str) else kind or [] for name, kind in types.items()}
+    if not all(names and all(kind in _SCALARS for kind in names) for names in kinds.values()):
         return None
-    return {name: _SCALARS[kind] for name, kind in types.items()}
+    return {name: tuple(kind for part in names for kind in _SCALARS[part]) for name, names in kinds.items()}
 
 
 _newest: dict[int, tuple[Any, ArgumentSchema]] = {}
@@ -293,14 +302,14 @@ def _references(schema: Any) -> Iterator[str]:
             elif key in _SUBSCHEMAS and isinstance(value, Mapping):
                 for inner in value.values():
                     yield from _references(inner)
-            elif key not in ("enum", "const", "default", "examples"):
+            elif key not in _VALUES:
                 yield from _references(value)
     elif isinstance(schema, list):
         for inner in schema:
             yield from _references(inner)
 
 
-def _target(root: Any, reference: str) -> Any:
+def find_target(root: Any, reference: str) -> Any:
     """Returns the target of a reference into the schema itself; None without one."""
     if reference == "#":
         return root
@@ -312,9 +321,35 @@ def _target(root: Any, reference: str) -> Any:
     return found
 
 
+def allow_null(schema: Any) -> Any:
+    """Returns a schema in which every part with `nullable: true` takes null as well."""
+    if isinstance(schema, list):
+        return [allow_null(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    parts: dict[str, Any] = {}
+    for key, part in schema.items():
+        if key in _SUBSCHEMAS and isinstance(part, Mapping):
+            parts[key] = {name: allow_null(value) for name, value in part.items()}
+        else:
+            parts[key] = part if key in _VALUES else allow_null(part)
+    if parts.get("nullable") is not True:
+        return parts
+    del parts["nullable"]
+    null = {"type": "null"}
+    if parts.keys() & _HOLD_FOR_NULL:
+        return {"anyOf": [parts, null]}
+    if "type" in parts:
+        types = parts["type"] if isinstance(parts["type"], list) else [parts["type"]]
+        parts["type"] = [*types, *({"null"} - {*types})]
+    if "enum" in parts:
+        parts["enum"] = [*parts["enum"], *([] if None in parts["enum"] else [None])]
+    return parts
+
+
 def resolve_reference(root: Any, schema: Any) -> Any:
     """Returns the schema that a `$ref` into `root` points to; a schema without one is returned as it is."""
     seen = 0
     while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str) and seen < 32:
-        schema, seen = _target(root, schema["$ref"]), seen + 1
+        schema, seen = find_target(root, schema["$ref"]), seen + 1
     return schema

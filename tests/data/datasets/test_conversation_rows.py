@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -60,6 +61,26 @@ async def test_the_ids_are_those_of_the_template_and_the_turns_of_the_assistant_
     assert first.count("<tool_call>") == 2 and '"arguments": {"a": 3, "b": 4}' in first
     assert others == ["3 and 7<|im_end|>", "10<|im_end|>"]
     assert row["class"] == "x" and len(spans(row, tiny_chat, 0)) == 3
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
+async def test_thoughts_are_trained_before_their_turn(tiny_chat: Any, key: str) -> None:
+    row = await made(tiny_chat, [said("user", "1+2?"), said("assistant", tool_calls=[call(1, 2)], **{key: "Add them."}),
+                                 said("tool", "3", name="add"), said("assistant", "3", **{key: "Done."})])  # fmt: skip
+    first, last = spans(row, tiny_chat, 1)
+    assert first.startswith("<think>\nAdd them.\n</think>\n\n<tool_call>")
+    assert last == "<think>\nDone.\n</think>\n\n3<|im_end|>"
+
+
+async def test_a_protocol_that_writes_no_thoughts_refuses_them(tiny_chat: Any) -> None:
+    from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
+    from verl_agentic.agent_loops.protocols.text_codec import TextCodec
+
+    protocol = replace(load_protocol("search_r1"), reasoning=None)
+    codec = TextCodec(protocol, tokenizer=tiny_chat[0], builder=None)
+    record = {"messages": [said("user", "1+2?"), said("assistant", "3", thinking="Add them.")]}
+    (row,) = await with_ids([record], codec=codec, tokenizer=tiny_chat[0], shape="sft")
+    assert "writes no thoughts" in row
 
 
 async def test_continual_pretraining_trains_every_token(tiny_chat: Any) -> None:

@@ -99,7 +99,7 @@ async def test_an_error_of_the_code_is_a_result_that_shows_only_the_codes_frames
     assert result.stdout == "before\n" and not result.ok and result.exit_code == 1
     assert result.stderr == (
         "Traceback (most recent call last):\n"
-        '  File "main.py", line 2, in <module>\n'
+        '  File "main.py", line 2, in <module>\n    1 / 0\n    ~~^~~\n'
         "ZeroDivisionError: division by zero\n"
     )
 

@@ -27,6 +27,7 @@ from verl_agentic.data.parquet import env_row
 from verl_agentic.diagnostics.preflight.planned_run import CallTrial, FirstPrompt, Model
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import DataError
+from verl_agentic.tools.plain_schema import list_schemas
 from verl_agentic.types import Message, ToolCall
 
 _DEADLINE_S = 60.0
@@ -218,7 +219,7 @@ async def _start(worker: Worker, loop: Any, row: Mapping[str, Any]) -> tuple[lis
     env = load_env(played.extra.get("env") or settings.env, **settings.env_config)(played)
     try:
         messages = await env.start()
-        return [message.to_dict() for message in messages], [dict(tool.schema) for tool in env.tools]
+        return [message.to_dict() for message in messages], list_schemas(env.tools)
     finally:
         await env.close()
 

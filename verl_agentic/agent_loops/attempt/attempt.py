@@ -26,6 +26,7 @@ from verl_agentic.agent_loops.trace import timeline, tool_spans
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import Env, EnvRow, Transcript
 from verl_agentic.errors import AgenticError, ConfigError, DataError, EnvError, PolicyError, boundary, is_by_policy
+from verl_agentic.tools.plain_schema import list_schemas
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import Action, Message, NewRow, Observation, SegmentKind, StopReason, TurnLimits
 
@@ -191,7 +192,7 @@ class Attempt:
                 prompt = tuple(compaction.with_note(prompt, note))
             self.prompt = tuple(prompt)
             boundary_checks.check_messages(self.prompt)
-            self._tools = self._offered = [tool.schema for tool in env.tools]
+            self._tools = self._offered = list_schemas(env.tools)
             self.tool_names = [tool.name for tool in env.tools]
         if self.setup.constraint:
             self.constraint = CallConstraint(self.setup.constraint, self.tool_names)
@@ -350,7 +351,7 @@ class Attempt:
         if observation.new_row is not None:
             return observation
         with boundary(EnvError, "the environment's tools"):
-            before, self._offered = self._offered, [tool.schema for tool in env.tools]
+            before, self._offered = self._offered, list_schemas(env.tools)
             if self._offered == before:
                 return observation
             text = announcement(self.setup.codec, before, self._offered)

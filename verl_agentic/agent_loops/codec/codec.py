@@ -11,12 +11,14 @@ from typing import Any, Protocol
 
 from verl_agentic.agent_loops.codec.control_tokens import Guard
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
+from verl_agentic.agent_loops.codec.message_forms import to_template
 from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn, Schema, parameters_of
 from verl_agentic.agent_loops.codec.served_tools import ToolForm, served_tool
 from verl_agentic.agent_loops.codec.tool_calls import CallParser, CallReader, ForeignReader
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS, MALFORMED_CALL, ToolFormat
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder, TurnBoundary
 from verl_agentic.agent_loops.threads import offload, offload_if_long
+from verl_agentic.errors import ConfigError
 from verl_agentic.tools.schema_check import argument_schema
 from verl_agentic.types import Action, Message
 
@@ -166,6 +168,8 @@ class ChatTemplateCodec:
         else:
             before = form.said_before.replace("{content}", message.content) if message.content else ""
             written = before + form.write((call.name, call.arguments) for call in message.tool_calls)
+        if message.reasoning and not self._starts_in_reasoning and form.reasoning[1] not in message.content:
+            written = form.thoughts.replace("{content}", message.reasoning) + written
         return self.close_reasoning(written, thoughts=message.reasoning)
 
     def call_prefix(self, tool: str) -> str:
@@ -189,20 +193,20 @@ class ChatTemplateCodec:
         if self._check_arguments:
             check_schemas(tools)
         safe = self.guard.prompt(messages)
-        return await offload(self._encode_prompt, [m.to_dict() for m in safe], self._tools(tools))
+        return await offload(self._encode_prompt, list(map(to_template, safe)), self._tools(tools))
 
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
     ) -> ContextTokens:
         """Returns the edit that verl's token builder makes; see `Codec.encode_context`."""
-        before = [m.to_dict() for m in self.guard.prompt(from_last_turn(previous))]
+        before = list(map(to_template, self.guard.prompt(from_last_turn(previous))))
         guarded = [self.guard.observed(message) for message in new]
         safe = [message for message, _ in guarded]
         removed, token_ids = await offload_if_long(
             sum(len(message.content) for message in safe),
             self._boundary.append,
             before,
-            [m.to_dict() for m in safe],
+            list(map(to_template, safe)),
             stream=stream,
             tools=self._tools(tools),
         )
@@ -245,7 +249,10 @@ class ChatTemplateCodec:
         render = partial(self._boundary.prompt, messages, write_calls=self._written_format.write)
         ids = render(tools=tools)
         if tools is not None and self._shows_tools is None:
-            self._shows_tools = ids != render(tools=None)
+            try:
+                self._shows_tools = ids != render(tools=None)
+            except ConfigError:  # a template that needs tools
+                self._shows_tools = True
             if not self._shows_tools:
                 logger.warning(
                     "the chat template does not print tools, got %d of them; the policy will not know them: use "

@@ -152,15 +152,16 @@ _MAX_SCHEMAS = 256
 def _safe(message: Message, markers: Markers) -> tuple[Message, int]:
     """Returns the message without markers, and how many were broken; one search where there is none."""
     calls = message.tool_calls
-    parts = [message.content, message.name, message.call_id]
+    parts = [message.content, message.name, message.call_id, message.reasoning]
     for call in calls:
         parts += (call.name, call.call_id, *_texts(call.arguments))
     if not markers.are_in("\n".join(parts)):
         return message, 0
     broken = sum(markers.neutralise(part)[1] for part in parts)
-    content, name, call_id = (markers.neutralise(part)[0] for part in parts[:3])
+    content, name, call_id, reasoning = (markers.neutralise(part)[0] for part in parts[:4])
     safe_calls = tuple(_safe_call(call, markers) for call in calls)
-    return replace(message, content=content, name=name, call_id=call_id, tool_calls=safe_calls), broken
+    safe = replace(message, content=content, name=name, call_id=call_id, reasoning=reasoning, tool_calls=safe_calls)
+    return safe, broken
 
 
 def _safe_call(call: ToolCall, markers: Markers) -> ToolCall:

@@ -11,10 +11,17 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from verl_agentic.types import THOUGHT_KEYS, Message
+
 ChatMessage = dict[str, Any]
 WriteCalls = Callable[[Iterable[tuple[str, Mapping[str, Any]]]], str]
 SILENT: ChatMessage = {"role": "assistant", "content": ""}
 _UNNAMED = "tool"
+
+
+def to_template(message: Message) -> ChatMessage:
+    """Returns a message in the form that chat templates take, its thoughts under every key that they read."""
+    return {**message.to_dict(), **(dict.fromkeys(THOUGHT_KEYS, message.reasoning) if message.reasoning else {})}
 
 
 def reply_forms(new: Sequence[ChatMessage]) -> Iterator[tuple[list[ChatMessage], list[ChatMessage]]]:
@@ -45,6 +52,7 @@ def prompt_forms(messages: Sequence[ChatMessage], *, write_calls: WriteCalls) ->
     yield list(messages)
     if any(message.get("tool_calls") for message in messages):
         yield list(map(_with_text_arguments, messages))
+        yield list(map(_with_text_in_thoughts, messages))
         yield _with_one_call_each(messages)
     for keeps_system in (True, False):
         yield _alternating(messages, write_calls=write_calls, keeps_system=keeps_system)
@@ -61,6 +69,14 @@ def _with_text_arguments(message: ChatMessage) -> ChatMessage:
     texts = [{**function, "arguments": json.dumps(function["arguments"])} for function in functions]
     calls = message.get("tool_calls") or ()
     return _with_calls(message, [{**call, "function": text} for call, text in zip(calls, texts, strict=True)])
+
+
+def _with_text_in_thoughts(message: ChatMessage) -> ChatMessage:
+    """Returns a turn with calls whose text is the end of its thoughts: gpt-oss' template takes no text beside both."""
+    if not (message.get("tool_calls") and message["content"] and THOUGHT_KEYS[0] in message):
+        return message
+    thoughts = f"{message[THOUGHT_KEYS[0]]}\n\n{message['content']}"
+    return {**message, "content": "", **dict.fromkeys(THOUGHT_KEYS, thoughts)}
 
 
 def _with_short_ids(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

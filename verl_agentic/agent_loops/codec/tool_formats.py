@@ -45,6 +45,8 @@ class ToolFormat:
     """White space after what opens a block, and between two blocks."""
     reasoning: tuple[str, str] = THINK
     """Opens and closes a block of reasoning."""
+    thoughts: str = "<think>\n{content}\n</think>\n\n"
+    """Template of the reasoning before a turn."""
     separators: str | None = None
     """Markup around the parts of a turn, which is no content: a regular expression."""
     stray_pattern: str | None = None
@@ -171,6 +173,7 @@ _FORMATS = (
         call=("<function={name}>\n", "</function>\n"),
         arguments=_each("<parameter={k}>{v}</parameter>\n"),
         reasoning=("<seed:think>", "</seed:think>"),
+        thoughts="<seed:think>{content}</seed:think>",
         header=_FUNCTION_HEADER,
         notation=TaggedArguments(rf"<parameter={_NAME}>", "</parameter>", begins=_BEGINS_PARAMETER),
         value=_PARAMETER,
@@ -222,6 +225,7 @@ _FORMATS = (
         header=re.compile(r"\s*call:\s*(?P<name>[^\s{}<]+)"),
         notation=GemmaArguments(),
         reasoning=("<|channel>thought", "<channel|>"),
+        thoughts="<|channel>thought\n{content}\n<channel|>",
     ),
     ToolFormat(
         name="gpt-oss",
@@ -234,6 +238,7 @@ _FORMATS = (
             r"(?P<name>[^\s<]+)(?:\s|json\b|code\b|commentary\b|analysis\b|<\|channel\|>|<\|constrain\|>)*<\|message\|>"
         ),
         reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
+        thoughts="<|channel|>analysis<|message|>{content}<|end|><|start|>assistant",
         separators=r"<\|start\|>assistant|<\|channel\|>(?:\s*\w*\s*|\s*final[^<]*(?:<\|constrain\|>[^<]*)?)<\|message\|>"
         r"|<\|end\|>|<\|return\|>",
         said="<|channel|>final<|message|>{content}",

@@ -12,12 +12,15 @@ sampled tokens, none of which is altered.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Protocol
+
+from jinja2.exceptions import SecurityError
 
 from verl_agentic.agent_loops.codec.control_tokens import template_source
 from verl_agentic.agent_loops.codec.message_forms import ChatMessage, WriteCalls, prompt_forms, reply_forms
@@ -29,6 +32,8 @@ _REPLIES = ({"role": "assistant", "content": "0"}, {"role": "assistant", "conten
 _SEEN_TOKENS = 32  # of the stream; builders look at its last few tokens
 _MAX_REMEMBERED, _MAX_KEY_CHARS = 256, 2_000
 _PROBE = "probe{index}text"
+_NO_ARGUMENTS = {"type": "object", "properties": {}}
+_TOOLS = [{"type": "function", "function": {"name": "t", "description": "", "parameters": _NO_ARGUMENTS}}]
 
 
 class ContextBuilder(Protocol):
@@ -76,6 +81,7 @@ class TurnBoundary:
             write_calls: see `message_forms.prompt_forms`.
 
         Raises:
+            ConfigError: the template needs tools, or does what Jinja's sandbox forbids.
             Exception: that of the template, if it takes no form of the conversation.
         """
         refusal: Exception | None = None
@@ -83,8 +89,14 @@ class TurnBoundary:
             try:
                 return list(self._prompt_builder.build_initial_tokens(form, tools=tools))
             except Exception as cause:
+                _refuse_forbidden(cause)
                 refusal = refusal or cause
         assert refusal is not None
+        if tools is None and self._needs_tools_always:
+            raise ConfigError(
+                f"the chat template renders no prompt without tools, got {type(refusal).__name__}: {refusal}; use an "
+                "environment with tools, or set actor_rollout_ref.model.custom_chat_template"
+            ) from refusal
         raise refusal
 
     def append(
@@ -116,6 +128,7 @@ class TurnBoundary:
             try:
                 kept, appended = way()
             except Exception as cause:
+                _refuse_forbidden(cause)
                 refusal = cause
                 continue
             return max(0, len(seen) - kept), closed[len(seen) : kept] + appended
@@ -151,6 +164,7 @@ class TurnBoundary:
         try:
             text = self._tokenizer.decode(way()[1])
         except Exception as cause:
+            _refuse_forbidden(cause)
             return f"got {type(cause).__name__}: {cause}"
         return "" if all(one in text for one in texts) else "it leaves their text out"
 
@@ -223,7 +237,9 @@ class TurnBoundary:
     def _always_writes_header(self) -> bool:
         """Returns whether the header of the policy's turn is not an option of the template."""
         try:
-            conversations = (self._render([_USER, _REPLIES[0]], with_header=h, tools=None) for h in (True, False))
+            conversations = (
+                self._render([_USER, _REPLIES[0]], with_header=h, tools=self._own_tools) for h in (True, False)
+            )
             return operator.eq(*conversations)
         except Exception as cause:
             logger.info("the chat template renders no turn: %s", cause)
@@ -259,7 +275,25 @@ class TurnBoundary:
 
     def header(self) -> str:
         """Returns the end of a prompt: what opens a turn of the policy, and a little of what stands before it."""
-        return self._tokenizer.decode(self._builder.build_initial_tokens([_USER])[-_SEEN_TOKENS:])
+        return self._tokenizer.decode(self._question[-_SEEN_TOKENS:])
+
+    @cached_property
+    def _needs_tools_always(self) -> bool:
+        """Returns whether the template renders a question with tools only."""
+        for tools in (None, _TOOLS):
+            with contextlib.suppress(Exception):
+                self._builder.build_initial_tokens([_USER], tools=tools)
+                return tools is not None
+        return False
+
+    @cached_property
+    def _question(self) -> list[int]:
+        """A short prompt."""
+        return list(self._builder.build_initial_tokens([_USER], tools=self._own_tools))
+
+    @property
+    def _own_tools(self) -> Any:
+        return _TOOLS if self._needs_tools_always else None
 
     def _missing(self, seen: list[int]) -> list[int]:
         """Returns what must follow the last token so that the turn has ended."""
@@ -276,7 +310,7 @@ class TurnBoundary:
         except Exception as cause:
             logger.info("verl's builder does not render a turn: %s", cause)
         try:
-            return self._split_after_turn(_REPLIES, [_USER], None)[0]
+            return self._split_after_turn(_REPLIES, [_USER], self._own_tools)[0]
         except Exception as cause:
             # Models without a template have a builder that knows how their turns end.
             logger.info("how a turn ends could not be read off the chat template: %s", cause)
@@ -309,7 +343,7 @@ class TurnBoundary:
         if "eos_token" in template and self._tokenizer.eos_token_id is not None:
             named.add(self._tokenizer.eos_token_id)
         # What a prompt is made of begins turns, with one exception: messages often end with the same token.
-        beginning = {*self._builder.build_initial_tokens([_USER])}
+        beginning = {*self._question}
         ending = {i for i in self._closing[-1:] if i in self._special_tokens}
         return frozenset((named - beginning) | ending | self._stop_token_ids)
 
@@ -317,6 +351,15 @@ class TurnBoundary:
     def _special_tokens(self) -> Mapping[int, str]:
         added = getattr(self._tokenizer, "added_tokens_decoder", {})
         return {i: token.content for i, token in added.items() if token.special}
+
+
+def _refuse_forbidden(cause: Exception) -> None:
+    """Raises a ConfigError if Jinja's sandbox forbids what the template does: no other form of the messages helps."""
+    if isinstance(cause, SecurityError):
+        raise ConfigError(
+            f"the chat template cannot be rendered in the sandbox of transformers, got {cause}; set "
+            "actor_rollout_ref.model.custom_chat_template to one that changes no values, or use a text protocol"
+        ) from cause
 
 
 def _shape_of(messages: Sequence[ChatMessage]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from verl_agentic.agent_loops.codec.codec import (
 )
 from verl_agentic.agent_loops.codec.control_tokens import Guard, tags_in
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
+from verl_agentic.agent_loops.codec.message_forms import to_template
 from verl_agentic.agent_loops.codec.parsed_turn import parameters_of
 from verl_agentic.agent_loops.codec.token_spans import tokens_between
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder, TurnBoundary
@@ -201,7 +202,7 @@ class TextCodec:
 
     def _render_prompt(self, messages: Sequence[Message]) -> list[int]:
         assert self._boundary is not None
-        chat = [message.to_dict() for message in messages]
+        chat = list(map(to_template, messages))
         return self._boundary.prompt(chat, tools=None, write_calls=lambda calls: "")
 
     def _as_chat(self, messages: Sequence[Message]) -> list[Message]:
@@ -246,7 +247,7 @@ class TextCodec:
         boundary = self._boundary
         if boundary is None or (self._protocol.observed_in == "assistant" and not boundary.ends_with_token(stream)):
             return 0, self._encode(text)
-        before = [m.to_dict() for m in self.guard.prompt(previous)]
+        before = list(map(to_template, self.guard.prompt(previous)))
         return boundary.append(before, [Message("user", text.strip()).to_dict()], stream=stream, tools=None)
 
     def _encode(self, text: str) -> list[int]:

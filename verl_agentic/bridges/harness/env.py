@@ -35,6 +35,8 @@ class AgentTool:
     """A tool that the agent runs itself."""
 
     schema: Schema
+    shows_own_schema = True
+    """Model servers render the schema that the agent sends."""
 
     @property
     def name(self) -> str:

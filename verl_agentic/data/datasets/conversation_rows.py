@@ -99,7 +99,12 @@ class _Conversation:
             return f"no ids: {episode.error}"
         read = [_calls(action.to_message()) for action in episode.actions]
         written = [_calls(self.messages[place]) for place in self.places]
-        return None if read == written else f"the protocol reads other calls: {read} for {written}"
+        if read != written:
+            return f"the protocol reads other calls: {read} for {written}"
+        thoughts = [self.messages[place].reasoning for place in self.places]
+        if any(one not in action.text for one, action in zip(thoughts, episode.actions, strict=True)):
+            return "the protocol writes no thoughts: remove them from the conversation, or use another protocol"
+        return None
 
     async def start(self) -> tuple[Message, ...]:
         return self.prompt

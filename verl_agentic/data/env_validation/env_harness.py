@@ -20,6 +20,7 @@ from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import Env, EnvRow
 from verl_agentic.env_package import EnvPackage
 from verl_agentic.errors import EnvError
+from verl_agentic.tools.plain_schema import list_schemas
 from verl_agentic.types import Action, Message
 
 BURST = 4
@@ -57,7 +58,7 @@ class EnvHarness:
         env = self._make(row)
         try:
             messages = await within(env.start(), _LIMITS.start_timeout_s, what="start")
-            return tuple(messages), [dict(tool.schema) for tool in env.tools]
+            return tuple(messages), list_schemas(env.tools)
         except OverrunError as cause:
             raise EnvError(f"the environment did not start, got {cause}; make its start faster") from cause
         finally:

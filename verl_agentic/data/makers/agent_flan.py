@@ -25,6 +25,7 @@ from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.settings import Settings
+from verl_agentic.tools.plain_schema import list_schemas
 from verl_agentic.tools.schema_check import ArgumentSchema, argument_schema
 from verl_agentic.types import Action, Message, StopReason
 
@@ -121,7 +122,7 @@ async def _played(row: EnvRow, env: Any, solution: Any) -> tuple[list[Message], 
     """Runs the solution in the environment; returns the conversation, the schemas of the tools, and the outcome."""
     try:
         messages, actions = list(await env.start()), []
-        tools = [tool.schema for tool in env.tools]
+        tools = list_schemas(env.tools)
         while True:
             turn = solution(messages)
             messages.append(turn)

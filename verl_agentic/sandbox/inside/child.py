@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import os
 import resource
 import sys
-import traceback
 
 # `_signal` instead of `signal`, whose enums would cost dozens of page copies in every program.
 from _signal import SIG_DFL, SIGCHLD, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ, signal  # pyright: ignore[reportMissingImports]
 from typing import Any, NamedTuple
 
-from . import disk_use, files, seccomp, syscalls
+from . import disk_use, files, main_module, seccomp, syscalls
 
 FILTERS = {
     (network, has_group): syscalls.Filter(seccomp.program(syscalls.machine(), network=network, hidden_memory=has_group))
@@ -97,7 +95,7 @@ def prepare(env: dict[str, str]) -> None:
         os.dup2(source, target)
     os.close(reading)
     os.close(writing)
-    open_stdio()
+    main_module.prepare()
 
 
 def become_untrusted(
@@ -138,25 +136,7 @@ def _go_first(proc: int | None) -> None:
 def run_code(source: str, folder: str) -> int:
     """Runs Python source of a folder as `__main__` in this interpreter and returns its exit code."""
     sys.path.insert(0, folder)  # as for a script, so that given files can be imported
-    module = type(sys)("__main__")
-    sys.modules["__main__"] = module
-    code = 0
-    try:
-        exec(compile(source, "main.py", "exec", dont_inherit=True), module.__dict__)
-    except SystemExit as end:
-        code = exit_code_of(end)
-    except BaseException:
-        print_error()
-        code = 1
-    return finish(code)
-
-
-def open_stdio() -> None:
-    """Opens the standard streams on the descriptors 0 to 2."""
-    sys.argv = ["main.py"]
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        stream = open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
+    return main_module.finish(main_module.run_source(source, main_module.new_main_module()))
 
 
 def execute(argv: list[str]) -> None:
@@ -166,36 +146,6 @@ def execute(argv: list[str]) -> None:
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
-
-
-def print_error() -> None:
-    """Prints the current exception without our own frames."""
-    kind, error, trace = sys.exc_info()
-    traceback.print_exception(kind, error, trace.tb_next if trace else None)
-
-
-def finish(code: int) -> int:
-    """Shuts down like an interpreter: joins threads, runs `atexit`, flushes."""
-    threading = sys.modules.get("threading")  # importing it would take longer than most programs
-    try:
-        if threading is not None:
-            threading._shutdown()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException:
-        code = code or 1
-    return code
-
-
-def exit_code_of(end: SystemExit) -> int:
-    """Returns the exit code of a program that ends so; prints a text as Python does."""
-    if end.code is None:
-        return 0
-    if isinstance(end.code, int):
-        return end.code & 255
-    print(end.code, file=sys.stderr)
-    return 1
 
 
 def _limit(limits: dict[str, Any]) -> None:

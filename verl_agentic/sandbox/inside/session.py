@@ -6,10 +6,9 @@ controls both, so it can at most break its own session.
 
 from __future__ import annotations
 
-import ast
-import builtins
 import contextlib
 import fcntl
+import itertools
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import child, syscalls
+from . import child, main_module, syscalls
 from .disk_use import Disk
 from .kept_output import Output
 from .program import DISK_FULL, ProgramWatch, exited, is_over, outcome, sizes
@@ -229,39 +228,29 @@ def _become(request: dict[str, Any], pipes: tuple[int, int, int, int], station: 
         sys.path.insert(0, os.getcwd())
         code = interpret()
     except BaseException:
-        child.print_error()
+        main_module.print_error()
     finally:
         os._exit(code)
 
 
 def interpret() -> int:
-    """Runs pieces of source in one namespace and shows the value of a last expression, as a notebook does."""
-    child.open_stdio()
-    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
+    """Runs pieces of source in one main module and shows the value of a last expression, as a notebook does.
+
+    A process that a piece forks ends with the piece, as it would end with a script.
+    """
+    module, pid = main_module.new_main_module(), os.getpid()
+    files = itertools.chain([main_module.FILE], (f"main_{number}.py" for number in itertools.count(2)))
     with open(CALLS, "rb", buffering=0) as calls:
         pending = b""
         while chunk := calls.read(1 << 16):
             pending += chunk
             while b"\0" in pending:
                 text, _, pending = pending.partition(b"\0")
-                status = _run_piece(text.decode("utf-8", "replace"), names)
-                os.write(STATUS, f"{status}\n".encode())
-    return child.finish(0)
-
-
-def _run_piece(source: str, names: dict[str, Any]) -> int:
-    status = 0
-    try:
-        tree = ast.parse(source, "main.py")
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, "main.py", "exec", dont_inherit=True), names)
-        if isinstance(last, ast.Expr):
-            sys.displayhook(eval(compile(ast.Expression(last.value), "main.py", "eval", dont_inherit=True), names))
-    except SystemExit as end:  # ends the piece: the next one finds its names
-        status = child.exit_code_of(end)
-    except BaseException:
-        child.print_error()
-        status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return status
+                module.__dict__.pop("__warningregistry__", None)  # each piece shows its own warnings
+                source = text.decode("utf-8", "replace")
+                status = main_module.run_source(source, module, file=next(files), shows_value=True)
+                if os.getpid() != pid:
+                    return main_module.finish(status)
+                main_module.flush()
+                os.write(STATUS, b"%d\n" % status)
+    return main_module.finish(0)

@@ -48,16 +48,17 @@ except OSError as error:
     os.write(2, f"{sys.argv[6]}: {error.strerror}\\n".encode())
     os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 """
-_RUN_CODE = """
+IMPORT = f"""
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
+from verl_agentic.sandbox.inside import main_module
+sys.path[0] = os.getcwd()
+main_module.prepare()
+"""
+_RUN_CODE = f"""
 with open(int(sys.argv[6]), "rb") as file:
-    source = file.read()
-sys.argv[:] = ["main.py"]
-sys.path.insert(0, os.getcwd())
-def show(kind, error, trace, show=sys.__excepthook__):
-    show(kind, error.with_traceback(trace and trace.tb_next), None)  # without this frame
-sys.excepthook = show
-module = sys.modules["__main__"] = type(sys)("__main__")
-exec(compile(source, "main.py", "exec"), module.__dict__)
+    source = file.read().decode()
+{IMPORT}
+sys.exit(main_module.run_source(source, main_module.new_main_module()))
 """
 _ALARM_S = 2  # after the deadline
 _CHUNK = 65_536

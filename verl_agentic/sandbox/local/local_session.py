@@ -11,7 +11,7 @@ from pathlib import Path
 from verl_agentic.deadlines import running_code
 from verl_agentic.sandbox.inside import session
 from verl_agentic.sandbox.interface import CommandResult, Limits, SessionKind
-from verl_agentic.sandbox.local.local_process import kill_group, spawn
+from verl_agentic.sandbox.local.local_process import IMPORT, kill_group, spawn
 
 # Moves them to free numbers first, because the trainer's open files may have taken any numbers.
 _MOVE = f"""
@@ -22,11 +22,8 @@ os.dup2(status, {session.STATUS})
 os.closerange({session.STATUS + 1}, 65_536)
 """
 _SHELL = f"{_MOVE}\nos.execvpe('bash', ['bash', '--noprofile', '--norc', '-c', {session.BASH!r}], os.environ)"
-_PYTHON = f"""{_MOVE}
-root = sys.argv[8]
-sys.path.insert(0, root)
+_PYTHON = f"""{_MOVE}{IMPORT}
 from verl_agentic.sandbox.inside.session import interpret
-sys.path[0] = os.getcwd()
 os._exit(interpret())
 """
 
@@ -42,7 +39,7 @@ class LocalSession:
         self._is_closed = False
 
         def start(calls: int, status: int, stdout: int, stderr: int) -> int:
-            arguments = [str(calls), str(status), str(Path(__file__).parents[3])]
+            arguments = [str(calls), str(status)]
             process = spawn(
                 _SHELL if kind == "bash" else _PYTHON,
                 arguments,
