@@ -16,12 +16,12 @@ from verl_agentic.errors import ConfigError, DataError, boundary
 REFUSED: Mapping[str, str] = {
     "composite": "a mixture of other generators: use several tasks",
     "boxnet": "its problems have no solution, and the grader raises on answers that are JSON but no plan",
+    "propositional_logic": "every formula that follows is right, also a premise or a weakening of one, so constants are",
     "rush_hour": "its problems have no solution, so nothing shows that the grader accepts one",
 }
 """Generators that are not tasks of this bridge, and why."""
 _SOLUTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "graph_color": lambda metadata: json.dumps(metadata["possible_answer"]),
-    "propositional_logic": lambda metadata: metadata["example_answer"],
     "rubiks_cube": lambda metadata: metadata["example_correct_answer"],
 }
 """Solution of generators whose `answer` is None, because there are several."""
