@@ -26,7 +26,9 @@ async def test_differences_and_ratios_are_calculated(truth: str, answer: str) ->
     assert (await judge(answer, truth, timeout_s=30.0)).is_right
 
 
-@pytest.mark.parametrize(("truth", "answer"), [("2024-01-02", "2024-1-2"), ("2024-01-02", "2024/01/02"), ("09:05", "9:05")])
+@pytest.mark.parametrize(
+    ("truth", "answer"), [("2024-01-02", "2024-1-2"), ("2024-01-02", "2024/01/02"), ("09:05", "9:05")]
+)
 async def test_a_label_may_be_written_with_fewer_zeros_or_other_separators(truth: str, answer: str) -> None:
     assert (await judge(answer, truth, timeout_s=30.0)).is_right
     assert not (await judge(answer, truth[:-1] + "9", timeout_s=30.0)).is_right

@@ -129,7 +129,9 @@ def clauses(text: str) -> Hashable:
 
 def duration(text: str) -> Hashable:
     """Returns days and time of `3 days, 04:05:06`, or None; the hour may have one digit."""
-    found = re.fullmatch(r"(?:(-?\d+) days?)?(?:, ?)?(?:(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d+)?))?)?", plain(text).casefold())
+    found = re.fullmatch(
+        r"(?:(-?\d+) days?)?(?:, ?)?(?:(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d+)?))?)?", plain(text).casefold()
+    )
     if found is None or not any(found.groups()):
         return None
     return tuple(None if part is None else Decimal(part) for part in found.groups())

@@ -172,7 +172,9 @@ GAMES: Mapping[str, ArenaGame] = {
     "ThreeCardMonte": ArenaGame(players=1, candidates=_numbered(3), solve=lambda game: f"[{game.ball_pos}]"),
     "Breakthrough": ArenaGame(players=2, candidates=_moves_of_pieces),
     "Chopsticks": ArenaGame(players=2, candidates=_ATTACKS),
-    "ConnectFour": ArenaGame(players=2, candidates=lambda game: [f"[col {c}]" for c in range(game.num_cols)], is_blocked=True),
+    "ConnectFour": ArenaGame(
+        players=2, candidates=lambda game: [f"[col {c}]" for c in range(game.num_cols)], is_blocked=True
+    ),
     "GameOfPureStrategy": ArenaGame(players=2, candidates=_fixed(*_GOPS)),
     "IteratedMatchingPennies": ArenaGame(players=2, candidates=_fixed("heads", "tails")),
     "IteratedRockPaperScissors": ArenaGame(players=2, candidates=_fixed("rock", "paper", "scissors")),

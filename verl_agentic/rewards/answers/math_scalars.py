@@ -46,7 +46,14 @@ def are_scalars_equal(answer: str, truth: str) -> bool:
     """Returns whether two texts that `math_notation.tidy` returned have the same value; undecided is not equal."""
     if answer == truth:
         return True
-    for compare in (compare_labels, _compare_bases, _compare_clocks, _compare_numbers, _compare_ratios, _compare_expressions):
+    for compare in (
+        compare_labels,
+        _compare_bases,
+        _compare_clocks,
+        _compare_numbers,
+        _compare_ratios,
+        _compare_expressions,
+    ):
         verdict = compare(answer, truth)
         if verdict is not None:
             return verdict
