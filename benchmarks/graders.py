@@ -18,6 +18,7 @@ import dataclasses
 import functools
 import logging
 import multiprocessing
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -31,8 +32,9 @@ from verl_agentic.data.env_validation.script_codec import make_script_codec
 from verl_agentic.env_package import known_envs, load_env_package
 from verl_agentic.errors import AgenticError
 
-_ROWS = {"reasoning_gym": 20, "textarena": 12, "minigrid": 5}
+_ROWS = {"reasoning_gym": 10, "textarena": 8, "minigrid": 4, "bfcl": 4}
 _OTHER_ROWS = 8
+_MAX_SECONDS = 60
 _SERVERS = ("agentgym", "appworld", "browsergym", "miniwob", "nemo_gym", "openenv", "remote", "verifiers")
 """Packages that need a server, a browser or data."""
 _LEVELS = (1, 2)
@@ -47,6 +49,7 @@ class Result:
     refused: tuple[str, ...] = ()
     error: str = ""
     best_action: tuple[str, float] = ("", 0.0)
+    elapsed_s: float = 0.0
 
 
 def main() -> int:
@@ -94,7 +97,7 @@ def _ids() -> Iterator[tuple[str, int]]:
 def _show(result: Result, place: str) -> None:
     action, outcome = result.best_action
     best = f"; {action}: {outcome:.2f}" if outcome else ""
-    progress(f"{place} {result.name}{f': skipped, {result.error}' if result.error else best}")
+    progress(f"{place} {result.elapsed_s:.1f} s {result.name}{f': skipped, {result.error}' if result.error else best}")
     for kind, faults in (("paid", result.paid), ("refused", result.refused)):
         for fault in faults:
             progress(f"  {kind}: {fault}")
@@ -104,10 +107,24 @@ def _play(place: tuple[str, int]) -> Result:
     env_id, level = place
     logging.disable(logging.CRITICAL)
     name = f"{env_id} level {level}" if level else env_id
+    signal.signal(signal.SIGALRM, _stop)
+    signal.alarm(_MAX_SECONDS)
+    started = time.perf_counter()
     try:
-        return asyncio.run(_check(env_id, name, _options(env_id, level)))
-    except (AgenticError, LookupError) as error:
+        result = asyncio.run(_check(env_id, name, _options(env_id, level)))
+    except (AgenticError, LookupError, _TooSlowError) as error:
         return Result(name=name, error=str(error).splitlines()[0][:160])
+    finally:
+        signal.alarm(0)
+    return dataclasses.replace(result, elapsed_s=time.perf_counter() - started)
+
+
+class _TooSlowError(BaseException):
+    """An id took too long. It is no Exception, which graders may catch."""
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise _TooSlowError(f"slower than {_MAX_SECONDS} s")
 
 
 async def _check(env_id: str, name: str, options: Mapping[str, Any]) -> Result:
@@ -122,9 +139,7 @@ async def _check(env_id: str, name: str, options: Mapping[str, Any]) -> Result:
     refused = [f"the solution of row {index}" for index, is_right in enumerate(is_solved) if not is_right]
     indices = [index for index, is_right in enumerate(is_solved) if is_right]
     found = await check_answers(harness, indices, [solved[index] for index in indices])
-    return Result(
-        name=name, paid=tuple(found.paid), refused=(*refused, *found.refused), best_action=found.best_action
-    )
+    return Result(name=name, paid=tuple(found.paid), refused=(*refused, *found.refused), best_action=found.best_action)
 
 
 @functools.cache

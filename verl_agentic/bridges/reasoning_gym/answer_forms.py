@@ -13,6 +13,7 @@ from typing import Any
 
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[-+]?\.\d+")
 _SCIENTIFIC = re.compile(rf"(?:{_NUMBER.pattern})(?:e[-+]?\d{{1,3}})?", re.I)
+_DURATION = re.compile(r"(?:(-?\d+) days?)?(?:, ?)?(?:(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d+)?))?)?")
 _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

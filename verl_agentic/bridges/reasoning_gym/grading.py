@@ -19,7 +19,6 @@ from .problems import Problem
 
 MAX_ANSWER_CHARS = 8_192
 """Longer answers are wrong; no solution is as long, and some graders take long."""
-_MAX_PARTIAL = 0.99
 _MAX_EXPRESSION_CHARS = 512
 _SUM = re.compile(r"[\d\s+\-*/()]+")
 _NAMES = r"\b(?:[a-zA-Z]|sin|cos|tan|sec|csc|cot|sinh|cosh|tanh|asin|acos|atan|exp|log|ln|sqrt|pi)\b"
@@ -39,7 +38,8 @@ def grade(task: str, problem: Problem, answer: str) -> float:
     try:
         if _is_right(task, problem, answer):
             return 1.0
-        return 0.0 if task in _RUNS_ANSWERS else min(_MAX_PARTIAL, max(0.0, problem.score(answer)))
+        score = 0.0 if task in _RUNS_ANSWERS else problem.score(answer)
+        return score if 0 < score < 1 else 0.0  # full score for a wrong answer is no partial credit
     except Exception as cause:
         if is_infrastructure(cause):
             raise

