@@ -1,7 +1,7 @@
 """The rollout engine `agentic` for `engines.py`, in a process of its own; as `_vllm_side.py` does.
 
 Usage: `python _agentic_side.py MODEL REQUESTS`. Answers a line when it is ready, then to every line that it reads the
-seconds that it took to serve all requests once. Ends when its input ends.
+seconds that it took to serve all requests once. Ends when its input ends. `TEMPERATURE`: of sampling; default 0.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from verl_agentic.inference.request import SamplingParams
 async def main(model: Path, requests: list[tuple[list[int], int]]) -> None:
     """Serves until the input ends."""
     engine = InferenceEngine.from_pretrained(model)
+    temperature = float(os.environ.get("TEMPERATURE", "0"))
 
     async def serve(some: list[tuple[list[int], int]]) -> list[int]:
         await engine.clear_cache()  # repeats of the same prompts would hit it
         calls = [
-            engine.generate(ids, SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True))
+            engine.generate(ids, SamplingParams(temperature=temperature, max_tokens=count, ignore_eos=True))
             for ids, count in some
         ]
         return [len(generation.token_ids) for generation in await asyncio.gather(*calls)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import time
@@ -19,7 +20,9 @@ _FOLDER = Path(__file__).parent
 class EngineProcess:
     """A script of this folder that answers a line when it is ready, then to every line the seconds of a round."""
 
-    def __init__(self, python: str, script: str, folder: Path, requests: Sequence[tuple[list[int], int]]) -> None:
+    def __init__(
+        self, python: str, script: str, folder: Path, requests: Sequence[tuple[list[int], int]], **variables: str
+    ) -> None:
         """Starts it and waits until it has served one request.
 
         Args:
@@ -27,6 +30,7 @@ class EngineProcess:
             script: file name.
             folder: of the model.
             requests: prompt and number of new tokens.
+            variables: of its environment, beside those of this process.
 
         Raises:
             RuntimeError: it did not start.
@@ -40,6 +44,7 @@ class EngineProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **variables},
         )
         try:
             self._read()

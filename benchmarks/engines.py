@@ -6,13 +6,18 @@ also starts (`startup_s`, imports included) and takes memory (`memory_gb`). They
 `step_vs_vllm`: seconds of a step of GRPO with vLLM's server, over those with ours. Both train the model of the
 quickstart with its recipe, from random weights. The first step is left out: it waits for the servers' first request.
 
+`--layers N`, instead: milliseconds of a decoding step of 128 rows of a narrow model with N layers and 49,152 tokens,
+and `decode_vs_other`: those of another checkout (`--against`) over them.
+
 Without vLLM all of its figures are null. `--vllm-python` names an interpreter that has it; both trainings use that one.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import random
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from _engine_process import EngineProcess, default_vllm_python, start_vllm
+from _narrow_model import VOCAB_SIZE, make_narrow_model
 from _report import Target, median, progress, report
 from rollout_server import make_requests
 
@@ -34,6 +40,7 @@ from verl_agentic.paths import recipes_dir
 
 _ENGINES = ("agentic", "vllm")
 _REPEATS, _STEPS = 5, 6
+_DECODED = 47
 _TIMES = ("step", "gen", "update_weights")
 
 
@@ -54,7 +61,11 @@ def main() -> int:
     parser.add_argument(
         "--vllm-python", default=default_vllm_python(sys.executable), help="interpreter that has vLLM (%(default)s)"
     )
+    parser.add_argument("--layers", type=int, help="measure decoding with a vocabulary of real size instead")
+    parser.add_argument("--against", type=Path, help="with --layers: another checkout (git worktree)")
     options = parser.parse_args()
+    if options.layers:
+        return _decode(options.layers, options.against)
     result = Result()
     with tempfile.TemporaryDirectory(prefix="engines_") as folder:
         result.figures["parameters"] = make_tiny_model(Path(folder) / "model", preset=options.preset)
@@ -66,6 +77,43 @@ def main() -> int:
         figures=result.figures,
         targets={"vs_vllm_cpu": Target(bound=1.0, is_goal=True), "step_vs_vllm": Target(bound=1.0, is_goal=True)},
         reasons=result.reasons,
+    )
+
+
+def _decode(num_layers: int, against: Path | None) -> int:
+    """Measures decoding alone, and reports."""
+    rng = random.Random(0)
+    prompts = [[rng.randrange(VOCAB_SIZE) for _ in range(60)] for _ in range(128)]
+    checkouts = {"other": against, "this": Path(__file__).parent.parent}
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="engines_") as folder, contextlib.ExitStack() as stack:
+        figures["parameters"] = make_narrow_model(Path(folder), num_layers=num_layers)
+        engines = {}
+        for name, checkout in checkouts.items():
+            if checkout is not None:
+                variables = {"PYTHONPATH": str(checkout.resolve()), "TEMPERATURE": "1.0"}
+                for count in (1, 1 + _DECODED):
+                    requests = [(prompt, count) for prompt in prompts]
+                    engine = EngineProcess(sys.executable, "_agentic_side.py", Path(folder), requests, **variables)
+                    stack.callback(engine.close)
+                    engines[name, count] = engine
+        steps_ms: dict[str, list[float]] = {}
+        for repeat in range(-1, _REPEATS):  # the first warms up
+            for name in dict.fromkeys(name for name, _ in engines):
+                first_s, all_s = (engines[name, count].run() for count in (1, 1 + _DECODED))
+                steps_ms.setdefault(name, []).append(1e3 * (all_s - first_s) / _DECODED)
+            told = ", ".join(f"{name} {steps[-1]:.1f}" for name, steps in steps_ms.items())
+            progress(f"decoding, {repeat + 1} of {_REPEATS}: {told} ms a step")
+    figures |= {f"{name}.step_ms": median(steps[1:]) for name, steps in steps_ms.items()}
+    ratio = None
+    if against is not None:
+        ratio = median([other / this for other, this in zip(steps_ms["other"][1:], steps_ms["this"][1:], strict=True)])
+    return report(
+        "engines",
+        ratios={"decode_vs_other": ratio},
+        figures=figures,
+        targets={"decode_vs_other": Target(bound=3.0, is_goal=True)},
+        reasons={} if against else {"decode_vs_other": "name another checkout with --against"},
     )
 
 

@@ -25,6 +25,7 @@ class StopReason(str, Enum):
     MAX_TURNS = "max_turns"
     MAX_TOKENS = "max_tokens"  # a response budget (of the turn or of the episode) ran out
     CONTEXT_FULL = "context_full"  # prompt and response fill the model's context
+    CONTENT_FILTER = "content_filter"  # a filter of the server, or the model itself, refused the content
     NO_ACTION = "no_action"  # the environment needed an action and the policy gave none
     AGENT_FAILED = "agent_failed"  # the program that uses the policy (bridges.harness) crashed or hung after a turn
     POLICY_FAULT = "policy_fault"  # what the policy wrote, ran or filled broke its episode, or used up a deadline

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from verl_agentic import ConfigError, DataError, EnvError, Message
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.models.client import Price
+from verl_agentic.rewards.text.reasoning import strip_thoughts
 from verl_agentic.settings import Settings, read_settings, setting
 
 from .world import make_world
@@ -94,13 +95,19 @@ class ServedModel(Settings):
         return self.endpoint.timeout_s
 
     async def ask(self, query: str) -> PoolReply:
-        """Returns the reply of the endpoint. Raises DataError if it refuses the query, EnvError if there is none."""
+        """Returns the reply of the endpoint, as far as it goes if it is cut at `max_tokens`.
+
+        Raises:
+            DataError: the endpoint refuses the query.
+            EnvError: it gives no reply.
+        """
         reply = await self.endpoint.ask([Message("system", _ASKED), Message("user", query)])
         if reply.is_refused:
             raise DataError(f"the model {self.endpoint.model!r} must take the question, got {reply.failure}")
-        if reply.text is None:
+        text = strip_thoughts(reply.content or "") if reply.is_cut else reply.text
+        if text is None:
             raise EnvError(f"the model {self.endpoint.model!r} gives no reply, got {reply.failure}; see its server")
-        return PoolReply(text=reply.text, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens)
+        return PoolReply(text=text, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens)
 
 
 def make_pool(models: Mapping[str, Any] | None) -> dict[str, PoolModel]:

@@ -52,7 +52,8 @@ class SupportDeskEnv(ToolEnv):
             if said is None:
                 return Observation(stop=StopReason.ENV_DONE)
             self._is_confirmed = bool(_YES.search(said))
-            return Observation(messages=(Message("user", said),), info={"user_turns": 1.0})
+            info = {"user_turns": 1.0, "user_stops_with_text": float(self._user.is_leaving)}
+            return Observation(messages=(Message("user", said),), info=info)
         observation = await super().step(action)
         executed = [m.name for m in observation.messages if m.name in self._tools and not m.is_error]
         changes = sum(name in self._domain.changes for name in executed)

@@ -449,7 +449,7 @@ async def test_the_scripted_customer_leaves_a_silent_desk() -> None:
 
 
 @contextmanager
-def endpoint(*answers: str | list[Any]) -> Iterator[tuple[str, list[Any]]]:
+def endpoint(*answers: str | list[Any] | dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     """Serves an OpenAI-compatible endpoint with fixed texts or calls, and yields its URL and the requests it got."""
     requests: list[Any] = []
 
@@ -458,7 +458,8 @@ def endpoint(*answers: str | list[Any]) -> Iterator[tuple[str, list[Any]]]:
             requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             answer = answers[min(len(requests), len(answers)) - 1]
             message = {"content": answer} if isinstance(answer, str) else {"content": None, "tool_calls": answer}
-            body = json.dumps({"choices": [{"message": message}]}).encode()
+            choice = answer if isinstance(answer, dict) else {"message": message}
+            body = json.dumps({"choices": [choice]}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -496,6 +497,86 @@ async def test_a_language_model_plays_the_customer_from_the_scenario() -> None:
         "user",
     ]
     assert row.extra["scenario"] in last["messages"][0]["content"] and last["messages"][3]["content"] == "Your email?"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "<think>{}</think>\nI want a refund.",
+        "{}</think>I want a refund.",
+        "<think>a<think>{}</think>b ###STOP###</think>I want a refund.",
+        "[THINK]{}[/THINK]I want a refund.",
+        "I want <think>{}</think>a refund.",
+        "I want a refund. <think>{}",
+    ],
+)
+async def test_thoughts_of_a_customer_reach_nobody(form: str) -> None:
+    secret = "I would accept a voucher."
+    said = form.format(secret)
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    with endpoint(said, said, {"message": {"content": said, "tool_calls": [call]}}, said) as (url, requests):
+        user = ModelUser("s", ChatModel(url=url, model="m"))
+        messages = [await user.open(), await user.reply("What?"), await user.reply("Why?")]
+    assert messages == ["I want a refund."] * 3
+    assert secret not in json.dumps(requests)
+
+
+@pytest.mark.parametrize(
+    "marker", ["###STOP###", "###stop###", "### STOP ###", "**###STOP###**", "\nSTOP", "\n[STOP]", "###TRANSFER###",
+               "###Transfer###", "\n### stop", "###OUT-OF-SCOPE###", "### out of scope ###", "###OUT_OF_SCOPE###"]
+)  # fmt: skip
+async def test_text_beside_a_stop_marker_is_delivered_and_the_next_reply_ends_the_talk(marker: str) -> None:
+    with endpoint("Hi", f"Yes, go ahead and cancel it. {marker}", marker) as (url, requests):
+        user = ModelUser("s", ChatModel(url=url, model="m"))
+        await user.open()
+        assert str(await user.reply("Shall I cancel order 7?")).strip("* ") == "Yes, go ahead and cancel it."
+        assert user.is_leaving and await user.reply("It is cancelled.") is None and len(requests) == 2
+    with endpoint("Hi", marker.strip()) as (url, _):
+        user = ModelUser("s", ChatModel(url=url, model="m"))
+        await user.open()
+        assert await user.reply("Anything else?") is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Please stop the order.", "STOP doing this!", "Stop.", "STOP!", "STOP?", "I want to transfer 10 #2",
+     "order #77 stop #78", "Can you STOP order #77?", "Yes, STOP it, please", "That is out of scope.", "# 1 transfer",
+     "1. Stop\n2. Go"],
+)  # fmt: skip
+async def test_a_customer_may_speak_of_stops_and_transfers(said: str) -> None:
+    with endpoint("Hi", said) as (url, _):
+        user = ModelUser("s", ChatModel(url=url, model="m"))
+        await user.open()
+        assert (await user.reply("Yes?"), user.is_leaving) == (said, False)
+
+
+async def test_a_consent_beside_a_stop_marker_counts_and_is_counted() -> None:
+    row = row_of("cancel")
+    with endpoint("Hi", "Yes, go ahead. ###STOP###") as (url, _):
+        talk = Talk(row, user={"url": url, "model": "m"})
+        await talk.env.start()
+        action = Action(turn=0, text="May I?", content="May I?", tool_calls=())
+        consent = await talk.env.step(action)
+        assert [message.content for message in consent.messages] == ["Yes, go ahead."] and consent.stop is None
+        assert consent.info["user_stops_with_text"] == 1.0
+        assert (await talk.env.step(action)).stop is StopReason.ENV_DONE
+
+
+@pytest.mark.parametrize("message", [{"content": None, "reasoning_content": "Hm"}, {"content": "I want to canc"}])
+async def test_a_customer_who_is_cut_says_what_to_raise(message: dict[str, Any]) -> None:
+    cut = {"message": message, "finish_reason": "length"}
+    with endpoint("Hi", cut) as (url, _):
+        user = ModelUser("s", ChatModel(url=url, model="m", max_tokens=9))
+        await user.open()
+        with pytest.raises(DataError, match=r"max_tokens=9.*raise max_tokens"):
+            await user.reply("Tell me all.")
+    with endpoint(cut) as (url, _), pytest.raises(EnvError, match=r"max_tokens=9.*raise max_tokens"):
+        await ModelUser("s", ChatModel(url=url, model="m", max_tokens=9)).open()
+
+
+async def test_a_customer_who_leaves_before_the_talk_is_a_failure_of_the_environment() -> None:
+    with endpoint("###STOP###") as (url, _), pytest.raises(EnvError, match="must open the conversation"):
+        await ModelUser("s", ChatModel(url=url, model="m")).open()
 
 
 async def test_a_customer_who_cannot_be_reached_is_a_failure_of_the_environment() -> None:

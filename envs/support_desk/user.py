@@ -10,12 +10,20 @@ from typing import Any, Protocol
 from verl_agentic import Message
 from verl_agentic.errors import DataError, EnvError
 from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.rewards.models.client import Reply
+from verl_agentic.rewards.text.reasoning import outside_reasoning
 from verl_agentic.tools.tool import Tool
 
 from .scenario import Call, Script
 
-STOP_MARKERS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
-"""Texts by which tau2's users end the conversation."""
+_MARKER_WORDS = r"STOP|TRANSFER|OUT[-_ ]OF[-_ ]SCOPE"
+_MARKER = re.compile(
+    rf"#+\s*(?i:{_MARKER_WORDS})\s*#+|#{{2,}}\s*(?i:{_MARKER_WORDS})[ \t.]*$|"
+    rf"^[^\w\n]*(?:{_MARKER_WORDS})[^\w\n!?]*$",
+    re.MULTILINE,
+)
+"""Texts by which tau2's users end the conversation (`###STOP###`), as models write them: in any case between or behind
+number signs, or in capitals as a line of their own."""
 _CONFIRM = re.compile(
     r"\b(confirm|proceed|go ahead|shall i|should i|may i do|do you agree|is (that|this) (right|correct|ok))"
 )
@@ -41,6 +49,9 @@ GREETING = "Hello! How can I help you today?"
 class User(Protocol):
     """A customer of one conversation."""
 
+    is_leaving: bool
+    """Whether the last message came with the end of the conversation, so that the next reply is None."""
+
     async def open(self) -> str:
         """Returns the first message."""
         ...
@@ -60,6 +71,8 @@ class ScriptedUser:
     """A customer who answers questions from a list of facts, says yes when asked to confirm, and then makes the next
     request. If a message names one of his tools in words (`toggle airplane mode`), he calls it and says what it showed.
     Deterministic: the same messages get the same answers."""
+
+    is_leaving = False
 
     def __init__(self, script: Script, tools: Sequence[Tool] = ()) -> None:
         self._script = script
@@ -112,7 +125,10 @@ class ScriptedUser:
 
 
 class ModelUser:
-    """A customer who is played by a language model, from the scenario of the row."""
+    """A customer who is played by a language model, from the scenario of the row.
+
+    His thoughts are no part of the conversation, nor of what he is shown of it.
+    """
 
     def __init__(self, scenario: str, model: ChatModel, tools: Sequence[Tool] = ()) -> None:
         self._model = model
@@ -120,38 +136,51 @@ class ModelUser:
         guidelines = _GUIDELINES + _TOOL_GUIDELINES * bool(tools)
         system = Message("system", f"{guidelines}\n\nScenario:\n{scenario}")
         self._messages: list[Mapping[str, Any]] = [system.to_dict()]
+        self.is_leaving = False
 
     async def open(self) -> str:
         """Returns the first message. Raises EnvError if the endpoint gives none."""
         try:
-            return await self.reply(GREETING) or ""
+            opening = await self.reply(GREETING)
         except DataError as cause:
             raise EnvError(f"the scenario cannot be played, {cause}") from cause
+        if opening is None:
+            raise EnvError("the simulated user must open the conversation, got its end; make the scenario clearer")
+        return opening
 
     async def reply(self, text: str) -> str | None:
-        """Returns the answer to a message, or None at a stop marker.
+        """Returns the answer to a message, or None at a stop marker; text beside a marker is the last answer.
 
         Raises:
-            DataError: the endpoint refuses the message, for example by a filter.
+            DataError: the endpoint refuses the message, for example by a filter, or its answer is cut.
             EnvError: it gives no answer.
         """
+        if self.is_leaving:
+            return None
         self._messages.append({"role": "user", "content": text or "(no message)"})
         for _ in range(_MAX_CALLS):
             reply = await self._model.ask(self._messages, tools=[tool.schema for tool in self._tools.values()])
-            if reply.is_refused:
-                raise DataError(f"the simulated user must take the message, got {reply.failure}")
-            said = reply.text or ""
+            said = self._read(reply)
             if not reply.calls:
                 break
             self._messages.append({"role": "assistant", "content": said, "tool_calls": reply.calls})
             self._messages += [await self._answer(call) for call in reply.calls]
         else:
             raise EnvError(f"the simulated user must write a message, got {_MAX_CALLS} turns with calls only")
-        if not said.strip():
-            why = reply.failure or "an empty one"
-            raise EnvError(f"the simulated user gave no message, got {why}; see {self._model.url}")
+        if not said:
+            raise EnvError(f"the simulated user gave no message, got an empty one; see {self._model.url}")
         self._messages.append({"role": "assistant", "content": said})
-        return None if any(marker in said for marker in STOP_MARKERS) else said
+        message = _MARKER.sub("", said).strip()
+        self.is_leaving = message != said
+        return message if re.search(r"\w", message) else None
+
+    def _read(self, reply: Reply) -> str:
+        """Returns the text of a reply without thoughts. Raises DataError or EnvError if there is no whole reply."""
+        if reply.is_refused or reply.is_cut:  # what the desk writes may cause both
+            raise DataError(f"the simulated user must be able to answer the message, got {reply.failure}")
+        if reply.text is None:
+            raise EnvError(f"the simulated user gave no message, got {reply.failure}; see {self._model.url}")
+        return outside_reasoning(reply.text).strip()
 
     async def _answer(self, call: Mapping[str, Any]) -> Mapping[str, Any]:
         try:

@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 import torch
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
 from openai_server import Server, choice, refuse, serving
 from services import Service, answering
 from transformers import AutoModelForCausalLM
@@ -406,6 +408,57 @@ def test_void_episodes_are_counted_and_told(tmp_path: Path, capsys: pytest.Captu
         assert main([*arguments[:8], "1", *arguments[9:]]) == 1
     assert "1 void" in capsys.readouterr().out
     assert json.loads((tmp_path / "summary.json").read_text())["void"] == 1
+
+
+def served(tmp_path: Path, answer: Callable[[dict[str, Any]], Any]) -> tuple[int, dict[str, Any]]:
+    """Evaluates three tasks of python_math in chat mode; returns the exit code and the summary."""
+    app = FastAPI()
+
+    async def answered(request: Request) -> Response:
+        said = answer(await request.json() if request.method == "POST" else {})
+        return said if isinstance(said, Response) else JSONResponse(said)
+
+    app.add_route("/{path:path}", answered, methods=["GET", "POST"])
+    with answering(app) as service:
+        code = main(
+            ["evaluate", "--env", "python_math", "--endpoint", service.url, "--model", "m", "--mode", "chat", "--count",
+             "3", "--retries", "1", "--limit", "retry_wait_s=0.01", "--out", str(tmp_path)]
+        )  # fmt: skip
+    return code, json.loads((tmp_path / "summary.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("refusal", "stop"),
+    [
+        (
+            {"object": "error", "message": "This model's maximum context length is 8192 tokens.", "code": 400},
+            "context_full",
+        ),
+        ({"error": {"code": "context_length_exceeded", "message": "Too long."}}, "context_full"),
+        ({"error": {"code": "content_filter", "message": "No."}}, "content_filter"),
+    ],
+)
+def test_a_refused_turn_ends_an_episode_that_counts(tmp_path: Path, refusal: dict[str, Any], stop: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "python", "arguments": '{"code": "print(1)"}'}}
+    requests: list[dict[str, Any]] = []
+
+    def answer(body: dict[str, Any]) -> Any:
+        requests.append(body)
+        is_first = all(message["role"] != "tool" for message in body.get("messages", []))
+        return choice(message={"tool_calls": [call]}) if is_first else JSONResponse(refusal, status_code=400)
+
+    code, summary = served(tmp_path, answer)
+    assert (code, summary["stop_reasons"], summary["void"]) == (0, {stop: 3}, 0)
+    assert len(requests) == 2 + 3 * 2, "models, a test request, and two turns of each episode"
+
+
+def test_an_answer_that_broke_off_is_void_and_not_a_failure_of_the_policy(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        is_test = body.get("max_tokens", 1) == 1
+        return choice(message={"content": "Hi" * is_test}, finish_reason="stop" if is_test else "error")
+
+    code, summary = served(tmp_path, answer)
+    assert (code, summary["void"], "answered" in summary["stop_reasons"]) == (1, 3, False)
 
 
 def test_the_name_of_the_length_and_the_models_context_are_found_out(tmp_path: Path) -> None:

@@ -38,12 +38,9 @@ def chat(tiny_model: Path) -> tuple[Any, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_random_hostile_actions_neither_void_an_episode_nor_raise(
-    actions: ModuleType, chat: tuple[Any, Any], seed: int
-) -> None:
+def test_random_hostile_actions_neither_void_an_episode_nor_raise(actions: ModuleType, chat: tuple[Any, Any]) -> None:
     tokenizer, codec = chat
-    played = asyncio.run(actions.play_many(60, codec=codec, tokenizer=tokenizer, seed=seed))
+    played = asyncio.run(actions.play_many(60, codec=codec, tokenizer=tokenizer, seed=0))
     assert [(one.env_id, one.turns, ending) for one, ending in played if ending != "trained"] == []
 
 

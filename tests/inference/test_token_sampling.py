@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.inference import token_sampling
 from verl_agentic.inference.request import Running, SamplingParams
 from verl_agentic.inference.token_sampling import sample
 
@@ -134,3 +138,22 @@ def test_only_allowed_ids_are_sampled_and_log_probs_stay_those_of_the_vocabulary
     ids, log_probs = sample(torch.tensor([LOGITS]), [row(allowed_token_ids=(4,))], generator=torch.Generator())
     assert ids == [4] and log_probs[0] == pytest.approx(math.log(softmax(dict(enumerate(LOGITS)))[4]))
     assert SamplingParams.from_mapping({"allowed_token_ids": [4]}).allowed_token_ids == (4,)
+
+
+@given(st.lists(st.sampled_from([0.0, 1e-30, 0.1, 0.3, 1.0, 7.0]), min_size=1, max_size=700), st.integers(0, 2**53 - 1))
+def test_the_id_at_a_share_of_the_mass_is_that_of_the_cumulative_sum(masses: list[float], numerator: int) -> None:
+    assume(sum(masses) > 1e-3)
+    share = numerator / 2**53
+    drawn = int(token_sampling._draw(torch.tensor([masses]), torch.tensor([share], dtype=torch.float64)))
+    assert masses[drawn] > 0.0
+    ends = list(itertools.accumulate(masses))
+    error = 1e-5 * ends[-1]
+    assert ends[drawn] - masses[drawn] - error <= share * ends[-1] <= ends[drawn] + error
+
+
+@pytest.mark.parametrize("share", [0.0, 1 - 2.0**-53])
+def test_an_id_without_mass_is_never_drawn_at_the_ends(share: float) -> None:
+    masses = torch.rand(8, 3000, generator=torch.Generator().manual_seed(0))
+    masses[:, :300] = masses[:, 2600:] = 0.0
+    drawn = token_sampling._draw(masses, torch.full((8,), share, dtype=torch.float64))
+    assert drawn.tolist() == [300 if share == 0.0 else 2599] * 8

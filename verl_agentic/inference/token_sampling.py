@@ -9,47 +9,83 @@ from torch import Tensor
 
 from verl_agentic.inference.request import Running
 
+_BLOCK_IDS = 256
+_PIECE_LOGITS = 1 << 19
+"""2 MiB of float32, which stay in the cache of a processor."""
+
 
 def sample(logits_BV: Tensor, rows: Sequence[Running], *, generator: torch.Generator) -> tuple[list[int], list[float]]:
     """Returns one sampled id per row, and its log-prob under `log_softmax(logits / temperature)`.
 
     Allowed ids, top-k, top-p and repetition penalty change the sampled distribution but not the log-prob, which equals
-    a trainer's for the same logits. At temperature 0 the log-prob is that of temperature 1.
+    a trainer's for the same logits. At temperature 0 the log-prob is that of temperature 1. A row with a seed takes
+    one number from its generator; its id does not depend on the other rows.
 
     Args:
         logits_BV: `[B, V]` logits of the last position.
         rows: the B requests.
         generator: source of randomness of rows without a seed.
     """
+    uniform_B = torch.rand(len(rows), dtype=torch.float64, generator=generator, device=logits_BV.device)
+    for i, row in enumerate(rows):
+        if row.generator is not None:
+            uniform_B[i].uniform_(generator=row.generator)
+    num_rows = len(rows) if logits_BV.is_cuda else max(_PIECE_LOGITS // logits_BV.shape[-1], 1)
+    pieces = [
+        _sample_piece(logits_BV[start : start + num_rows], rows[start : start + num_rows], uniform_B[start:])
+        for start in range(0, len(rows), num_rows)
+    ]
+    ids, log_probs = torch.cat(pieces, dim=-1).tolist()
+    return [int(token_id) for token_id in ids], log_probs
+
+
+def _sample_piece(logits_BV: Tensor, rows: Sequence[Running], uniform_B: Tensor) -> Tensor:
+    """Returns ids and log-probs as float64, `[2, B]`, so that a device is read once."""
     logits_BV = logits_BV.float()
     temperatures = [row.params.temperature for row in rows]
-    if all(t == 1.0 for t in temperatures):
-        log_probs_BV = torch.log_softmax(logits_BV, dim=-1)
-    else:
-        divisor_B1 = logits_BV.new_tensor([t or 1.0 for t in temperatures])[:, None]
-        log_probs_BV = torch.log_softmax(logits_BV / divisor_B1, dim=-1)
-    shaped_BV = _shape(logits_BV, log_probs_BV, rows)
-    ids_B = torch.argmax(shaped_BV if not any(temperatures) else shaped_BV - _noise(shaped_BV, rows, generator), dim=-1)
-    chosen_B = log_probs_BV.gather(-1, ids_B[:, None])[:, 0]
-    return ids_B.tolist(), chosen_B.tolist()
+    if not all(t in (0.0, 1.0) for t in temperatures):
+        logits_BV = logits_BV / logits_BV.new_tensor([t or 1.0 for t in temperatures])[:, None]
+    shaped_BV = _shape(logits_BV, rows)
+    masses_BV = torch.softmax(shaped_BV, dim=-1)
+    ids_B = _draw(masses_BV, uniform_B[: len(rows)]) if any(temperatures) else shaped_BV.argmax(dim=-1)
+    if any(temperatures) and not all(temperatures):
+        is_greedy_B = torch.tensor([t == 0.0 for t in temperatures], device=ids_B.device)
+        ids_B = torch.where(is_greedy_B, shaped_BV.argmax(dim=-1), ids_B)
+    if shaped_BV is not logits_BV:
+        masses_BV = torch.softmax(logits_BV, dim=-1)
+    # The largest mass is exp(0) over the total: the logarithm of a chosen mass might be that of 0.
+    chosen_B = logits_BV.gather(-1, ids_B[:, None])[:, 0] - logits_BV.amax(dim=-1) + masses_BV.amax(dim=-1).log()
+    return torch.stack((ids_B.double(), chosen_B.double()))
 
 
-def _noise(shaped_BV: Tensor, rows: Sequence[Running], generator: torch.Generator) -> Tensor:
-    """Returns log e with e ~ Exp(1), and 0 for greedy rows.
+def _draw(masses_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """Returns the id of each row at which the cumulative mass passes the share `uniform_B` of the whole mass.
 
-    argmax(p / e) draws from p without a cumulative sum, and log p - log e has the same argmax.
+    Finds the block of ids first, so that most of the masses are only added up.
     """
-    noise_BV = torch.empty_like(shaped_BV).exponential_(generator=generator).log_()
-    for i, row in enumerate(rows):
-        if row.params.temperature == 0.0:
-            noise_BV[i] = 0.0
-        elif row.generator is not None:
-            noise_BV[i].exponential_(generator=row.generator).log_()
-    return noise_BV
+    batch, vocab = masses_BV.shape
+    masses_BNI = torch.nn.functional.pad(masses_BV, (0, -vocab % _BLOCK_IDS)).view(batch, -1, _BLOCK_IDS)
+    ends_BN = masses_BNI.sum(dim=-1).double().cumsum(dim=-1)
+    target_B1 = uniform_B[:, None] * ends_BN[:, -1:]
+    block_B1 = _first_above(ends_BN, target_B1)
+    before_B1 = torch.where(block_B1 > 0, ends_BN.gather(1, (block_B1 - 1).clamp(min=0)), 0.0)
+    masses_BI = masses_BNI[torch.arange(batch, device=masses_BNI.device), block_B1[:, 0]]
+    place_B1 = _first_above(masses_BI.double().cumsum(dim=-1), target_B1 - before_B1)
+    return (block_B1 * _BLOCK_IDS + place_B1)[:, 0]
 
 
-def _shape(logits_BV: Tensor, log_probs_BV: Tensor, rows: Sequence[Running]) -> Tensor:
-    """Returns the log-probs to sample from, with penalty, allowed ids, top-k and top-p of each row."""
+def _first_above(ends_BN: Tensor, target_B1: Tensor) -> Tensor:
+    """Returns the first index whose end is above the target, or above all smaller numbers than the last end.
+
+    What it returns has a positive mass, however sums are rounded.
+    """
+    last_B1 = ends_BN[:, -1:]
+    below_B1 = torch.nextafter(last_B1, torch.zeros_like(last_B1))
+    return torch.searchsorted(ends_BN, torch.minimum(target_B1, below_B1), right=True)
+
+
+def _shape(logits_BV: Tensor, rows: Sequence[Running]) -> Tensor:
+    """Returns the logits to sample from, with penalty, allowed ids, top-k and top-p of each row."""
     vocab = logits_BV.shape[-1]
     special = [
         i
@@ -60,21 +96,18 @@ def _shape(logits_BV: Tensor, log_probs_BV: Tensor, rows: Sequence[Running]) -> 
         or row.params.allowed_token_ids
     ]
     if not special:
-        return log_probs_BV
-    shaped_BV = log_probs_BV.clone()
+        return logits_BV
+    shaped_BV = logits_BV.clone()
     for i in special:
-        params = rows[i].params
-        logits_V = logits_BV[i]
+        params, row_V = rows[i].params, logits_BV[i]
         if params.repetition_penalty != 1.0:
-            logits_V = _penalise(logits_V, rows[i].token_ids, params.repetition_penalty)
+            row_V = _penalise(row_V, rows[i].token_ids, params.repetition_penalty)
         if params.allowed_token_ids:
-            allowed = torch.tensor(params.allowed_token_ids, device=logits_V.device)
-            logits_V = torch.full_like(logits_V, -torch.inf).index_copy(0, allowed, logits_V[allowed])
-        row_V = torch.log_softmax(logits_V / (params.temperature or 1.0), dim=-1)
+            allowed = torch.tensor(params.allowed_token_ids, device=row_V.device)
+            row_V = torch.full_like(row_V, -torch.inf).index_copy(0, allowed, row_V[allowed])
         if 0 < params.top_k < vocab:
-            floor = torch.topk(row_V, params.top_k).values[-1]
-            row_V = torch.log_softmax(row_V.masked_fill(row_V < floor, -torch.inf), dim=-1)
-        shaped_BV[i] = _keep_top_p(row_V, params.top_p)
+            row_V = row_V.masked_fill(row_V < torch.topk(row_V, params.top_k).values[-1], -torch.inf)
+        shaped_BV[i] = _keep_top_p(torch.log_softmax(row_V, dim=-1), params.top_p)
     return shaped_BV
 
 

@@ -28,6 +28,8 @@ class Varied:
     ) -> Completion:
         text = self.texts[len(self.requests) % len(self.texts)]
         self.requests.append(request_id)
+        if text in ("context_full", "content_filter"):
+            return Completion(token_ids=(), log_probs=None, finish_reason=text)
         return Completion(token_ids=[*encode(text), END], log_probs=None, finish_reason="stop")
 
 
@@ -68,6 +70,13 @@ async def test_a_model_may_value_the_tokens_of_the_turn() -> None:
 async def test_the_first_of_equal_turns_is_taken() -> None:
     episode, _ = await play(lambda messages, text: 0.0, "42", "41", count=2)
     assert [action.content for action in episode.actions] == ["42"]
+
+
+async def test_turns_that_a_server_refuses_are_not_chosen_unless_it_refuses_all() -> None:
+    episode, _ = await play(lambda messages, text: -float(len(text)), "context_full", "42", "content_filter")
+    assert [action.content for action in episode.actions] == ["42"]
+    refused, _ = await play(lambda messages, text: 0.0, "content_filter")
+    assert (refused.stop_reason.value, refused.is_void) == ("content_filter", False)
 
 
 @pytest.mark.parametrize("value", [float("nan"), "high", None])

@@ -68,8 +68,10 @@ def says(content: str | None = None, *calls: tuple[str, str], finish: str = "sto
     return choice(message=message, finish_reason="tool_calls" if tool_calls else finish)
 
 
-async def play(server: Server, *answers: Any, limits: EpisodeLimits = LIMITS, **options: Any) -> Episode:
-    async with connected(server, list(answers)) as endpoint:
+async def play(
+    server: Server, *answers: Any, limits: EpisodeLimits = LIMITS, max_retries: int = 6, **options: Any
+) -> Episode:
+    async with connected(server, list(answers), max_retries=max_retries) as endpoint:
         conversation = ChatConversation(endpoint, sampling=Sampling(temperature=0.5), **options)
         setup = EpisodeSetup(policy=conversation, codec=conversation, tokenizer=conversation.tokenizer, limits=limits)
         return await run_episode(ROW, make_env=AddEnv, setup=setup, request_id="r")
@@ -243,6 +245,57 @@ async def test_an_empty_turn_and_one_that_was_cut_end_as_they_should(server: Ser
     assert (empty.stop_reason.value, empty.actions[-1].content, empty.is_void) == ("answered", "", False)
     cut = await play(server, says("I think", finish="length"))
     assert (cut.stop_reason.value, cut.is_void) == ("max_tokens", False)
+
+
+FULL = refuse(400, "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.")
+FILTERED = refuse(400, "The response was filtered due to the prompt triggering the content management policy.")
+
+
+@pytest.mark.parametrize(
+    ("answer", "stop", "num_turns"),
+    [
+        (FULL, "context_full", 1),
+        (FILTERED, "content_filter", 1),
+        (choice(message={"content": "Sorr"}, finish_reason="content_filter"), "content_filter", 2),
+        (choice(message={"content": None}, finish_reason="content_filter"), "content_filter", 2),
+        (choice(message={"content": None, "refusal": "I cannot."}), "content_filter", 2),
+        (choice(message={"content": "4"}, finish_reason="model_context_window_exceeded"), "context_full", 2),
+    ],
+)
+async def test_a_refused_turn_ends_a_scored_episode_without_another_attempt(
+    server: Server, answer: Any, stop: str, num_turns: int
+) -> None:
+    episode = await play(server, says(None, ("add", '{"a": 1, "b": 2}')), answer)
+    assert (episode.stop_reason.value, episode.is_void, episode.retries) == (stop, False, 0)
+    assert len(episode.actions) == num_turns and episode.reward.is_scored
+    if stop == "content_filter" and num_turns == 2:
+        assert episode.actions[-1].content in ("Sorr", "", "I cannot.")
+
+
+async def test_the_first_turn_may_be_refused(server: Server) -> None:
+    episode = await play(server, FULL)
+    assert (episode.stop_reason.value, episode.is_void, len(episode.actions)) == ("context_full", False, 0)
+
+
+ERROR = choice(message={"content": "The ans"}, finish_reason="error", error={"code": 502, "message": "upstream"})
+
+
+async def test_a_turn_that_the_server_broke_off_is_asked_for_again(server: Server) -> None:
+    episode = await play(server, ERROR, says("4"), max_retries=1)
+    assert (episode.stop_reason.value, episode.actions[-1].content, episode.retries) == ("answered", "4", 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (ERROR, "fails in the middle of its answer: upstream"),
+        (choice(message={"content": ""}, finish_reason="error"), "fails in the middle of its answer"),
+        (choice(message={"content": "4"}, finish_reason="weather"), "a known finish_reason, got 'weather'"),
+    ],
+)
+async def test_a_turn_that_is_not_whole_is_never_an_answer(server: Server, answer: Any, error: str) -> None:
+    episode = await play(server, answer, max_retries=0)
+    assert episode.is_void and error in (episode.error or "")
 
 
 @pytest.mark.parametrize("message", [None, "text", {"content": 7}, {"tool_calls": ["x"]}, {"tool_calls": [{"id": 1}]}])

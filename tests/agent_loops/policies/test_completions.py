@@ -207,6 +207,36 @@ async def test_answers_that_are_none_are_failures(server: Server, connect: Any, 
         await generate(policy(connect()))
 
 
+async def test_a_server_that_fails_in_its_answer_is_asked_again(server: Server, connect: Any) -> None:
+    failed = choice(token_ids=[5], finish_reason="error", error={"code": 502, "message": "upstream"})
+    server.answers = [failed, {"error": {"code": 502, "message": "upstream"}}, choice(token_ids=[7]), *[failed] * 2]
+    assert (await generate(policy(connect()))).token_ids == [7]
+    with pytest.raises(PolicyError, match="fails in the middle of its answer: upstream"):
+        await generate(policy(connect(max_retries=1)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "finish"),
+    [
+        (refuse(400, "This model's maximum context length is 8 tokens."), "context_full"),
+        (refuse(400, "content management policy"), "content_filter"),
+        (JSONResponse({"error": {"code": 403, "metadata": {"reasons": ["x"]}}}, status_code=403), "content_filter"),
+    ],
+)
+async def test_a_refused_conversation_is_a_turn_without_tokens(
+    server: Server, connect: Any, answer: Any, finish: str
+) -> None:
+    server.answers = [answer]
+    completion = await generate(policy(connect()))
+    assert (list(completion.token_ids), completion.finish_reason, len(server.bodies)) == ([], finish, 1)
+
+
+async def test_an_unknown_end_is_named(server: Server, connect: Any) -> None:
+    server.answers = [choice(token_ids=[5], finish_reason="weather")]
+    with pytest.raises(PolicyError, match="a known finish_reason, got 'weather'"):
+        await generate(policy(connect()))
+
+
 async def test_models_are_listed_where_the_server_lists_them(server: Server, connect: Any) -> None:
     server.answers = [{"data": [{"id": "m", "max_model_len": 99}]}, refuse(404), refuse(401)]
     endpoint = connect()

@@ -177,6 +177,15 @@ async def test_code_tasks_need_tests_and_a_reference_that_passes(
     assert report.rows == (reason is None)
 
 
+@pytest.mark.parametrize("form", ["```json\n{}\n```", "<think>\n```json\n[]\n```\n</think>\n{}", "Here: {}"])
+async def test_a_task_may_have_latex_that_is_not_escaped(tmp_path: Path, form: str) -> None:
+    written = json.dumps({**task(), "question": "Add $a \\cdot b$."}).replace("\\\\", "\\")
+    assert "a \\cdot b" in written
+    report = await run("code_tasks", tmp_path / "a.jsonl", n=1, chat=model(lambda text: form.replace("{}", written)))
+    assert (report.rows, report.dropped) == (1, {})
+    assert rows(tmp_path / "a.jsonl")[0]["prompt"][-1]["content"] == "Add $a \\cdot b$."
+
+
 async def test_a_model_writes_code_tasks_and_copies_are_dropped(tmp_path: Path) -> None:
     chat = model(lambda text: f"Here it is:\n```json\n{json.dumps(task())}\n```" if "number 0 " in text else "no")
     report = await run("code_tasks", tmp_path / "a.jsonl", n=2, chat=chat)

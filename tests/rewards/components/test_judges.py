@@ -15,11 +15,12 @@ from samples import sample
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import ABSTAIN, Component, Graded, load_component
+from verl_agentic.rewards.judge.panel import rule
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
 
-_INFO = {"judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid"}
+_INFO = {"judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid", "judge_cut"}
 
 
 def made(server: JudgeServer, name: str, **options: Any) -> Component:
@@ -87,6 +88,34 @@ async def test_an_outcome_that_is_talked_out_of_its_form_is_0_and_not_void(name:
         assert score.numbers[f"{name}/judge_invalid"] == score.numbers[f"{name}/judge_failures"] == 1.0
         lenient = await scored_by(server, name, kind="outcome", on_invalid="abstain").score(sample("a poem"))
         assert lenient.void is not None
+
+
+def cut(body: dict[str, Any], **message: Any) -> JSONResponse:
+    said = {"content": verdict(body)[:40], **message}
+    return JSONResponse({"choices": [{"finish_reason": "length", "message": said}]})
+
+
+@pytest.mark.parametrize("message", [{}, {"content": None, "reasoning_content": "I think"}, {"content": "<think>Hm"}])
+async def test_a_verdict_that_is_cut_counts_against_the_work_apart_and_says_what_to_raise(message: Any) -> None:
+    with judging(lambda body: cut(body, **message)) as server:
+        score = await scored_by(server, "judge", kind="outcome").score(sample("a poem"))
+        ruling = await rule(server.options().blocks(sample("a poem")), server.options(max_tokens=7))
+    assert (score.void, score.total) == (None, 0.0)
+    assert score.numbers["judge/judge_cut"] == score.numbers["judge/judge_invalid"] == 1.0
+    assert "cut at max_tokens=7" in ruling.failures[0] and "raise max_tokens" in ruling.failures[0]
+
+
+async def test_a_whole_verdict_is_read_however_its_answer_ends() -> None:
+    with judging(lambda body: cut(body, content=verdict(body))) as server:
+        score = await scored_by(server, "judge", kind="outcome").score(sample("a poem"))
+    assert (score.total, score.numbers["judge/judge_cut"]) == (1.0, 0.0)
+
+
+async def test_a_judge_that_fails_in_its_answer_does_not_vote() -> None:
+    answer = {"choices": [{"finish_reason": "error", "message": {"content": ""}, "error": {"code": 502}}]}
+    with judging(lambda body: JSONResponse(answer)) as server:
+        score = await scored_by(server, "judge", kind="outcome").score(sample("a poem"))
+    assert score.void is not None and score.numbers["judge/judge_invalid"] == 0.0
 
 
 def refusing(status: int, answer: dict[str, Any]) -> Any:

@@ -126,7 +126,14 @@ PLAN = {
 
 
 @pytest.mark.parametrize(
-    "reply", [PLAN, json.dumps(PLAN), f"Here is it:\n```json\n{json.dumps(PLAN)}\n```\nGood luck!"]
+    "reply",
+    [
+        PLAN,
+        json.dumps(PLAN),
+        f"Here is it:\n```json\n{json.dumps(PLAN)}\n```\nGood luck!",
+        f'<think>{{"subgoals": []}}?</think>\n{json.dumps(PLAN)}',
+        json.dumps(PLAN).replace("feel", r"feel \(x\)"),
+    ],
 )
 def test_a_planned_subgoal_that_cannot_be_verified_pays_nothing(reply: Any) -> None:
     verdict = graded(

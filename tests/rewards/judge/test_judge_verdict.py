@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_texts import TEXTS, write_unescaped
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.judge.judge_verdict import CORRECT, Invalid, Item, read_preference, read_verdict
@@ -25,7 +28,10 @@ def read(text: str) -> dict[str, float] | Invalid:
     return read_verdict(text, items=_ITEMS, canary="c1")
 
 
-@pytest.mark.parametrize("form", ["{}", "  {}\n", "```json\n{}\n```", "```\n{}```", "<think>{}? No.</think>\n{}"])
+_FORMS = ["{}", "  {}\n", "```json\n{}\n```", "```\n{}```", "<think>No, yes.</think>\n{}", "No.</think>{}"]
+
+
+@pytest.mark.parametrize("form", [*_FORMS, "<think>{}? No.</think>\n{}"])
 def test_a_verdict_may_stand_in_one_fence_or_behind_thoughts(form: str) -> None:
     assert read(form.replace("{}", json.dumps(answer()))) == {"correct": 1.0, "style": 0.25}
 
@@ -80,6 +86,40 @@ def test_a_preference_is_read_as_strictly() -> None:
     assert read_preference(text, canary="c1") == "B"
     assert isinstance(read_preference(text, canary="c2"), Invalid)
     assert isinstance(read_preference(text.replace('"B"', '"C"'), canary="c1"), Invalid)
+
+
+@settings(max_examples=500, deadline=None)
+@given(reasons=st.tuples(TEXTS, TEXTS), passed=st.booleans(), is_raw=st.booleans(), form=st.sampled_from(_FORMS))
+def test_no_reason_changes_the_verdict_whether_or_not_its_backslashes_are_escaped(
+    reasons: tuple[str, str], passed: bool, is_raw: bool, form: str
+) -> None:
+    value = {"correct": float(passed), "style": 0.7}
+    for first, second in (map(json.dumps, reasons), (write_unescaped(reason, is_raw=is_raw) for reason in reasons)):
+        items = (
+            f'{{"name": "correct", "reason": {first}, "passed": {json.dumps(passed)}}}, '
+            f'{{"score": 7, "name": "style", "reason": {second}}}'
+        )
+        verdict = f'{{"canary": "c1", "items": [{items}]}}'
+        assert read(form.replace("{}", verdict)) == value
+        preference = f'{{"reason": {first}, "winner": "B", "canary": "c1"}}'
+        assert read_preference(form.replace("{}", preference), canary="c1") == "B"
+
+
+@settings(max_examples=300, deadline=None)
+@given(reason=TEXTS, is_raw=st.booleans())
+def test_a_backslash_makes_no_form_less_strict(reason: str, is_raw: bool) -> None:
+    string = write_unescaped("6 \\cdot 7" + reason, is_raw=is_raw)
+    item = f'{{"name": "correct", "reason": {string}, "passed": true}}'
+    for items, canary, more in (
+        (item, "c2", ""),
+        (f"{item}, {item}", "c1", ""),
+        (item.replace('"passed": true}', '"passed": false, "passed": true}'), "c1", ""),
+        (item.replace('"passed": true}', '"passed": 1}'), "c1", ""),
+        (item, "c1", ', "note": 1'),
+        (item, "c1", "} {"),
+    ):
+        text = f'{{"canary": "{canary}", "items": [{items}]{more}}}'
+        assert isinstance(read_verdict(text, items=(CORRECT,), canary="c1"), Invalid)
 
 
 @pytest.mark.parametrize("fields", [{"weight": 0}, {"weight": 1e999}, {"scale": 0}, {"scale": 2.5}, {"name": ""}])

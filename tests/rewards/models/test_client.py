@@ -120,6 +120,73 @@ async def test_an_answer_without_text_is_an_empty_one(server: Server, tmp_path: 
         assert (await client.ask(_BODY)).text == ""
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"finish_reason": "error", "message": {"content": ""}, "error": {"code": 502, "message": "upstream"}},
+        {"finish_reason": "error", "message": {"content": "The beginning of"}},
+        {"finish_reason": "stop", "message": {"content": "The"}, "error": {"code": "server_error", "message": "x"}},
+        None,
+    ],
+)
+async def test_a_failure_in_the_middle_of_an_answer_is_tried_again_and_never_an_answer(
+    server: Server, tmp_path: Path, fields: dict[str, Any] | None
+) -> None:
+    failed = {"error": {"code": 502, "message": "upstream"}} if fields is None else choice(**fields)
+    async with asking(server, [failed, _HI, *[failed] * 2], tmp_path, retries=1) as client:
+        first, second = await client.ask(_BODY), await client.ask(_BODY)
+    assert (first.text, first.attempts, first.failure) == ("Hi", 2, None)
+    assert (second.text, second.content, second.attempts) == (None, None, 2) and second.failure is not None
+    assert "fails in the middle" in second.failure and not second.is_refused
+
+
+@pytest.mark.parametrize("message", [{"content": None, "reasoning_content": "Hm"}, {"content": "<think>Hm"}])
+async def test_an_answer_cut_in_its_thoughts_says_what_to_raise(server: Server, tmp_path: Path, message: Any) -> None:
+    async with asking(server, [choice(message=message, finish_reason="length")], tmp_path) as client:
+        reply = await client.ask(_BODY)
+    assert (reply.text, reply.is_cut, reply.is_refused) == (None, True, False) and reply.failure is not None
+    assert "max_tokens=10 within its thoughts; raise max_tokens" in reply.failure
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": "<think>Hm</think>\nHi"}, "Hi"),
+        ({"content": "Hm</think>Hi"}, "Hi"),
+        ({"content": "Hi", "reasoning_content": "Hm", "reasoning": "Hm"}, "Hi"),
+        ({"content": [{"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "Hi"}]}, "Hi"),
+        ({"content": None, "reasoning": "Hm"}, ""),
+    ],
+)
+@pytest.mark.parametrize("finish", ["stop", None, "tool_calls", "eos"])
+async def test_thoughts_are_no_part_of_an_answer(
+    server: Server, tmp_path: Path, message: Any, text: str, finish: str | None
+) -> None:
+    async with asking(server, [choice(message=message, finish_reason=finish)], tmp_path) as client:
+        reply = await client.ask(_BODY)
+    assert (reply.text, reply.failure, reply.is_cut) == (text, None, False)
+
+
+async def test_an_end_that_is_not_known_is_named(server: Server, tmp_path: Path) -> None:
+    async with asking(server, [choice(message={"content": "Hi"}, finish_reason="weather")], tmp_path) as client:
+        reply = await client.ask(_BODY)
+    assert (reply.text, reply.content) == (None, "Hi") and "finish_reason 'weather'" in (reply.failure or "")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"finish_reason": "content_filter", "message": {"content": "I"}},
+        {"finish_reason": "stop", "message": {"content": None, "refusal": "I cannot."}},
+        {"finish_reason": "error", "message": {"content": ""}, "error": {"code": 403, "metadata": {"reasons": ["x"]}}},
+    ],
+)
+async def test_a_refusal_is_no_failure_and_no_answer(server: Server, tmp_path: Path, fields: Any) -> None:
+    async with asking(server, [choice(**fields)], tmp_path) as client:
+        reply = await client.ask(_BODY)
+    assert (reply.text, reply.content, reply.is_refused, reply.attempts) == (None, None, True, 1) and reply.failure
+
+
 async def test_tokens_that_the_server_does_not_count_are_estimated(server: Server, tmp_path: Path) -> None:
     answer = {"choices": [{"message": {"content": "12345678"}}], "usage": {"prompt_tokens": None}}
     async with asking(server, [answer], tmp_path) as client:

@@ -14,6 +14,7 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
 _LOSS = "actor_rollout_ref.actor.policy_loss"
+_MODEL = "actor_rollout_ref.model"
 
 
 @section(f"{_LOSS}.options")
@@ -105,6 +106,16 @@ FEATURES = Features(
             gives="mean log-prob over the vocabulary",
             chosen_by=f"{_LOSS}.loss_mode=rover",
             demanded_by=_needs_mean_log_prob,
+        ),
+        Adapter(
+            module="engine.sampled_log_probs",
+            needs=_FSDP,
+            gives="logits of trained tokens only",
+            chosen_by=f"{_MODEL}.use_fused_kernels=true {_MODEL}.fused_kernel_options.impl_backend=sampled",
+            demanded_by=lambda config: (
+                has(config, f"{_MODEL}.use_fused_kernels", True)
+                and has(config, f"{_MODEL}.fused_kernel_options.impl_backend", "sampled")
+            ),
         ),
         Adapter(
             module="engine.critic_config",

@@ -16,7 +16,7 @@ from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.attempt.ltl import CallConstraint
 from verl_agentic.agent_loops.attempt.row_prompts import encode_row
 from verl_agentic.agent_loops.attempt.stop_texts import cut_at_stop, ends_in_stop_text
-from verl_agentic.agent_loops.attempt.stopped import WITHOUT_ANSWER, Stopped
+from verl_agentic.agent_loops.attempt.stopped import ENDED_BY_SERVER, WITHOUT_ANSWER, Stopped, check_sampled
 from verl_agentic.agent_loops.attempt.tool_changes import announcement, tool_name
 from verl_agentic.agent_loops.codec.clipping import CHARS_PER_TOKEN, clip, encodable
 from verl_agentic.agent_loops.codec.codec import ContextTokens, Schema
@@ -303,6 +303,8 @@ class Attempt:
         completion = await self._sample(min(max_tokens, own) if own is not None else max_tokens)
         codec, tokenizer = self.setup.codec, self.setup.tokenizer
         has_ended = ends_in_stop_text(completion.token_ids, codec.stop_texts, tokenizer=tokenizer)
+        if completion.finish_reason in ENDED_BY_SERVER:
+            return completion, (ENDED_BY_SERVER[completion.finish_reason], False), False
         is_cut = completion.finish_reason == "length" and not has_ended
         return completion, (reason, by_reserve) if is_cut and not is_own else None, is_cut and is_own
 
@@ -314,8 +316,7 @@ class Attempt:
         with timeline.span("generate", label=self.label, turn=self._turn):
             completion = await self._timed(_guarded(generating, PolicyError, "generating a turn"), "generating a turn")
         self.generate_s += time.monotonic() - started
-        if completion.finish_reason == "aborted":
-            raise Stopped(StopReason.CANCELLED, "the server aborted a turn and did not resume it")
+        check_sampled(completion)
         with boundary(PolicyError, "reading the policy's answer"):
             boundary_checks.check_completion(completion, max_tokens=max_tokens)
         self.num_sampled += len(completion.token_ids)
@@ -379,8 +380,7 @@ class Attempt:
     def _budget(self) -> tuple[int, StopReason, bool]:
         """Returns the next turn's token budget, the stop reason if it is used up, and whether the reserve limits it."""
         limits = self.setup.limits
-        reserve = self._reserve()
-        room, reason = self._room()
+        (room, reason), reserve = self._room(), self._reserve()
         if limits.max_turn_tokens is not None and limits.max_turn_tokens <= room - reserve:
             return limits.max_turn_tokens, StopReason.MAX_TOKENS, False
         return room - reserve, reason, reserve > 0

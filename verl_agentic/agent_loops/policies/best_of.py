@@ -62,7 +62,9 @@ class BestOfPolicy:
             self.policy.generate(prompt_ids, messages=messages, max_tokens=max_tokens, request_id=name)
             for name in names
         )
-        found = await asyncio.gather(*asked)
+        sampled = await asyncio.gather(*asked)
+        # A server may refuse some turns.
+        found = [one for one in sampled if one.finish_reason in ("stop", "length")] or sampled[:1]
         values = await asyncio.gather(*(self._value(prompt_ids, messages, one) for one in found))
         words = [set(self._text(one).split()) for one in found]
         taken = self.taken.setdefault(_place(messages), [])

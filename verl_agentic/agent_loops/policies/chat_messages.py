@@ -23,22 +23,19 @@ from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
 from verl_agentic.agent_loops.policies.completions import (
     Endpoint,
     Sampling,
-    finish_of,
-    first_choice,
+    TurnRefusedError,
+    finish_reason_of,
     token_ids_of,
     usage_of,
 )
 from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.errors import PolicyError
+from verl_agentic.rewards.models.chat_choice import first_choice, read_choice
 from verl_agentic.types import Action, Message, ToolCall, load_arguments
 
 IdSource = Literal["exact", "sampled", "approximate"]
 """`exact`: all ids are the server's. `sampled`: those of turns are, and its prompts differ from those encoded here.
 `approximate`: all ids were encoded here."""
-
-
-_REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""Names under which servers return thoughts, and take them back with the conversation."""
 
 
 class _AnyTokenizer:
@@ -128,10 +125,13 @@ class ChatConversation:
         if self._asks_for_ids:
             body["return_token_ids"] = True
         # The server renders these with its own template, and encodes special tokens in them.
-        answer = await self._endpoint.post("/chat/completions", body)
+        try:
+            answer = await self._endpoint.post("/chat/completions", body)
+        except TurnRefusedError as refused:
+            return refused.completion
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)
-        said = self._read(choice.get("message"), number=len(self._said))
+        finish_reason, said = finish_reason_of(choice), self._read(answer, number=len(self._said))
         token_ids = token_ids_of(choice) if self._asks_for_ids else None
         if token_ids is None:
             self._sources.add("approximate")
@@ -140,7 +140,7 @@ class ChatConversation:
         else:
             self._sources.add("exact" if answer.get("prompt_token_ids") == list(prompt_ids) else "sampled")
         self._said[tuple(token_ids)] = said
-        return Completion(token_ids=token_ids, log_probs=None, finish_reason=finish_of(choice))
+        return Completion(token_ids=token_ids, log_probs=None, finish_reason=finish_reason)
 
     @property
     def id_source(self) -> IdSource:
@@ -149,16 +149,16 @@ class ChatConversation:
         found = self._sources or {"exact" if self._asks_for_ids else "approximate"}
         return next(source for source in worst_first if source in found)
 
-    def _read(self, message: Any, *, number: int) -> Message:
+    def _read(self, answer: Mapping[str, Any], *, number: int) -> Message:
         """Returns the message of an answer. Raises PolicyError if it has no message."""
-        content, calls = (message.get("content"), message.get("tool_calls")) if isinstance(message, Mapping) else (0, 0)
-        if not isinstance(content, str | None) or not isinstance(calls, list | None):
-            raise PolicyError(f"an answer must have a message with content or tool_calls, got {str(message)[:200]}")
-        read = [self._read_call(call, f"call_{number}_{index}") for index, call in enumerate(calls or ())]
-        thoughts = {name: message[name] for name in _REASONING_FIELDS if isinstance(message.get(name), str)}
-        self._reasoning_fields = [name for name, text in thoughts.items() if text] or self._reasoning_fields
-        reasoning = _encodable(next(filter(None, thoughts.values()), ""))
-        return Message("assistant", _encodable(content or ""), tool_calls=tuple(read), reasoning=reasoning)
+        try:
+            choice = read_choice(answer)
+        except ValueError as cause:
+            raise PolicyError(str(cause)) from cause
+        calls = [self._read_call(call, f"call_{number}_{index}") for index, call in enumerate(choice.calls)]
+        self._reasoning_fields = [name for name, text in choice.thoughts.items() if text] or self._reasoning_fields
+        reasoning = _encodable(next(filter(None, choice.thoughts.values()), ""))
+        return Message("assistant", _encodable(choice.content), tool_calls=tuple(calls), reasoning=reasoning)
 
     def _read_call(self, call: Any, default_id: str) -> ToolCall:
         function = call.get("function") if isinstance(call, Mapping) else None

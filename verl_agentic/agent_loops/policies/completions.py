@@ -6,6 +6,7 @@ For servers with messages only, see `chat_messages.py`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.agent_loops.policies.policy import Completion, FinishReason
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, MissingDependencyError, PolicyError
+from verl_agentic.rewards.models.chat_choice import finish_of, first_choice, parse_answer
+from verl_agentic.rewards.models.refusals import Refusal, passing_failure, refusal_of
 from verl_agentic.settings import Settings, setting
 from verl_agentic.types import Message
 
 if TYPE_CHECKING:
     import httpx
 
-_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+logger = logging.getLogger(__name__)
 _HOPELESS = {401: "see the key", 403: "see the key", 404: "see the URL, which ends with /v1, and the model"}
 _LONGEST_WAIT_S = 60.0
 
@@ -39,7 +42,8 @@ class EndpointConfig(Settings):
     request_timeout_s: float = setting(600.0, above=0)
     """Deadline of one request, in seconds."""
     max_retries: int = setting(6, min=0)
-    """Maximum number of retries after 408, 425, 429, 5xx, a failed connection or a missed deadline."""
+    """Maximum number of retries after 408, 425, 429, 5xx, a failure in the middle of an answer, a failed connection or
+    a missed deadline."""
     retry_wait_s: float = setting(0.5, min=0)
     """Wait before the first retry, in seconds; doubles up to 60 s, and at least the server's request."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -48,6 +52,15 @@ class EndpointConfig(Settings):
     def check_together(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"url must begin with http:// or https://, got {self.url!r}; write it out")
+
+
+class TurnRefusedError(PolicyError):
+    """A server refuses the content of a request, which is no failure of the server."""
+
+    def __init__(self, message: str, *, refusal: Refusal) -> None:
+        super().__init__(message)
+        self.completion = Completion(token_ids=(), log_probs=None, finish_reason=refusal)
+        """The turn in place of an answer."""
 
 
 class Endpoint:
@@ -69,6 +82,7 @@ class Endpoint:
         url = httpx.URL(config.url.rstrip("/"))
         self._url = str(url if url.path.strip("/") else url.copy_with(path="/v1"))
         self.retries = 0
+        self._refusals: set[Refusal] = set()
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -80,11 +94,11 @@ class Endpoint:
             ConfigError: the server rejects the key.
             PolicyError: it is unreachable.
         """
-        response = await self._send("GET", "/models", None)
+        response, answer = await self._send("GET", "/models", None)
         if response.status_code != 200:
             self._check_key(response)
             return {}
-        listed = _object(response).get("data")
+        listed = answer.get("data") if isinstance(answer, Mapping) else None
         return {str(model.get("id")): model for model in listed} if isinstance(listed, list) else {}
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,31 +106,50 @@ class Endpoint:
 
         Raises:
             ConfigError: the key, the URL or the model is wrong.
+            TurnRefusedError: the conversation is longer than the model's context, or a filter refuses it.
             PolicyError: the server rejects the request, or all retries failed.
         """
-        response = await self._send("POST", path, {"model": self.config.model, **body, **self.config.extra})
-        if response.status_code == 200:
-            return _object(response)
+        response, answer = await self._send("POST", path, {"model": self.config.model, **body, **self.config.extra})
+        status, choice = response.status_code, first_choice(answer)
+        if status == 200 and choice and finish_of(choice) != "error":
+            return answer
+        if (refusal := refusal_of(status, answer)) is not None:
+            self._log_refusal(refusal, _reason(response))
+            raise TurnRefusedError(f"the server answers {status}, got {_reason(response)}", refusal=refusal)
+        if status == 200:
+            failure = passing_failure(status, answer)
+            raise PolicyError(failure or f"an answer must be JSON with a choice, got {response.text[:200]!r}")
         self._check_key(response)
-        hint = _HOPELESS.get(response.status_code)
+        hint = _HOPELESS.get(status)
         if hint is not None:
-            raise ConfigError(f"{self._url}{path} answers {response.status_code}, got {_reason(response)}; {hint}")
-        raise PolicyError(f"the server answers {response.status_code}, got {_reason(response)}")
+            raise ConfigError(f"{self._url}{path} answers {status}, got {_reason(response)}; {hint}")
+        raise PolicyError(f"the server answers {status}, got {_reason(response)}")
+
+    def _log_refusal(self, refusal: Refusal, reason: str) -> None:
+        if refusal not in self._refusals:
+            self._refusals.add(refusal)
+            logger.warning(
+                "%s refuses a conversation, got %s; such episodes end with %s and are scored. If first turns are "
+                "refused, lower max_context_tokens or max_response_tokens of the limits (logged once)",
+                *(self._url, reason, refusal),
+            )
 
     def _check_key(self, response: httpx.Response) -> None:
         if response.status_code in (401, 403):
             shown = "a key" if self.config.api_key else "no key"
             raise ConfigError(f"{self._url} refuses {shown}, got {_reason(response)}; set the right one")
 
-    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
+    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, Any]:
+        """Returns the response and the answer in it, after retries."""
         attempt = 0
         while True:
             response, failure = await self._try(method, path, body)
-            if response is not None and response.status_code not in _TRY_AGAIN:
-                return response
-            if attempt >= self.config.max_retries:
-                if response is not None:
-                    return response
+            is_last = attempt >= self.config.max_retries
+            if response is not None:
+                answer = parse_answer(response)
+                if is_last or passing_failure(response.status_code, answer) is None:
+                    return response, answer
+            elif is_last:
                 raise PolicyError(
                     f"{self._url}{path} cannot be reached, got {failure} in {attempt + 1} attempts; check the address, "
                     "and that the server runs"
@@ -178,7 +211,10 @@ class CompletionsPolicy:
     ) -> Completion:
         """Samples one turn; see `Policy.generate`. Raises ConfigError if the server gives no token ids."""
         body = {**self._body, "prompt": list(prompt_ids), "max_tokens": max_tokens}
-        answer = await self._endpoint.post("/completions", body)
+        try:
+            answer = await self._endpoint.post("/completions", body)
+        except TurnRefusedError as refused:
+            return refused.completion
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)
         token_ids = token_ids_of(choice)
@@ -190,16 +226,8 @@ class CompletionsPolicy:
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
         is_whole = isinstance(logprobs, list) and len(logprobs) == len(token_ids) and None not in logprobs
         return Completion(
-            token_ids=token_ids, log_probs=logprobs if is_whole else None, finish_reason=finish_of(choice)
+            token_ids=token_ids, log_probs=logprobs if is_whole else None, finish_reason=finish_reason_of(choice)
         )
-
-
-def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the one choice of an answer. Raises PolicyError if the answer has no choice."""
-    choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        raise PolicyError(f"an answer must have a choice, got {str(answer)[:200]}")
-    return choices[0]
 
 
 def token_ids_of(choice: Mapping[str, Any]) -> list[int] | None:
@@ -210,12 +238,12 @@ def token_ids_of(choice: Mapping[str, Any]) -> list[int] | None:
     return token_ids
 
 
-def finish_of(choice: Mapping[str, Any]) -> FinishReason:
-    """Returns the finish reason of a turn."""
-    reason = choice.get("finish_reason")
-    if reason in ("abort", "aborted", "cancelled"):
-        return "aborted"
-    return "length" if reason == "length" else "stop"
+def finish_reason_of(choice: Mapping[str, Any]) -> FinishReason:
+    """Returns why a turn ended. Raises PolicyError for an unknown reason, which may mean anything."""
+    finish = finish_of(choice)
+    if finish == "unknown" or finish == "error":
+        raise PolicyError(f"a turn must end with a known finish_reason, got {choice.get('finish_reason')!r}")
+    return finish
 
 
 def usage_of(answer: Mapping[str, Any]) -> dict[str, int]:
@@ -224,16 +252,6 @@ def usage_of(answer: Mapping[str, Any]) -> dict[str, int]:
     counted = usage if isinstance(usage, Mapping) else {}
     names = ("prompt_tokens", "completion_tokens")
     return {"requests": 1, **{name: counted[name] for name in names if isinstance(counted.get(name), int)}}
-
-
-def _object(response: httpx.Response) -> dict[str, Any]:
-    try:
-        body = response.json()
-    except ValueError as cause:
-        raise PolicyError(f"an answer must be JSON, got {response.text[:200]!r}") from cause
-    if not isinstance(body, dict):
-        raise PolicyError(f"an answer must be a JSON object, got {response.text[:200]!r}")
-    return body
 
 
 def _reason(response: httpx.Response) -> str:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:  # a scripted policy does not need torch
     from verl_agentic.inference.inference_engine import InferenceEngine
     from verl_agentic.inference.request import SamplingParams
 
-FinishReason = Literal["stop", "length", "aborted"]
+FinishReason = Literal["stop", "length", "aborted", "context_full", "content_filter"]
+"""Why a turn ended. `context_full` and `content_filter` end the episode. They may come without tokens: the server
+refused the conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.rewards.text.json_answers import load_json_answer
 from verl_agentic.settings import did_you_mean, read_settings
 from verl_agentic.types import Message
 
 Record = dict[str, Any]
-_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
 
 class RefusedError(Exception):
@@ -73,7 +71,7 @@ def load_maker(name: str, options: Mapping[str, Any]) -> Maker:
 
 
 async def ask(model: ChatModel, prompt: str, *, system: str = "") -> str:
-    """Returns a model's reply. Raises NoReplyError on temporary failures."""
+    """Returns a model's reply. Raises NoReplyError if there is none, or no whole one."""
     messages = [Message("system", system)] if system else []
     reply = await model.ask([*messages, Message("user", prompt)])
     if reply.text is None:
@@ -82,12 +80,11 @@ async def ask(model: ChatModel, prompt: str, *, system: str = "") -> str:
 
 
 async def ask_json(model: ChatModel, prompt: str, *, system: str = "") -> Any:
-    """Returns a model's reply as JSON, which may be in a fenced block. Raises RefusedError if it is not JSON."""
+    """Returns a model's reply as JSON, see `load_json_answer`. Raises RefusedError if it is not JSON."""
     text = await ask(model, prompt, system=system)
-    fenced = _FENCED.search(text)
     try:
-        return json.loads(fenced[1] if fenced else text)
-    except ValueError as cause:
+        return load_json_answer(text, with_prose=True)
+    except (ValueError, RecursionError) as cause:
         raise RefusedError(f"the reply is not JSON: {text[:200]}") from cause
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from verl_agentic.errors import ConfigError, MissingDependencyError
+from verl_agentic.rewards.text.json_answers import load_json_answer
 from verl_agentic.settings import Settings, setting
 
 try:
-    from pydantic import BaseModel, ConfigDict, Field, ValidationError
+    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 except ImportError as cause:
     raise MissingDependencyError(f"judges need pydantic, got {cause}; pip install 'verl-agentic[judge]'") from cause
 
@@ -49,7 +49,12 @@ class _Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-_Reason = Annotated[str, Field(max_length=20_000)]
+def _without_lone_surrogates(text: Any) -> Any:
+    """Returns a text without them: a model that writes `C:\\udecade` does not mean half a character."""
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
+
+
+_Reason = Annotated[str, BeforeValidator(_without_lone_surrogates), Field(max_length=20_000)]
 
 
 class _Passed(_Strict):
@@ -80,7 +85,7 @@ def read_verdict(text: str, *, items: Sequence[Item], canary: str) -> dict[str, 
 
     A valid answer is one JSON object with the canary and each item once, with its name, a reason and its value
     (`passed`, or `score` within the scale). Repeated keys, further objects and other text are invalid, except one code
-    fence and thoughts before `</think>`.
+    fence and thoughts before `</think>`. Backslashes in reasons need not be escaped.
     """
     verdict = _read(text, _Verdict, canary)
     if isinstance(verdict, Invalid):
@@ -117,18 +122,11 @@ def _read(text: str, model: type[Any], canary: str) -> Any:
         return Invalid(reason=f"{len(text)} characters")
     try:
         # Accepts JSON only, so thoughts that quote an attack cannot become the verdict.
-        read = json.loads(_bare(text), object_pairs_hook=_unique, parse_constant=_refuse)
+        read = load_json_answer(text, object_pairs_hook=_unique, parse_constant=_refuse)
         found = model.model_validate(read)
     except (ValueError, RecursionError) as cause:
         return Invalid(reason=_first_line(cause))
     return found if found.canary == canary else Invalid(reason="without the canary")
-
-
-def _bare(text: str) -> str:
-    text = text.rpartition("</think>")[2].strip()
-    if text.startswith("```") and text.endswith("```") and "\n" in text:
-        text = text[text.index("\n") : -3]
-    return text
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:

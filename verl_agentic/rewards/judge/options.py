@@ -82,9 +82,9 @@ class JudgeOptions(Settings):
     thoughts: bool = False
     """Show the judge the reasoning of the policy, too."""
     on_invalid: OnInvalid = "abstain"
-    """Vote of a judge whose answer has the wrong form, or whose endpoint refuses the content (a filter, a text longer
-    than its context): `zero`, a vote against, or `abstain`, no vote. The default for an outcome of the rubric is
-    `zero`. A judge that gives no answer never votes."""
+    """Vote of a judge whose answer has the wrong form or is cut at `max_tokens`, or whose endpoint refuses the content
+    (a filter, a text longer than its context): `zero`, a vote against, or `abstain`, no vote. The default for an
+    outcome of the rubric is `zero`. A judge that gives no answer never votes."""
     reference: bool = True
     """Show the judge the ground truth of rows that have one."""
     max_chars: int = setting(40_000, min=1)

@@ -23,7 +23,7 @@ from verl_agentic.rewards.models.quote import Block
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-INFO = ("judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid")
+INFO = ("judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid", "judge_cut")
 """Info keys of the components that ask judges."""
 _TOLD: set[tuple[str, str, str]] = set()
 
@@ -37,6 +37,8 @@ class Opinion(Generic[T]):
     failure: str | None = None
     is_invalid: bool = False
     """Whether it gave an invalid answer, rather than none."""
+    is_cut: bool = False
+    """Whether that answer was cut at `max_tokens`."""
     cost: float = 0.0
     latency_s: float = 0.0
     is_cached: bool = False
@@ -54,6 +56,8 @@ class CostTotal:
     cache_hits: int = 0
     invalid: int = 0
     """Judges with an invalid answer."""
+    cut: int = 0
+    """Those of them whose answer was cut at `max_tokens`."""
 
     @classmethod
     def of(cls, opinions: Sequence[Opinion[Any]]) -> CostTotal:
@@ -64,6 +68,7 @@ class CostTotal:
             failures=sum(opinion.value is None for opinion in opinions),
             cache_hits=sum(opinion.is_cached for opinion in opinions),
             invalid=sum(opinion.is_invalid for opinion in opinions),
+            cut=sum(opinion.is_cut for opinion in opinions),
         )
 
     @classmethod
@@ -76,11 +81,12 @@ class CostTotal:
             failures=sum(costs.failures for costs in known),
             cache_hits=sum(costs.cache_hits for costs in known),
             invalid=sum(costs.invalid for costs in known),
+            cut=sum(costs.cut for costs in known),
         )
 
     def to_info(self) -> dict[str, float]:
         """Returns the numbers under the names of `INFO`."""
-        numbers = (self.cost, self.latency_s, self.failures, self.cache_hits, self.invalid)
+        numbers = (self.cost, self.latency_s, self.failures, self.cache_hits, self.invalid, self.cut)
         return dict(zip(INFO, map(float, numbers), strict=True))
 
 
@@ -206,7 +212,7 @@ async def _ask(
         return Opinion(value=known["value"], is_cached=True)
     request = prompt()
     reply = await client.ask({**asked, "messages": request.messages})
-    found = Invalid(reason=reply.failure or "") if reply.text is None else read(reply.text, request.canary)
+    found = Invalid(reason="") if reply.content is None else read(reply.content, request.canary)
     if isinstance(found, Invalid):
         return _failed(found, reply, member)
     if cache is not None:
@@ -217,7 +223,8 @@ async def _ask(
 
 
 def _failed(found: Invalid, reply: Reply, member: Member) -> Opinion[Any]:
-    is_invalid = reply.text is not None or reply.is_refused
+    is_invalid = reply.content is not None or reply.is_refused
+    reason = reply.failure or found.reason
     what = "no valid verdict" if is_invalid else "no answer"
     if (told := (member.url, member.model, what)) not in _TOLD:
         _TOLD.add(told)
@@ -226,7 +233,13 @@ def _failed(found: Invalid, reply: Reply, member: Member) -> Opinion[Any]:
             member.model,
             member.url,
             what,
-            found.reason,
+            reason,
         )
     cost = member.price.of(reply.input_tokens, reply.output_tokens)
-    return Opinion(failure=f"{what}: {found.reason}", is_invalid=is_invalid, cost=cost, latency_s=reply.latency_s)
+    return Opinion(
+        failure=f"{what}: {reason}",
+        is_invalid=is_invalid,
+        is_cut=reply.is_cut,
+        cost=cost,
+        latency_s=reply.latency_s,
+    )

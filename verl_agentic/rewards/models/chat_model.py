@@ -27,7 +27,7 @@ class ChatModel(Settings):
     temperature: float = setting(0.0, min=0)
     """Sampling temperature."""
     max_tokens: int = setting(512, min=1)
-    """Maximum number of tokens of a reply."""
+    """Maximum number of tokens of a reply, reasoning included."""
     timeout_s: float = setting(50.0, above=0)
     """Deadline of a reply with all retries, in seconds."""
     concurrency: int = setting(32, min=1)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, MissingDependencyError
+from verl_agentic.rewards.models.chat_choice import ChatChoice, parse_answer, read_choice
 from verl_agentic.rewards.models.limiter import Limiter
-from verl_agentic.rewards.models.refusals import PROBE, is_refused
+from verl_agentic.rewards.models.refusals import PROBE, is_refused, passing_failure
+from verl_agentic.rewards.text.reasoning import strip_thoughts
 
 if TYPE_CHECKING:
     import httpx
 
-_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _HOPELESS = {
     401: "set the right key",
     403: "set the right key; the endpoint refuses a request without any text of the policy, too",
@@ -48,9 +49,13 @@ class Reply:
     """The result of a request."""
 
     text: str | None
-    """None if the endpoint gave no answer."""
+    """The whole answer, without the thoughts before it. None if the endpoint gave none."""
+    content: str | None = None
+    """What the model wrote, with thoughts in it, and also if it is not whole."""
     failure: str | None = None
-    """Reason of a missing answer."""
+    """Reason why there is no answer, or no whole one."""
+    is_cut: bool = False
+    """Whether the answer was cut at `max_tokens`."""
     is_refused: bool = False
     """Whether the endpoint refuses what it was asked (`refusals`), rather than failing."""
     calls: Sequence[Mapping[str, Any]] = ()
@@ -115,15 +120,14 @@ class ChatClient:
                 # Proxies and login pages may send bodies of any kind.
                 except (httpx.HTTPError, UnicodeError) as cause:
                     return Reply(text=None, failure=f"{type(cause).__name__}: {cause}")
-            if response is not None and response.status_code not in _TRY_AGAIN:
+            answer = None if response is None else parse_answer(response)
+            if response is not None and not (failure := passing_failure(response.status_code, answer) or ""):
                 if await self._is_refused(response, body):
                     said = f"the endpoint refuses the content, {response.status_code}: {response.text[:300]}"
                     return Reply(text=None, failure=said, is_refused=True)
-                reply = self._read(response, body)
+                reply = self._read(response, answer, body)
                 self._limiter.correct(reply.input_tokens + reply.output_tokens - estimate)
                 return reply
-            if response is not None:
-                failure = f"the endpoint answers {response.status_code}"
             if attempts[0] > self._patience.retries:
                 return Reply(text=None, failure=failure)
             await asyncio.sleep(self._wait_s(attempts[0] - 1, response))
@@ -138,26 +142,26 @@ class ChatClient:
         key = (self._url, body.get("model"), self._headers.get("Authorization"))
         return await is_refused(response, key=key, send=send)
 
-    def _read(self, response: httpx.Response, body: Mapping[str, Any]) -> Reply:
+    def _read(self, response: httpx.Response, answer: Any, body: Mapping[str, Any]) -> Reply:
         if hint := _HOPELESS.get(response.status_code):
             raise ConfigError(f"{self._url} answers {response.status_code}, got {response.text[:300]!r}; {hint}")
         if response.status_code != 200:
             return Reply(text=None, failure=f"the endpoint answers {response.status_code}: {response.text[:300]}")
         try:
-            answer = response.json()
-            message = answer["choices"][0]["message"]
-            calls = message.get("tool_calls")
-            text = message.get("content") if calls else message["content"]
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+            choice = read_choice(answer)
+        except ValueError:
             return Reply(text=None, failure=f"the endpoint answers {response.text[:100]!r}")
         usage = answer.get("usage")
         counted = usage if isinstance(usage, Mapping) else {}
-        text = text if isinstance(text, str) else ""
+        failure = _why_not_whole(choice, body)
         return Reply(
-            text=text,
-            calls=[call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else (),
+            text=strip_thoughts(choice.content) if failure is None else None,
+            content=None if choice.finish in ("aborted", "error") else choice.content,
+            failure=failure,
+            is_cut=choice.finish == "length",
+            calls=[call for call in choice.calls if isinstance(call, Mapping)],
             input_tokens=_count(counted.get("prompt_tokens"), _num_chars(body)),
-            output_tokens=_count(counted.get("completion_tokens"), len(text)),
+            output_tokens=_count(counted.get("completion_tokens"), len(choice.content)),
         )
 
     def _wait_s(self, attempt: int, response: httpx.Response | None) -> float:
@@ -171,13 +175,24 @@ class ChatClient:
         return min(wait_s, _LONGEST_WAIT_S)
 
 
+def _why_not_whole(choice: ChatChoice, body: Mapping[str, Any]) -> str | None:
+    """Returns why an answer is not whole; None if it is."""
+    if choice.finish == "stop":
+        return None
+    if choice.finish == "length":
+        limit = next((body[name] for name in ("max_completion_tokens", "max_tokens") if body.get(name)), None)
+        whose = " within its thoughts" if not strip_thoughts(choice.content) else ""
+        return f"the answer is cut at max_tokens={limit}{whose}; raise max_tokens, which includes the thoughts"
+    return f"the answer ends with finish_reason {choice.reason!r}, so it may not be whole"
+
+
 def _estimate(body: Mapping[str, Any]) -> int:
     """Returns the estimated maximum number of tokens of a request."""
     return _num_chars(body) // _CHARS_PER_TOKEN + int(body.get("max_tokens") or 0)
 
 
 def _num_chars(body: Mapping[str, Any]) -> int:
-    return sum(len(message["content"]) for message in body["messages"])
+    return sum(len(message.get("content") or "") for message in body["messages"])
 
 
 def _count(counted: Any, num_chars: int) -> int:

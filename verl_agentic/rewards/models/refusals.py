@@ -3,6 +3,8 @@
 A policy writes a part of what a judge is asked. So an endpoint that refuses the content is answered like an invalid
 verdict, never like a failure: else a policy could void its failures by a filtered word or an endless answer.
 
+A policy of an evaluation that is refused is no failure either: its context is full, or its content is filtered.
+
 Documented forms:
 
 - OpenAI: 400 with `error.code` `context_length_exceeded`, `content_filter` or `content_policy_violation`
@@ -14,6 +16,7 @@ Documented forms:
 - Anthropic: 400 `invalid_request_error` with "prompt is too long", 413 `request_too_large`; 403 is a key without
   permission (https://docs.anthropic.com/en/api/errors)
 - vLLM and SGLang: 400 with "maximum context length" or "context length" in the message, and no code
+- llama.cpp: 400 with the type `exceed_context_size_error` and "exceeds the available context size"
 
 Any other 400, 403 or 422 is decided by a probe: the same request without the policy's text.
 """
@@ -23,25 +26,37 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from verl_agentic.errors import DataError
+from verl_agentic.rewards.models.chat_choice import error_of, finish_of, first_choice, parse_answer
 
+TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+"""Statuses of failures that may pass."""
 UNCLEAR = (400, 403, 422)
 """Statuses by which endpoints refuse content, and also requests of a wrong key or form."""
 PROBE = ({"role": "user", "content": "Answer with one word: yes."},)
 """Messages of a probe."""
 _PROBE_HOLDS_S = 60.0  # so that a key that is revoked later is recognised, too
-_CODES = re.compile(
-    r"content_filter|content_policy|context_length|ResponsibleAIPolicyViolation|moderation|"
-    r"exceed_context_size|request_too_large|string_above_max_length|string_too_long",
+_CONTEXT_CODES = re.compile(
+    r"context_length|context_window|exceed_context_size|request_too_large|string_above_max_length|string_too_long",
     re.IGNORECASE,
 )
-_MESSAGES = re.compile(
-    r"context (length|window|size)|(prompt|input|request) (is|was) too (long|large)|too many (input )?tokens|"
-    r"content (filter|management policy|policy)|(requires|flagged by|blocked by) moderation|input was flagged",
+_CONTEXT_MESSAGES = re.compile(
+    r"context (length|window|size|limit)|(prompt|input|request) (is|was) too (long|large)|too many (input )?tokens|"
+    r"maximum (model|prompt|input) length|(prompt|input)[^.]{0,40} longer than|input token count|"
+    r"max_tokens must be at least 1, got -?\d|max_new_tokens`? must be <=",
     re.IGNORECASE,
 )
+_CONTENT_CODES = re.compile(
+    r"content_filter|content_policy|ResponsibleAIPolicyViolation|moderation|data_inspection_failed", re.IGNORECASE
+)
+_CONTENT_MESSAGES = re.compile(
+    r"content (filter|management policy|policy)|(requires|flagged by|blocked by) moderation|input was flagged|"
+    r"inappropriate content|content exists risk",
+    re.IGNORECASE,
+)
+Refusal = Literal["context_full", "content_filter"]
 _FLAGS = {"flagged_input", "reasons", "content_filter_result"}
 _succeeded: dict[Hashable, float] = {}
 
@@ -50,29 +65,48 @@ class ContentRefusedError(DataError):
     """An endpoint refuses the content of a request."""
 
 
-def is_content_refusal(status: int, answer: Any) -> bool:
-    """Returns whether an answer says that the content of the request is refused.
+def refusal_of(status: int, answer: Any) -> Refusal | None:
+    """Returns why the content of a request is refused, if an answer says so: it is too long, or filtered.
 
     Args:
         status: of the response. With 200, the error in the answer has the status.
         answer: the parsed JSON, or a text.
     """
-    choices = answer.get("choices") if isinstance(answer, Mapping) else None
-    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else {}
-    if status == 200 and first.get("finish_reason") == "content_filter":
-        return True
-    error = _error_of(answer, first)
-    if status == 200 and isinstance(error.get("code"), int):
-        status = error["code"]
+    error, first = error_of(answer), first_choice(answer)
+    if status == 200 and finish_of(first) == "content_filter":
+        return "content_filter"
+    if status == 200 and error and isinstance(answer, Mapping):
+        code = str(error.get("code"))
+        status = int(code) if code.isdecimal() else UNCLEAR[0]
     if status == 413:
-        return True
+        return "context_full"
     if status not in UNCLEAR:
-        return False
-    details = error.get("metadata"), error.get("innererror")
-    if any(isinstance(part, Mapping) and _FLAGS & set(part) for part in details):
-        return True
-    codes = (part.get(key) for part in (error, *details) if isinstance(part, Mapping) for key in ("code", "type"))
-    return any(_CODES.search(str(code)) for code in codes) or bool(_MESSAGES.search(str(error.get("message", ""))))
+        return None
+    details = [part for name in ("metadata", "innererror") if isinstance(part := error.get(name), Mapping)]
+    codes = " ".join(str(part.get(key)) for part in (error, *details) for key in ("code", "type"))
+    message = " ".join(str(part.get(key)) for part in (error, *details) for key in ("message", "raw"))
+    if any(_FLAGS & set(part) for part in details) or _CONTENT_CODES.search(codes):
+        return "content_filter"
+    if _CONTEXT_CODES.search(codes) or _CONTEXT_MESSAGES.search(f"{message} {error.get('text')}"):
+        return "context_full"
+    return "content_filter" if _CONTENT_MESSAGES.search(message) else None
+
+
+def passing_failure(status: int, answer: Any) -> str | None:
+    """Returns why an answer is a failure of the server that may pass; None if it is no such failure.
+
+    Servers that have begun to answer report later failures with status 200, as `finish_reason: "error"`.
+    """
+    if status in TRY_AGAIN:
+        return f"the endpoint answers {status}"
+    choice, error = first_choice(answer), error_of(answer)
+    is_failed = finish_of(choice) == "error" if choice else isinstance(answer, Mapping) and "error" in answer
+    if status != 200 or not is_failed or refusal_of(status, answer) is not None:
+        return None
+    code = str(error.get("code"))
+    if code.isdecimal() and int(code) < 500 and int(code) not in TRY_AGAIN:
+        return None
+    return f"the endpoint fails in the middle of its answer: {error.get('message') or error or 'no reason'}"[:300]
 
 
 async def is_refused(response: Any, *, key: Hashable, send: Callable[[], Awaitable[Any]]) -> bool:
@@ -87,11 +121,7 @@ async def is_refused(response: Any, *, key: Hashable, send: Callable[[], Awaitab
     """
     import httpx
 
-    try:
-        answer = response.json()
-    except (ValueError, RecursionError):
-        answer = response.text
-    if is_content_refusal(response.status_code, answer):
+    if refusal_of(response.status_code, parse_answer(response)) is not None:
         return True
     if response.status_code not in UNCLEAR:
         return False
@@ -104,12 +134,3 @@ async def is_refused(response: Any, *, key: Hashable, send: Callable[[], Awaitab
     if is_answered:
         _succeeded[key] = time.monotonic()
     return is_answered
-
-
-def _error_of(answer: Any, first: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the error of an answer, wherever an endpoint writes it; empty without a documented form."""
-    if not isinstance(answer, Mapping):
-        return {}
-    errors = (part["error"] for part in (answer, first) if "error" in part)
-    error = next(errors, answer)
-    return error if isinstance(error, Mapping) else {}

@@ -9,7 +9,11 @@ import re
 
 from verl_agentic.rewards.text.tags import Scanner
 
-_REASONING = re.compile(r"</?(?i:think|thought|seed:think|thinking|reasoning)>|\[/?THINK\]")
+_NAMES = "(?i:think|thought|seed:think|thinking|reasoning)"
+_REASONING = re.compile(rf"</?{_NAMES}>|\[/?THINK\]")
+_BEGIN_OF_REASONING = re.compile(rf"<{_NAMES}>|\[THINK\]")
+END_OF_REASONING = re.compile(rf"</{_NAMES}>|\[/THINK\]")
+"""Tags that close reasoning."""
 
 
 def without_thoughts(text: str, *, opening: str = "<think>", closing: str = "</think>") -> str:
@@ -34,3 +38,18 @@ def outside_reasoning(text: str) -> str:
     for opening in dict.fromkeys(tag[0].replace("/", "", 1) for tag in _REASONING.finditer(text)):
         text = without_thoughts(text, opening=opening, closing=f"{opening[0]}/{opening[1:]}")
     return text
+
+
+def strip_thoughts(text: str) -> str:
+    """Returns an answer without the thoughts that it begins with, and without white space around it.
+
+    Tags may have any known name. The opening tag may be missing, because some prompts contain it. Thoughts that are
+    never closed leave an empty answer. Tags after other text stay, see `outside_reasoning`.
+    """
+    text = text.strip()
+    while (end := END_OF_REASONING.search(text)) is not None:
+        begin = _BEGIN_OF_REASONING.search(text, 0, end.start())
+        if begin is not None and begin.start() > 0:
+            return text
+        text = text[end.end() :].strip()
+    return "" if _BEGIN_OF_REASONING.match(text) else text

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.errors import DataError
+from verl_agentic.rewards.text.json_answers import load_json_answer
 from verl_agentic.rewards.turns.subgoal_checks import Subgoal
 
 MAX_SUBGOALS = 10
@@ -36,7 +36,7 @@ def read_plan(reply: Any, *, max_subgoals: int = MAX_SUBGOALS) -> SubgoalPlan:
     """Returns the plan in a planner's reply.
 
     Args:
-        reply: its text (with or without words or a code fence around the JSON), or the JSON as an object.
+        reply: its text (with or without thoughts, words or a code fence around the JSON), or the JSON as an object.
         max_subgoals: maximum number of subgoals.
 
     Raises:
@@ -61,7 +61,7 @@ def read_plan(reply: Any, *, max_subgoals: int = MAX_SUBGOALS) -> SubgoalPlan:
 def _entries(reply: Any) -> list[Any]:
     if isinstance(reply, str):
         try:
-            reply = json.loads(reply[reply.index("{") : reply.rindex("}") + 1])
+            reply = load_json_answer(reply, with_prose=True)
         except (ValueError, RecursionError) as cause:
             raise DataError(f"a plan must be JSON, got {reply[:200]!r}; ask the planner again") from cause
     entries = reply.get("subgoals") if isinstance(reply, Mapping) else None

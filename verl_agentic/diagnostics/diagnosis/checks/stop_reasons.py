@@ -11,6 +11,7 @@ _ADVICE = {
     "max_turns": "raise agentic.limits.max_turns, or keep tokens for an answer (answer_reserve_tokens)",
     "no_action": "the environment needs an action in every turn: compare their format with "
     "agentic.protocol; warm up on demonstrations (SFT)",
+    "content_filter": "the server refuses the content of conversations: see its filter, and the tasks",
     "policy_fault": "the code of the policy fills its sandbox or uses up its time: read the errors of these episodes, "
     "and raise the limit if honest code needs it",
     "agent_failed": "the agent program crashes or hangs after turns of the policy: read the log of the workers",

@@ -1,0 +1,179 @@
+"""Log-probs of trained tokens only equal those of verl's own pass over all logits, with all gradients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from transformers import AutoModelForCausalLM
+from verl.utils import tensordict_utils as tu
+from verl.utils.torch_functional import entropy_from_logits
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+from verl.workers.utils.losses import sft_loss
+from verl.workers.utils.padding import no_padding_2_padding
+
+from verl_agentic.adapters.engine.sampled_log_probs import trained_places
+from verl_agentic.errors import ConfigError
+
+PROMPTS = [[5, 9, 2], [8], [6, 1]]
+RESPONSES = [[7, 4, 3, 3], [3, 5, 6], [7, 11, 12, 13, 14]]
+MASKS = [[1, 0, 1, 1], [0, 1, 1], [1, 1, 0, 0, 1]]
+
+
+def nested(rows: list[list[int]]) -> torch.Tensor:
+    return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+
+def padded(rows: list[list[int]], *, left: bool = False) -> torch.Tensor:
+    side = "left" if left else "right"
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_side=side)
+
+
+def micro_batch(*, masks: list[list[int]] = MASKS, is_nested: bool = True, **more: Any) -> TensorDict:
+    whole = [prompt + response for prompt, response in zip(PROMPTS, RESPONSES, strict=True)]
+    columns = {
+        "input_ids": nested(whole),
+        "position_ids": nested([list(range(len(row))) for row in whole]),
+        "prompts": nested(PROMPTS) if is_nested else padded(PROMPTS, left=True),
+        "responses": nested(RESPONSES) if is_nested else padded(RESPONSES),
+        "response_mask": nested(masks) if is_nested else padded(masks),
+    }
+    if not is_nested:
+        ones = [padded([[1] * len(row) for row in rows], left=i == 0) for i, rows in enumerate((PROMPTS, RESPONSES))]
+        columns["attention_mask"] = torch.cat(ones, dim=1)
+    batch = TensorDict(columns, batch_size=len(whole))
+    given = {"temperature": 1.0, "use_fused_kernels": True, "calculate_entropy": True, "use_remove_padding": False}
+    tu.assign_non_tensor(batch, **{**given, **more})
+    return batch
+
+
+class Engine(FSDPEngineWithLMHead):
+    """verl's engine as far as it computes outputs, on one rank."""
+
+    def __init__(self, folder: Path, backend: str, *, strategy: str = "fsdp2") -> None:
+        self.engine_config = SimpleNamespace(
+            entropy_checkpointing=False, entropy_from_logits_with_chunking=False, strategy=strategy
+        )
+        self.model_config = SimpleNamespace(use_fused_kernels=True, fused_kernel_options={"impl_backend": backend})
+        self.compute_entropy_from_logits = entropy_from_logits
+        self.ulysses_sequence_parallel_size, self.pad_to_length, self.use_ulysses_sp = 1, None, False
+        self.module = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+    def outputs(self, batch: TensorDict) -> dict[str, Any]:
+        inputs, args = self.prepare_model_inputs(batch)
+        return self.prepare_model_outputs(self.module(**inputs, use_cache=False), args, batch, None)
+
+
+def of_verl(folder: Path, batch: TensorDict) -> tuple[Engine, dict[str, Any]]:
+    engine = Engine(folder, "torch")
+    batch = batch.clone()
+    tu.assign_non_tensor_data(batch, "use_fused_kernels", False)
+    return engine, engine.outputs(batch)
+
+
+def of_ours(folder: Path, batch: TensorDict) -> tuple[Engine, dict[str, Any]]:
+    engine = Engine(folder, "sampled")
+    return engine, engine.outputs(batch)
+
+
+@pytest.mark.parametrize("is_nested", [True, False])
+@pytest.mark.parametrize("remove_padding", [True, False])
+@pytest.mark.parametrize("temperature", [1.0, torch.tensor([1.0, 0.5, 2.0])])
+@pytest.mark.parametrize("masks", [MASKS, [[0] * len(row) for row in MASKS]])
+def test_outputs_and_gradients_of_trained_tokens_are_verls(
+    tiny_model: Path, masks: list[list[int]], temperature: Any, remove_padding: bool, is_nested: bool
+) -> None:
+    batch = micro_batch(masks=masks, is_nested=is_nested, temperature=temperature, use_remove_padding=remove_padding)
+    mask = padded(masks).bool()
+    found = []
+    for engine, outputs in (of_verl(tiny_model, batch), of_ours(tiny_model, batch)):
+        values = [no_padding_2_padding(outputs[name], batch)[mask] for name in ("log_probs", "entropy")]
+        loss = (values[0] * torch.arange(1.0, len(values[0]) + 1)).sum() + 0.3 * values[1].pow(2).sum()
+        loss.backward()
+        gradients = {name: weight.grad for name, weight in engine.module.named_parameters()}
+        found.append((values, gradients))
+    (expected, expected_gradients), (values, gradients) = found
+    for one, other in zip(values, expected, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    assert set(gradients) == set(expected_gradients)
+    for name, gradient in gradients.items():
+        expected_gradient = expected_gradients[name]
+        assert (gradient - expected_gradient).abs().max() <= 1e-5 * expected_gradient.abs().max(), name
+
+
+def test_the_loss_of_sft_is_verls(tiny_model: Path) -> None:
+    batch = micro_batch()
+    masks = [[0] * len(prompt) + mask for prompt, mask in zip(PROMPTS, MASKS, strict=True)]
+    batch = batch.exclude("prompts", "responses", "response_mask")
+    batch["loss_mask"] = nested(masks)
+    tu.assign_non_tensor(batch, batch_num_tokens=9, dp_size=1)
+    losses = [
+        sft_loss(None, outputs, batch)[0] for _, outputs in (of_verl(tiny_model, batch), of_ours(tiny_model, batch))
+    ]
+    assert torch.allclose(losses[0], losses[1], atol=1e-6) and losses[0] > 1.0
+
+
+def test_tokens_outside_the_mask_are_0_and_their_logits_are_not_computed(tiny_model: Path) -> None:
+    batch = micro_batch()
+    engine, outputs = of_ours(tiny_model, batch)
+    values = no_padding_2_padding(outputs["log_probs"], batch)
+    assert not values[~padded(MASKS).bool()].any()
+    sizes: list[int] = []
+    engine.module.register_forward_hook(lambda _, __, output: sizes.append(output.logits.numel()))
+    engine.outputs(micro_batch())
+    assert sizes == [2 * sum(map(sum, MASKS))]
+
+
+@pytest.mark.parametrize("asked", ["calculate_sum_pi_squared", "calculate_mean_log_prob"])
+def test_what_reads_all_logits_gets_them(tiny_model: Path, asked: str) -> None:
+    batch = micro_batch(**{asked: True})
+    (_, expected), (_, outputs) = of_verl(tiny_model, batch), of_ours(tiny_model, batch)
+    assert set(outputs) == set(expected)
+    for name, value in outputs.items():
+        assert torch.equal(value.values(), expected[name].values())
+
+
+def test_the_first_token_of_a_row_is_never_predicted() -> None:
+    batch = TensorDict(
+        {"input_ids": nested([[1, 2], [3, 4, 5]]), "loss_mask": nested([[1, 1], [1, 0, 1]])}, batch_size=2
+    )
+    rows, places = trained_places(batch)
+    assert (rows.tolist(), places.tolist()) == ([0, 1], [0, 1])
+
+
+def test_a_critic_reads_values(tiny_model: Path) -> None:
+    engine = Engine(tiny_model, "sampled")
+    engine.__class__ = type("Critic", (Engine, FSDPEngineWithValueHead), {
+        "prepare_model_outputs": FSDPEngineWithValueHead.prepare_model_outputs
+    })  # fmt: skip
+    _, args = engine.prepare_model_inputs(micro_batch())
+    assert not hasattr(engine.module.lm_head, "asked") and set(args) == set(
+        Engine(tiny_model, "torch").prepare_model_inputs(micro_batch(use_fused_kernels=False))[1]
+    )
+
+
+def test_a_model_that_changes_its_logits_is_refused(tiny_model: Path) -> None:
+    engine = Engine(tiny_model, "sampled")
+    forward = engine.module.forward
+
+    def cap(*args: Any, **kwargs: Any) -> Any:
+        output = forward(*args, **kwargs)
+        output.logits = 30 * torch.tanh(output.logits / 30)
+        return output
+
+    engine.module.forward = cap
+    with pytest.raises(ConfigError, match="use_fused_kernels"):
+        engine.prepare_model_inputs(micro_batch())
+
+
+def test_another_strategy_and_another_output_layer_are_refused(tiny_model: Path) -> None:
+    with pytest.raises(ConfigError, match="strategy=fsdp2"):
+        Engine(tiny_model, "sampled", strategy="fsdp").prepare_model_inputs(micro_batch())
+    engine = Engine(tiny_model, "sampled")
+    engine.module.lm_head = torch.nn.Linear(128, 600)
+    with pytest.raises(ConfigError, match="without bias"):
+        engine.prepare_model_inputs(micro_batch())
