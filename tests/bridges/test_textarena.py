@@ -129,8 +129,11 @@ def test_a_constant_action_wins_no_more_than_half_of_the_games(task: str, action
 
 
 def test_an_opponent_blocks_the_place_that_wins() -> None:
-    world = TextArenaWorld("ConnectFour-v0", 4)
-    world.reset()
-    for _ in range(3):
-        turn = world.step("[3]")
-    assert re.search(r"Player 1: \[col 3\]", turn.text)
+    for seed in (4, 6, 8):
+        world = TextArenaWorld("ConnectFour-v0", seed)
+        world.reset()
+        board = world._game.state.game_state["board"]
+        for row in (-1, -2, -3):
+            board[row][0] = "X"
+        world.step("[6]")
+        assert board[-4][0] == "O"
