@@ -254,8 +254,3 @@ def _rational(node: Node) -> Fraction | None:
     except NoValueError:
         return None
     return value if isinstance(value, Fraction) else None
-
-
-_COMPARISONS = (
-    compare_labels, _compare_bases, _compare_clocks, _compare_numbers, _compare_ratios, _compare_expressions
-)  # fmt: skip
