@@ -16,7 +16,7 @@ _IDS = [f"{name}/{task}" for name, tasks in _TASKS.items() for task in tasks]
 _FAST = (
     "gem/GuessTheNumber-v0-easy", "gymnasium/Blackjack-v1", "gymnasium/FrozenLake-v1", "household/heat",
     "minigrid/BabyAI-GoToLocal-v0", "minigrid/MiniGrid-DoorKey-5x5-v0", "reasoning_gym/gsm_symbolic",
-    "reasoning_gym/propositional_logic", "textarena/LightsOut-v0", "textarena/TicTacToe-v0",
+    "reasoning_gym/knights_knaves", "textarena/LightsOut-v0", "textarena/TicTacToe-v0",
 )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_an_integral_sign_is_no_integral() -> None:
 def test_a_question_is_no_answer() -> None:
     scores = [load_problem("gsm_symbolic", number, {}) for number in range(64)]
     assert any(problem.score(problem.question) == 1.0 for problem in scores)
-    assert all(grade("gsm_symbolic", problem, problem.question) == 0.0 for problem in scores)
+    assert all(grade("gsm_symbolic", problem, problem.question) < 1.0 for problem in scores)
 
 
 @pytest.mark.sample(1)

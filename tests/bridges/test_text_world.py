@@ -156,3 +156,19 @@ def test_rows_whose_prompts_hide_the_problem_differ_by_their_numbers() -> None:
         assert len(draw_rows(("a",), draw, task=None, split=split, count=30, seed=0, is_hidden=True)) == 30
     assert len(set(numbers["train"])) == len(set(numbers["test"])) == 30
     assert not set(numbers["train"]) & set(numbers["test"])
+
+
+async def test_a_world_that_fails_ends_the_episode_and_is_lost(tiny_chat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Stairs, action: str) -> WorldTurn:
+        raise ValueError("the reward is no number")
+
+    monkeypatch.setattr(Stairs, "step", fail)
+    tokenizer, codec = tiny_chat
+    turns = [act("up"), act("jump")]
+    setup = scripted(
+        lambda messages: codec.render_action(turns.pop(0)), codec=codec, tokenizer=tokenizer, limits=LIMITS
+    )
+    row = EnvRow(prompt=(Message("user", "Climb 1 steps, then jump."),), ground_truth={}, data_source="stairs")
+    episode = await run_episode(row, make_env=lambda row: TextWorldEnv(row, Stairs(1)), setup=setup, request_id="r")
+    assert episode.stop_reason is StopReason.ENV_DONE and not episode.is_void and episode.reward.outcome == 0.0
+    assert len(turns) == 1, "no action follows"

@@ -89,3 +89,51 @@ def test_the_first_game_of_a_process_is_the_game_of_its_seed() -> None:
         "assert W('Secretary-v0', 3).reset() == W('Secretary-v0', 3).reset()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("action", ["nonsense", "[999]", "", "[-1 -1]"])
+def test_two_nonsense_actions_lose_every_game(action: str) -> None:
+    for task in CARD.tasks:
+        for seed in (4, 5):  # an odd seed makes the policy the second player
+            world = TextArenaWorld(task, seed)
+            world.reset()
+            turns = [world.step(action)]
+            while not turns[-1].is_over and len(turns) < 2:
+                turns.append(world.step(action))
+            assert turns[-1].is_over and not turns[-1].is_won, (task, seed)
+            assert isinstance(turns[-1].info["game_reward"], float), (task, seed)
+
+
+def constant_wins(task: str, action: str, *, num_games: int) -> int:
+    num_won = 0
+    for seed in range(1_000, 1_000 + 7 * num_games, 7):
+        world = TextArenaWorld(task, seed)
+        world.reset()
+        turns = (world.step(action) for _ in range(64))
+        last = next((turn for turn in turns if turn.is_over), None)
+        num_won += last is not None and last.is_won
+    return num_won
+
+
+@pytest.mark.parametrize(
+    ("task", "actions"),
+    [
+        ("ConnectFour-v0", ("[3]", "[4]")),
+        ("Surround-v0-large", ("[up]", "[down]", "[left]", "[right]")),
+        ("Snake-v0-standard", ("[up]", "[left]")),
+        ("LiarsDice-v0-large", ("[Call]", "[Bid: 1, 1]")),
+    ],
+)
+def test_a_constant_action_wins_no_more_than_half_of_the_games(task: str, actions: tuple[str, ...]) -> None:
+    assert max(constant_wins(task, action, num_games=20) for action in actions) <= 10
+
+
+def test_an_opponent_blocks_the_place_that_wins() -> None:
+    for seed in (4, 6, 8):
+        world = TextArenaWorld("ConnectFour-v0", seed)
+        world.reset()
+        board = world._game.state.game_state["board"]
+        for row in (-1, -2, -3):
+            board[row][0] = "X"
+        world.step("[6]")
+        assert board[-4][0] == "O"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from verl_agentic.deadlines import in_thread
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import DataError
+from verl_agentic.errors import DataError, is_infrastructure
 from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
@@ -45,7 +45,7 @@ class TextWorld(Protocol):
         ...
 
     def step(self, action: str) -> WorldTurn:
-        """Carries out an action; nonsense is a turn that is not valid, never an exception."""
+        """Carries out an action; nonsense is a turn that is not valid. An exception ends the episode, and loses it."""
         ...
 
     def close(self) -> None:
@@ -134,7 +134,13 @@ class _Act:
             return self._refused('Error: the arguments must be {"action": "<text>"}')
         if self.last is not None and self.last.is_over:
             return ToolResult("Error: the episode is over; nothing was done", is_error=True)
-        turn = await in_thread(self._world.step, action)
+        try:
+            turn = await in_thread(self._world.step, action)
+        except Exception as cause:  # foreign code, with an action of the policy: its state is no longer known
+            if is_infrastructure(cause):
+                raise
+            text = f"Error: the world failed, got {type(cause).__name__}: {cause}; the episode is over"
+            turn = WorldTurn(text=text, is_valid=False, is_over=True, info={"world_failed": 1.0})
         self.last = turn
         return ToolResult(turn.text) if turn.is_valid else self._refused(turn.text)
 

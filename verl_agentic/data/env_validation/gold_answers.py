@@ -21,6 +21,9 @@ FAMILIES: Mapping[str, Family] = {
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,6})?")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
 _MIN_TRUNCATED_CHARS = 4
+_FEW_WORDS = frozenset(
+    ("yes", "no", "true", "false", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,27 @@ def wrong_answers(gold: Sequence[str], others: Sequence[str]) -> list[WrongAnswe
         if text is not None and not any(_is_same(text, right) for right in gold)
     ]
     return made
+
+
+def altered_answers(answer: str) -> dict[str, str]:
+    """Returns kind -> a wrong answer that holds a right one."""
+    is_zero = _NUMBER.fullmatch(answer) is not None and float(answer) == 0
+    altered = {
+        "extended": f"{answer} or something else",
+        "prefixed": f"It is false that {answer}",
+        **({} if is_zero else {"negated": _negated(answer) or f"-{answer}"}),
+    }
+    return {kind: text for kind, text in altered.items() if not _is_same(text, answer)}
+
+
+def spellings_of(answer: str) -> dict[str, str]:
+    """Returns kind -> the same answer with other spaces, and in another case where a word is one of few."""
+    spellings = {"with spaces around": f" {answer} "}
+    if answer[:1] in ("[", "{", "("):
+        spellings["without spaces"] = answer.replace(", ", ",")
+    if answer.casefold() in _FEW_WORDS:
+        spellings["in the other case"] = answer.lower() if answer != answer.lower() else answer.capitalize()
+    return spellings
 
 
 def rewritings(answer: str, family: Family) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from verl_agentic.agent_loops.codec.codec import Codec, Schema
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.data.env_validation.adversaries import ECHO, NULL, Adversary, malformed
+from verl_agentic.data.env_validation.answer_checks import AnswerFindings, check_answers
 from verl_agentic.data.env_validation.env_harness import BURST, EnvHarness
 from verl_agentic.data.env_validation.leaks import find_leftovers
 from verl_agentic.data.env_validation.replays import NUM_PLAYS, replay_problem
@@ -142,6 +143,7 @@ class _Examination:
     schemas: dict[int, list[Schema]] = field(default_factory=dict)
     firsts: dict[str, list[Episode]] = field(default_factory=dict)
     """Script -> the first episode of each row, for comparison with the replays."""
+    answers: AnswerFindings = field(default_factory=AnswerFindings)
     told: list[tuple[int, str, str]] = field(default_factory=list)
     """Row, probe and text of observations that probes got without a valid tool call."""
 
@@ -156,6 +158,8 @@ class _Examination:
             "malformed scores 0": self._look_at_malformed,
             "scripts are not paid": self._look_at_scripts,
             "replays agree": self._look_at_replays,
+            "guesses are not paid": self._look_at_guesses,
+            "spelling is free": self._look_at_spellings,
             "answer is hidden": self._look_for_answer,
             "tokens and masks": self._look_at_tokens,
             "nothing is left": self._look_for_leftovers,
@@ -226,7 +230,7 @@ class _Examination:
 
     async def _look_at_scripts(self) -> _Findings:
         harness = self.harness
-        indices = range(0, len(harness.rows), 1 + (len(harness.rows) - 1) // MAX_SCRIPTED_ROWS)
+        indices = self._scripted_indices()
         results = await run_scripts(harness, self.schemas, indices)
         solution = None
         if harness.package.gold is not None:
@@ -240,6 +244,22 @@ class _Examination:
         if best.outcome:
             detail += f"; {best.name}: mean outcome {best.outcome:.3g} of at most {bound:g}"
         return script_problems(results, max_outcome=bound, solution=solution), detail
+
+    async def _look_at_guesses(self) -> _Findings:
+        solved = self.firsts.get("the solution", [])
+        indices = [index for index in self._scripted_indices() if index < len(solved) and _is_solved(solved[index])]
+        if not indices:
+            return [], "without a solution"
+        self.answers = await check_answers(self.harness, indices, [solved[index] for index in indices])
+        name, outcome = self.answers.best_action
+        detail = f"{self.answers.num_policies} policies on {len(indices)} rows"
+        return self.answers.paid, f"{detail}; {name}: mean outcome {outcome:.3g}" if outcome else detail
+
+    async def _look_at_spellings(self) -> _Findings:
+        return self.answers.refused, ""
+
+    def _scripted_indices(self) -> range:
+        return range(0, len(self.harness.rows), 1 + (len(self.harness.rows) - 1) // MAX_SCRIPTED_ROWS)
 
     async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[str]:
         """Returns the rows in which an adversary broke the environment or scored above 0."""
@@ -306,6 +326,10 @@ class _Examination:
     def _name(self, index: int) -> str:
         task_id = self.harness.rows[index].extra.get("task_id")
         return f"row {index}" + (f" ({task_id})" if task_id else "")
+
+
+def _is_solved(episode: Episode) -> bool:
+    return not episode.is_void and episode.reward.outcome >= 1
 
 
 def _end_of(episode: Episode) -> str:

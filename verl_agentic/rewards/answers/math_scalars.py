@@ -14,6 +14,7 @@ from latex2sympy2_extended.math_normalization import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse
 
 from verl_agentic.rewards.answers.math_expressions import Node, UnreadableError, names_of, nodes_of, read_expression
+from verl_agentic.rewards.answers.math_labels import compare_labels
 from verl_agentic.rewards.answers.math_notation import tidy
 from verl_agentic.rewards.answers.math_numbers import MIN_DECIMALS, are_equal, max_error, read_number
 from verl_agentic.rewards.answers.math_units import Unit, split_unit
@@ -45,7 +46,14 @@ def are_scalars_equal(answer: str, truth: str) -> bool:
     """Returns whether two texts that `math_notation.tidy` returned have the same value; undecided is not equal."""
     if answer == truth:
         return True
-    for compare in (_compare_bases, _compare_clocks, _compare_numbers, _compare_ratios, _compare_expressions):
+    for compare in (
+        compare_labels,
+        _compare_bases,
+        _compare_clocks,
+        _compare_numbers,
+        _compare_ratios,
+        _compare_expressions,
+    ):
         verdict = compare(answer, truth)
         if verdict is not None:
             return verdict

@@ -1,0 +1,196 @@
+"""Answers and actions that know nothing, or less than the task asks for: none may be paid beyond chance.
+
+Plays constants, solutions of other rows, lines of the question, altered solutions and, in worlds, the same action for
+ever. Other spellings of the solution must be paid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.data.env_validation.adversaries import NextText
+from verl_agentic.data.env_validation.env_harness import EnvHarness
+from verl_agentic.data.env_validation.gold_answers import altered_answers, gold_of, spellings_of
+from verl_agentic.env import EnvRow
+from verl_agentic.types import Message, StopReason, ToolCall
+
+CONSTANTS = ("0", "1", "-1", "2", "yes", "no", "True", "False", "A", "B", "None", "[]", "x")
+_SIGNIFICANCE = 1e-3
+_MAX_LINES, _MAX_ACTIONS, _MAX_ACTION_TURNS = 8, 4, 32
+
+
+@dataclass(kw_only=True)
+class AnswerFindings:
+    """Faults of a grader."""
+
+    paid: list[str] = field(default_factory=list)
+    """Policies that are paid above their chance."""
+    refused: list[str] = field(default_factory=list)
+    """Right answers that are not paid."""
+    num_policies: int = 0
+    best_action: tuple[str, float] = ("", 0.0)
+    """The constant action of the highest mean outcome."""
+
+
+def exceeds_chance(num_paid: int, num_rows: int, chance: float) -> bool:
+    """Returns whether so many paid rows have a probability below 0.001, by the exact binomial distribution."""
+    tail = sum(
+        math.comb(num_rows, k) * chance**k * (1 - chance) ** (num_rows - k) for k in range(num_paid, num_rows + 1)
+    )
+    return num_paid > 0 and tail < _SIGNIFICANCE
+
+
+async def check_answers(harness: EnvHarness, indices: Sequence[int], solved: Sequence[Episode]) -> AnswerFindings:
+    """Plays all policies.
+
+    Args:
+        harness: the environment.
+        indices: rows to play.
+        solved: the solutions' episodes of these rows.
+    """
+    rows = [harness.rows[index] for index in indices]
+    answers = [_final_answer(episode, row) for episode, row in zip(solved, rows, strict=True)]
+    findings = AnswerFindings()
+    if all(answers):
+        check = _AnswerCheck(harness, rows, solved, [answer for answer in answers if answer], findings)
+        await check.play_constants()
+        await check.play_questions()
+        await check.play_variants()
+    elif not any(answers):
+        await _play_actions(harness, rows, solved, findings)
+    return findings
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A final answer: the gold in it, and the text around."""
+
+    before: str
+    gold: str
+    after: str
+
+
+def _final_answer(episode: Episode, row: EnvRow) -> _Answer | None:
+    """Returns the final answer of a solution if it holds an answer of the row's ground truth."""
+    message = episode.messages[-1] if episode.messages else None
+    if message is None or message.role != "assistant" or episode.stop_reason is not StopReason.ANSWERED:
+        return None
+    truth = row.ground_truth
+    golds = [truth["answer"]] if isinstance(truth, dict) and isinstance(truth.get("answer"), str) else gold_of(truth)
+    for gold in map(str.strip, golds):
+        before, found, after = message.content.rpartition(gold)
+        if gold and found:
+            return _Answer(before, gold, after)
+    return None
+
+
+@dataclass
+class _AnswerCheck:
+    harness: EnvHarness
+    rows: Sequence[EnvRow]
+    solved: Sequence[Episode]
+    answers: Sequence[_Answer]
+    findings: AnswerFindings
+
+    async def play_constants(self) -> None:
+        """Plays constants and the solutions of other rows."""
+        golds = [answer.gold for answer in self.answers]
+        for text in dict.fromkeys((*CONSTANTS, "", *golds)):
+            paid = await self._paid([text] * len(self.rows))
+            num_golds = sum(_is_same(text, gold) for gold in golds)
+            chance = (num_golds + 1) / (len(golds) + 1)
+            if sum(paid) > num_golds and exceeds_chance(sum(paid), len(paid), chance):
+                self.findings.paid.append(f"always {text[:60]!r}: {_rows(paid)}, the answer of {num_golds}")
+
+    async def play_questions(self) -> None:
+        """Plays each line of the question, except the answer."""
+        questions = [row.prompt[-1].content for row in self.rows]
+        lines = [[line for line in (text, *text.splitlines()) if line.strip()][: 1 + _MAX_LINES] for text in questions]
+        paid = [False] * len(self.rows)
+        for number in range(max(map(len, lines))):
+            texts = [own[number] if number < len(own) else "" for own in lines]
+            is_gold = [_is_same(text, answer.gold) for text, answer in zip(texts, self.answers, strict=True)]
+            found = await self._paid(texts)
+            paid = [old or (new and not gold) for old, new, gold in zip(paid, found, is_gold, strict=True)]
+        if exceeds_chance(sum(paid), len(paid), 1 / (len(paid) + 1)):
+            self.findings.paid.append(f"a line of the question: {_rows(paid)}")
+
+    async def play_variants(self) -> None:
+        """Plays solutions that are altered, and solutions that are spelled otherwise."""
+        for variants_of, is_right in ((altered_answers, False), (spellings_of, True)):
+            variants = [variants_of(answer.gold) for answer in self.answers]
+            for kind in sorted({kind for own in variants for kind in own}):
+                texts = [own.get(kind, "") for own in variants]
+                paid = await self._paid(texts)
+                wrong = [kind in own and p != is_right for own, p in zip(variants, paid, strict=True)]
+                if any(wrong) and is_right:
+                    self.findings.refused.append(f"{kind}: {_rows(wrong)}, such as {texts[wrong.index(True)][:80]!r}")
+                elif any(wrong):
+                    self.findings.paid.append(f"{kind}: {_rows(wrong)}, such as {texts[wrong.index(True)][:80]!r}")
+
+    async def _paid(self, texts: Sequence[str]) -> list[bool]:
+        """Returns for each row whether the solution is paid with this text in the place of its answer."""
+        begins = [
+            _replayed(episode, f"{answer.before}{text}{answer.after}", self.harness.codec)
+            for episode, answer, text in zip(self.solved, self.answers, texts, strict=True)
+        ]
+        turns = 1 + max(len(episode.actions) for episode in self.solved)
+        episodes = await self.harness.run_each(begins, self.rows, max_turns=turns)
+        self.findings.num_policies += 1
+        return [not episode.is_void and episode.reward.outcome > 0 for episode in episodes]
+
+
+def _replayed(episode: Episode, answer: str, codec: Codec) -> Callable[[], NextText]:
+    """Returns a policy that repeats the calls of a solution, and then gives an answer."""
+    turns = [m for m in episode.messages if m.role == "assistant" and m.tool_calls]
+
+    def begin() -> NextText:
+        left = list(turns)
+        return lambda messages: codec.render_action(left.pop(0) if left else Message("assistant", answer))
+
+    return begin
+
+
+async def _play_actions(
+    harness: EnvHarness, rows: Sequence[EnvRow], solved: Sequence[Episode], findings: AnswerFindings
+) -> None:
+    """Plays each of the commonest actions of the solutions for ever."""
+    actions = [[_key_of(call) for call in _calls(episode)] for episode in solved]
+    calls = {_key_of(call): call for episode in solved for call in _calls(episode)}
+    counts = Counter(key for own in actions for key in set(own))
+    card = harness.package.card
+    for key, _ in counts.most_common(_MAX_ACTIONS):
+        call = ToolCall(calls[key].name, calls[key].arguments)
+        text = harness.codec.render_action(Message("assistant", "", tool_calls=(call,)))
+        begins = [lambda text=text: lambda messages: text] * len(rows)
+        episodes = await harness.run_each(begins, rows, max_turns=_MAX_ACTION_TURNS)
+        paid = [not episode.is_void and episode.reward.outcome > 0 for episode in episodes]
+        num_golds = sum(set(own) == {key} for own in actions)
+        bound = card.max_scripted if card is not None else 0.0
+        chance = max(bound, (num_golds + 1) / (len(rows) + 1))
+        name = f"always {call.name}({', '.join(map(str, call.arguments.values()))})"[:80]
+        findings.num_policies += 1
+        findings.best_action = max(findings.best_action, (name, sum(paid) / len(paid)), key=lambda best: best[1])
+        if sum(paid) > num_golds and exceeds_chance(sum(paid), len(paid), chance):
+            findings.paid.append(f"{name}: {_rows(paid)}")
+
+
+def _key_of(call: ToolCall) -> str:
+    return f"{call.name} {sorted((name, repr(value)) for name, value in call.arguments.items())}"
+
+
+def _calls(episode: Episode) -> list[ToolCall]:
+    return [call for message in episode.messages if message.role == "assistant" for call in message.tool_calls]
+
+
+def _is_same(text: str, gold: str) -> bool:
+    return "".join(text.split()).casefold() == "".join(gold.split()).casefold()
+
+
+def _rows(paid: Sequence[bool]) -> str:
+    return f"{sum(paid)} of {len(paid)} rows"
