@@ -89,7 +89,7 @@ async def test_both_streams_together_stay_within_the_limit(pool: SandboxPool, nu
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("short", ["stdout", "stderr"])
 async def test_a_short_stream_is_whole_beside_a_long_one(pool: SandboxPool, short: str) -> None:
-    code = f"import sys\nfor s in (sys.stdout, sys.stderr): s.write('x' * (400 if s is sys.{short} else 10_000) + '\\n')"
+    code = f"import sys\nfor s in (sys.stdout, sys.stderr): print('x' * (400 if s is sys.{short} else 10_000), file=s)"
     for result in await run_tools(pool, code, limits=Limits(output_bytes=1_000)):
         assert "x" * 400 in result.content.splitlines()
 
