@@ -9,12 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from verl_agentic.data.as_verl import changed_values
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.data.export.write_records import write_records
 from verl_agentic.data.making.make_data import _write
 from verl_agentic.data.making.mix_files import mix_files
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.proposer_env import append_proposal
+from verl_agentic.data.rows import numbered_records, read_rows
+from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError
+from verl_agentic.types import Message
 
 DATES = ["2024-01-02", "2024-01-03 10:00"]
 
@@ -53,6 +57,14 @@ def test_marks_of_sft_rows_that_are_dates_are_refused(tmp_path: Path) -> None:
         write_sft(episodes, tmp_path / "sft.jsonl", marks={"day": DATES[0]})
     assert not list(tmp_path.glob("sft*"))
     assert write_sft(episodes, tmp_path / "sft.jsonl", marks={"day": "monday"}) == 1
+
+
+def test_a_proposed_task_whose_truth_is_a_date_arrives(tmp_path: Path) -> None:
+    row = EnvRow(prompt=(Message("user", "When?"),), ground_truth=DATES[0], data_source="d", extra={"day": DATES[1]})
+    append_proposal(tmp_path / "rows.jsonl", row, env_id="python_math")
+    assert changed_values(tmp_path / "rows.jsonl") == []
+    (read,) = read_rows(tmp_path / "rows.jsonl")
+    assert (read.ground_truth, read.extra["day"]) == (DATES[0], DATES[1])
 
 
 def test_exports_as_parquet_hold_dates(tmp_path: Path) -> None:
