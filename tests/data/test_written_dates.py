@@ -15,7 +15,8 @@ from verl_agentic.data.export.write_records import write_records
 from verl_agentic.data.making.make_data import _write
 from verl_agentic.data.making.mix_files import mix_files
 from verl_agentic.data.proposer_env import append_proposal
-from verl_agentic.data.rows import numbered_records, read_rows
+from verl_agentic.data.record_files import numbered_records
+from verl_agentic.data.rows import read_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError
 from verl_agentic.types import Message

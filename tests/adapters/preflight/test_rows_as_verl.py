@@ -16,7 +16,7 @@ pytest.importorskip("verl")
 
 from verl_agentic.adapters.preflight.rows_as_verl import _head, row_faults
 from verl_agentic.data.file_checks import check_records
-from verl_agentic.data.rows import numbered_records, write_json_lines
+from verl_agentic.data.record_files import numbered_records, write_json_lines
 from verl_agentic.errors import DataError
 
 DAY = datetime.date(2024, 1, 2)
