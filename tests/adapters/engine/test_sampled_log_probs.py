@@ -135,7 +135,9 @@ def test_changed_models_have_the_gradients_of_verls_pass(tiny_model: Path, chang
         engine = Engine(tiny_model, backend)
         engine.module = change(engine.module)
         outputs = engine.outputs(tu.assign_non_tensor(batch.clone(), use_fused_kernels=backend == "sampled"))
-        torch.cat([no_padding_2_padding(outputs[name], batch)[mask] for name in ("log_probs", "entropy")]).sum().backward()
+        torch.cat(
+            [no_padding_2_padding(outputs[name], batch)[mask] for name in ("log_probs", "entropy")]
+        ).sum().backward()
         gradients.append({name: w.grad for name, w in engine.module.named_parameters() if w.requires_grad})
     tolerance = 3e-2 if change is torch.nn.Module.bfloat16 else 1e-5
     assert gradients[0].keys() == gradients[1].keys()
