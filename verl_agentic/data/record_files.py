@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -70,16 +71,18 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """
     if not path.is_file():
         raise DataError(f"no such data file, got {path}; create it first")
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
+            line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if not line.strip():
                 continue
+            shown = line[:80].decode(errors="replace")
             try:
-                record = json.loads(line)
+                record = json.loads(line.decode())
             except ValueError as cause:
-                raise DataError(f"{path}:{number} is not JSON, got {line[:80]!r}; write one object per line") from cause
+                raise DataError(f"{path}:{number} is not JSON, got {shown!r}; write one object per line") from cause
             if not isinstance(record, dict):
-                raise DataError(f"{path}:{number} is not a JSON object, got {line[:80]!r}; write one object per line")
+                raise DataError(f"{path}:{number} is not a JSON object, got {shown!r}; write one object per line")
             yield number, record
 
 
