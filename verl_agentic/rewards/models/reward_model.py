@@ -19,12 +19,11 @@ from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.models.client import connections
 from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
 from verl_agentic.rewards.models.quote import View, shown
-from verl_agentic.rewards.models.refusals import PROBE, UNCLEAR, ContentRefusedError, is_refused
+from verl_agentic.rewards.models.refusals import PROBE, UNCLEAR, ContentRefusedError, is_refused, may_pass
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.text.reasoning import without_thoughts
 from verl_agentic.settings import Settings, read_settings, setting
 
-_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _HOPELESS = (401, 404, 405, *UNCLEAR)
 _PRINCIPLES = "Score the assistant by these principles; an answer that breaks one of them deserves a lower score:"
 
@@ -133,7 +132,7 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
                 )
             if response.status_code == 200:
                 return _json(response)
-            if response.status_code not in _TRY_AGAIN:
+            if not may_pass(response.status_code):
                 return None
     return None
 
