@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.types import Message, StopReason, ToolCall
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
@@ -280,3 +280,66 @@ async def test_agents_that_edit_their_history_keep_their_conversations(stage: An
     episode, policy = await stage.play(agent, Turns(*turns), score=final, max_sides=1)
     policy.assert_trained(episode)
     assert (episode.reward.outcome, len(episode.actions)) == (1.0, 4), episode.messages
+
+
+async def test_a_conversation_that_is_over_cannot_be_begun_anew_with_less(stage: Any, client: Any) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        own: list[Any] = [user("go")]
+        await extend(client, endpoint, own, tools=TOOLS)
+        side: list[Any] = [system("You help."), user("help")]
+        side += [await client.say(endpoint, side), user("x" * 9_000)]
+        codes = [(await client(endpoint, messages))[0] for messages in (side, [*side[:-1], user("on")], side[:2])]
+        await extend(client, endpoint, own, tools=TOOLS)
+        return str(codes)
+
+    def score(row: Any, result: Any, transcript: Any) -> float:
+        return float(result == "[404, 404, 404]" and transcript.final_answer == "42")
+
+    episode, policy = await stage.play(agent, Turns(reading("a"), "python", "42"), score=score)
+    policy.assert_trained(episode)
+    assert (episode.reward.outcome, episode.stop_reason) == (1.0, StopReason.ANSWERED), episode.error
+
+
+@pytest.mark.parametrize("pause_s", [0.1, 1.2])
+async def test_only_the_time_without_a_request_counts_as_a_hang(stage: Any, client: Any, pause_s: float) -> None:
+    async def script(messages: Any) -> str:
+        await asyncio.sleep(0.6)  # the policy may take longer than the agent may
+        return "42"
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        await client.say(endpoint, [user("go")])
+        await asyncio.sleep(pause_s)
+        return "42"
+
+    episode, _ = await stage.play(agent, script, agent_timeout_s=0.4)
+    is_hang = pause_s > 0.4
+    assert (episode.stop_reason, episode.reward.outcome) == (
+        (StopReason.AGENT_FAILED, 0.0) if is_hang else (StopReason.ANSWERED, 1.0)
+    )
+    assert ("within 0.4 s" in str(episode.error)) == is_hang
+
+
+@pytest.mark.parametrize("end", ["</think>", "</thinking>"])
+async def test_a_turn_keeps_its_thoughts_in_a_history_that_is_edited_later(stage: Any, client: Any, end: str) -> None:
+    """The agent has the thoughts apart, changes a later result, and continues: they stay in the context."""
+    begin = end.replace("/", "")
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        messages: list[Any] = [user("go")]
+        for number in range(3):
+            said = await extend(client, endpoint, messages, tools=TOOLS)
+            place = messages.index(said)
+            thoughts, _, text = (said["content"] or "").removeprefix(begin).partition(end)
+            messages[place] = said | {"content": text or None, "reasoning_content": thoughts}
+            if number == 1:
+                messages[-1] = messages[-1] | {"content": "changed"}
+        return ""
+
+    def turn(number: int) -> Message:
+        call = (ToolCall("read", {"path": str(number)}),)
+        return Message("assistant", f"{begin}thought {number}{end}I read.", tool_calls=call)
+
+    episode, policy = await stage.play(agent, Turns(turn(0), turn(1), f"{begin}done{end}42"))
+    policy.assert_trained(episode)
+    context = stage.text(policy.samples[-1][0])
+    assert all(f"{begin}thought {number}{end}" in context for number in range(2)), context
