@@ -343,3 +343,29 @@ async def test_a_turn_keeps_its_thoughts_in_a_history_that_is_edited_later(stage
     policy.assert_trained(episode)
     context = stage.text(policy.samples[-1][0])
     assert all(f"{begin}thought {number}{end}" in context for number in range(2)), context
+
+
+@pytest.mark.parametrize("fields", [{}, {"tools": TOOLS}], ids=["plain", "tools"])
+async def test_an_agent_that_shows_the_state_alone_may_show_the_time(stage: Any, client: Any, fields: Any) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        for number in range(5):
+            head = system(f"Work. It is 12:0{number}. Run cch=a{number}f.")
+            await client.say(endpoint, [head, user(f"state {number}")], **fields)
+        return "42"
+
+    episode, policy = await stage.play(agent, lambda messages: "python", max_sides=0)
+    policy.assert_trained(episode)
+    assert (episode.reward.outcome, len(episode.actions), episode.num_side_rows) == (1.0, 5, 0), episode.error
+
+
+async def test_agents_with_one_task_that_differ_by_a_number_are_apart(stage: Any, client: Any) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        talks: list[list[Any]] = [[system(f"You are agent {number}."), user("Debate.")] for number in range(2)]
+        for number in (0, 1, 0, 1, 0):
+            talks[number] += [await client.say(endpoint, talks[number]), user("Reply.")]
+        return ""
+
+    numbers = itertools.count()
+    episode, policy = await stage.play(agent, lambda messages: f"python {next(numbers)}")
+    policy.assert_trained(episode)
+    assert (len(episode.actions), episode.num_side_rows, episode.messages[-1].content) == (3, 1, "python 4")

@@ -27,6 +27,7 @@ _PROBE_TOKENS = 1
 """Limit of a request that only counts tokens, or tests whether the model answers."""
 _MIN_QUOTE_CHARS = 16
 """Length from which a turn that stands in another text is a quotation."""
+_NUMBERS = re.compile(r"\S*\d\S*")
 _MIN_TASK_WORDS = 4
 """Number of words from which an argument of a call is a task wherever it stands in a message."""
 
@@ -189,24 +190,31 @@ def find_restarted(
             return conversation
     if any(conversation.calls_with(task) for conversation in known):
         return None
-    quoted = [one for one in known if one.is_quoted_in(asked)]
-    rest = [
-        (one in quoted, one is own(), one.last_answer, one)
+    quoted, current = [one for one in known if one.is_quoted_in(asked)], own()
+    continued = [
+        one
         for one in idle
         if one.branch.tools == asked.tools
-        and (_is_summed_up(one, asked, quoted) or (one is own() and _may_change_task(one, instructions)))
+        and (_is_summed_up(one, asked, quoted) or (one is current and _may_change_task(one, instructions, task)))
     ]
-    return max(rest, key=lambda one: one[:3])[3] if rest else None
+    return max(continued, key=lambda one: (one in quoted, one is current, one.last_answer), default=None)
 
 
 def _is_summed_up(conversation: Conversation, asked: ChatAsked, quoted: Sequence[Conversation]) -> bool:
     return bool(asked.tools and quoted) and _are_alike(conversation.branch.seen, asked.messages)
 
 
-def _may_change_task(conversation: Conversation, instructions: Sequence[str]) -> bool:
+def _may_change_task(conversation: Conversation, instructions: Sequence[str], task: str) -> bool:
     keeps_history = any(len(branch.actions) > 1 for branch in conversation.branches)
-    is_same_role = _instructions(conversation.branch.seen) == instructions
-    return is_same_role and (not keeps_history or bool(instructions and conversation.branch.tools))
+    known = _instructions(conversation.branch.seen)
+    if known != instructions:  # agents with the same task may differ by a number: "You are agent 2."
+        return not keeps_history and conversation.task != task and _hide_numbers(known) == _hide_numbers(instructions)
+    return not keeps_history or bool(instructions and conversation.branch.tools)
+
+
+def _hide_numbers(texts: Iterable[str]) -> list[str]:
+    """Returns texts without the words that have digits: times, counters, hashes."""
+    return [_NUMBERS.sub("0", text) for text in texts]
 
 
 def choose_own(
@@ -263,7 +271,8 @@ def _instructions(messages: Iterable[Message]) -> list[str]:
 
 
 def _is_same_role(conversation: Conversation, asked: ChatAsked) -> bool:
-    has_same_tools = conversation.branch.tools == asked.tools and bool(asked.tools) >= conversation.has_tools
+    has_lost_tools = conversation.has_tools and not asked.tools
+    has_same_tools = conversation.branch.tools == asked.tools and not has_lost_tools
     return has_same_tools or _are_alike(conversation.branch.seen, asked.messages)
 
 
@@ -283,14 +292,15 @@ def _num_equal(one: str, other: str) -> int:
 
 def _ends_with(task: str, text: str) -> bool:
     """Returns whether a task ends with a text that is a paragraph of it, however servers join paragraphs."""
+    if not text or not task.endswith(text):
+        return False
     before = task[: -len(text)][-1:]
-    is_apart = before in ("", "\n") or (before == " " and len(text.split()) >= _MIN_TASK_WORDS)
-    return bool(text) and task.endswith(text) and is_apart
+    return before in ("", "\n") or (before == " " and len(text.split()) >= _MIN_TASK_WORDS)
 
 
 def _has_lines(task: str, text: str) -> bool:
     """Returns whether a text with several words stands in lines of its own."""
-    return len(text.split()) >= _MIN_TASK_WORDS and f"\n{text}\n" in f"\n{task}\n"
+    return text in task and f"\n{text}\n" in f"\n{task}\n" and len(text.split()) >= _MIN_TASK_WORDS
 
 
 def _texts_of(value: Any) -> Iterator[str]:
