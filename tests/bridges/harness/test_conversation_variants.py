@@ -319,19 +319,23 @@ async def test_only_the_time_without_a_request_counts_as_a_hang(stage: Any, clie
     assert ("within 0.4 s" in str(episode.error)) == is_hang
 
 
+@pytest.mark.parametrize("change", ["result", "tools"])
 @pytest.mark.parametrize("end", ["</think>", "</thinking>"])
-async def test_a_turn_keeps_its_thoughts_in_a_history_that_is_edited_later(stage: Any, client: Any, end: str) -> None:
-    """The agent has the thoughts apart, changes a later result, and continues: they stay in the context."""
+async def test_a_turn_keeps_its_thoughts_in_a_row_that_begins_later(
+    stage: Any, client: Any, end: str, change: str
+) -> None:
+    """The agent has the thoughts apart, changes a later result or its tools: they stay in the context."""
     begin = end.replace("/", "")
 
     async def agent(row: Any, endpoint: Any) -> str:
         messages: list[Any] = [user("go")]
         for number in range(3):
-            said = await extend(client, endpoint, messages, tools=TOOLS)
+            tools = OTHER_TOOLS if number == 2 and change == "tools" else TOOLS
+            said = await extend(client, endpoint, messages, tools=tools)
             place = messages.index(said)
             thoughts, _, text = (said["content"] or "").removeprefix(begin).partition(end)
             messages[place] = said | {"content": text or None, "reasoning_content": thoughts}
-            if number == 1:
+            if number == 1 and change == "result":
                 messages[-1] = messages[-1] | {"content": "changed"}
         return ""
 
@@ -369,3 +373,15 @@ async def test_agents_with_one_task_that_differ_by_a_number_are_apart(stage: Any
     episode, policy = await stage.play(agent, lambda messages: f"python {next(numbers)}")
     policy.assert_trained(episode)
     assert (len(episode.actions), episode.num_side_rows, episode.messages[-1].content) == (3, 1, "python 4")
+
+
+async def test_an_empty_turn_is_a_turn_under_another_message_of_the_system(stage: Any, client: Any) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        messages: list[Any] = [user("go")]
+        for head in ("Open files: a.", "Open files: a, b.", "Nothing is open."):
+            messages += [await client.say(endpoint, [system(head), *messages], tools=TOOLS), user("Go on.")]
+        return ""
+
+    episode, policy = await stage.play(agent, Turns("", "", "42"), score=final, max_sides=0)
+    policy.assert_trained(episode)
+    assert (episode.reward.outcome, len(episode.actions)) == (1.0, 3), episode.error

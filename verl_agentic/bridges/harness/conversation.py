@@ -138,38 +138,38 @@ def task_of(asked: ChatAsked) -> str:
     return next((message.content.strip() for message in asked.messages if message.role == "user"), "")
 
 
-def find_continued(asked: ChatAsked, known: Iterable[Conversation]) -> tuple[Conversation, Branch] | None:
+def find_continued(asked: ChatAsked, known: Sequence[Conversation]) -> tuple[Conversation, Branch] | None:
     """Returns the conversation and the history that a request continues or rewrites, by the turns of the policy in it.
 
     A request with another message of the system and without the tools of the conversation belongs to another role,
     such as one that writes a title or a summary.
     """
-    best: tuple[tuple[int, bool, bool, int], Conversation, Branch] | None = None
-    for conversation in known:
-        if conversation.is_probe:
-            continue
-        for branch in conversation.branches:
-            if conversation.has_tools and not asked.tools and not _are_alike(branch.seen, asked.messages):
-                continue
-            shared = branch.num_repeated(asked)
-            if all(place >= shared for place in branch.turns):
-                continue
-            rank = (shared, branch.is_continued_by(asked), not conversation.is_busy, conversation.last_answer)
-            if best is None or rank >= best[0]:
-                best = rank, conversation, branch
-    if best is not None:
-        return best[1], best[2]
-    keys = {turn_key(message) for message in asked.messages if message.role == "assistant"} - {""}
-    sharing = [
-        conversation
+    repeating = [
+        (branch.num_repeated(asked), conversation, branch)
         for conversation in known
-        if keys & conversation.turn_keys and not conversation.is_probe and _is_same_role(conversation, asked)
+        if not conversation.is_probe
+        for branch in conversation.branches
+        if not _has_lost_tools(conversation, branch, asked)
     ]
+
+    def rank_branch(place: tuple[int, Conversation, Branch]) -> tuple[Any, ...]:
+        shared, conversation, branch = place
+        return shared, branch.is_continued_by(asked), not conversation.is_busy, conversation.last_answer
+
+    # Of equal ones, the last: it begins with turns of the others.
+    places = [place for place in reversed(repeating) if any(turn < place[0] for turn in place[2].turns)]
+    return max(places, key=rank_branch)[1:] if places else _find_by_turns(asked, known)
+
+
+def _find_by_turns(asked: ChatAsked, known: Iterable[Conversation]) -> tuple[Conversation, Branch] | None:
+    """Returns the conversation with most turns of a request, whose beginning has changed."""
+    keys = {turn_key(message) for message in asked.messages if message.role == "assistant"} - {""}
 
     def rank(conversation: Conversation) -> tuple[int, bool, int]:
         has_same_system = _instructions(conversation.branch.seen) == _instructions(asked.messages)
         return len(keys & conversation.turn_keys), has_same_system, conversation.last_answer
 
+    sharing = [one for one in known if keys & one.turn_keys and not one.is_probe and _is_same_role(one, asked)]
     return (conversation := max(sharing, key=rank), conversation.branch) if sharing else None
 
 
@@ -270,10 +270,14 @@ def _instructions(messages: Iterable[Message]) -> list[str]:
     return [message.content for message in messages if message.role == "system"]
 
 
+def _has_lost_tools(conversation: Conversation, branch: Branch, asked: ChatAsked) -> bool:
+    return conversation.has_tools and not asked.tools and not _are_alike(branch.seen, asked.messages)
+
+
 def _is_same_role(conversation: Conversation, asked: ChatAsked) -> bool:
-    has_lost_tools = conversation.has_tools and not asked.tools
-    has_same_tools = conversation.branch.tools == asked.tools and not has_lost_tools
-    return has_same_tools or _are_alike(conversation.branch.seen, asked.messages)
+    branch = conversation.branch
+    has_same_tools = branch.tools == asked.tools and not _has_lost_tools(conversation, branch, asked)
+    return has_same_tools or _are_alike(branch.seen, asked.messages)
 
 
 def _are_alike(seen: Iterable[Message], messages: Iterable[Message]) -> bool:
