@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -385,3 +386,61 @@ async def test_an_empty_turn_is_a_turn_under_another_message_of_the_system(stage
     episode, policy = await stage.play(agent, Turns("", "", "42"), score=final, max_sides=0)
     policy.assert_trained(episode)
     assert (episode.reward.outcome, len(episode.actions)) == (1.0, 3), episode.error
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_parallel_sub_agents_of_one_role_keep_their_conversations(stage: Any, client: Any, seed: int) -> None:
+    """Equal jobs and tools, and changing system texts, in any order of their requests."""
+    rng, jobs = random.Random(seed), ["Count the lines of every file.", "Count the words of every file."] * 2
+    tasks, numbers = tuple(ToolCall("task", {"prompt": job}) for job in jobs), itertools.count()
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        own: list[Any] = [user("go")]
+        await extend(client, endpoint, own, "You lead.", tools=TOOLS)
+
+        async def work(job: str, number: int) -> None:
+            messages: list[Any] = [user(job)]
+            for turn in range(4):
+                await extend(client, endpoint, messages, f"You search. {number}.{turn}", tools=OTHER_TOOLS)
+                await asyncio.sleep(rng.random() * 0.05)
+
+        await asyncio.gather(*(work(job, number) for number, job in enumerate(jobs)))
+        await extend(client, endpoint, own, "You lead.", tools=TOOLS)
+        return ""
+
+    async def script(messages: Any) -> Message | str:
+        await asyncio.sleep(rng.random() * 0.05)
+        if messages[0].content == "You lead.":
+            return "42" if messages[-1].role == "tool" else Message("assistant", "", tool_calls=tasks)
+        return reading(str(next(numbers)))
+
+    episode, policy = await stage.play(agent, script, score=final)
+    policy.assert_trained(episode)
+    assert (episode.reward.outcome, len(episode.actions)) == (1.0, 2), episode.messages
+    assert episode.numbers()["sub_agents"] == 4.0 and len(policy.samples) == 18
+
+
+async def test_a_history_that_parts_keeps_its_number_of_turns(stage: Any, client: Any) -> None:
+    gate = asyncio.Event()
+
+    async def script(messages: Any) -> str:
+        if messages[-1].content == "left":
+            await gate.wait()
+        return {"left": "41", "right": "on", "end": "42"}.get(messages[-1].content, f"python {len(messages)}")
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        messages: list[Any] = [user("go")]
+        for _ in range(3):
+            messages += [await client.say(endpoint, messages), user("next")]
+        left = asyncio.ensure_future(client.say(endpoint, [*messages[:-1], user("left")]))
+        await asyncio.sleep(0.1)
+        messages[-1] = user("right")
+        messages += [await client.say(endpoint, messages), user("end")]
+        gate.set()
+        await left
+        await client.say(endpoint, messages)
+        return ""
+
+    episode, policy = await stage.play(agent, script, score=final)
+    policy.assert_trained(episode)
+    assert episode.reward.outcome == 1.0, episode.messages

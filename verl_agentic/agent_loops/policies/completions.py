@@ -42,7 +42,7 @@ class EndpointConfig(Settings):
     request_timeout_s: float = setting(600.0, above=0)
     """Deadline of one request, in seconds."""
     max_retries: int = setting(6, min=0)
-    """Maximum number of retries after 408, 409, 425, 429, 5xx, a failure in the middle of an answer, a failed connection or
+    """Maximum number of retries after 408, 409, 425, 429, 5xx, a failure within an answer, a failed connection or
     a missed deadline."""
     retry_wait_s: float = setting(0.5, min=0)
     """Wait before the first retry, in seconds; doubles up to 60 s, and at least the server's request."""

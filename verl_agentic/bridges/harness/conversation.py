@@ -154,7 +154,9 @@ def find_continued(asked: ChatAsked, known: Sequence[Conversation]) -> tuple[Con
 
     def rank_branch(place: tuple[int, Conversation, Branch]) -> tuple[Any, ...]:
         shared, conversation, branch = place
-        return shared, branch.is_continued_by(asked), not conversation.is_busy, conversation.last_answer
+        num_turns, is_whole = sum(turn < shared for turn in branch.turns), shared == len(_body(branch.seen))
+        is_continued, is_idle = branch.is_continued_by(asked), not conversation.is_busy
+        return num_turns, is_continued, is_idle, is_whole, shared, conversation.last_answer
 
     # Of equal ones, the last: it begins with turns of the others.
     places = [place for place in reversed(repeating) if any(turn < place[0] for turn in place[2].turns)]
