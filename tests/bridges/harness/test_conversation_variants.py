@@ -444,3 +444,36 @@ async def test_a_history_that_parts_keeps_its_number_of_turns(stage: Any, client
     episode, policy = await stage.play(agent, script, score=final)
     policy.assert_trained(episode)
     assert episode.reward.outcome == 1.0, episode.messages
+
+
+async def test_a_short_turn_in_another_text_is_no_summary(stage: Any, client: Any) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        own: list[Any] = [user("go")]
+        for _ in range(2):
+            own += [await client.say(endpoint, [system("You are an agent that leads."), *own], tools=TOOLS), user("on")]
+        await client.say(endpoint, [system("You are an agent that helps."), user("Count to 42.")], tools=TOOLS)
+        return ""
+
+    episode, policy = await stage.play(agent, Turns("python", "42", "No."), score=final)
+    policy.assert_trained(episode)
+    assert (episode.reward.outcome, episode.num_side_rows) == (1.0, 1), episode.messages
+
+
+@pytest.mark.parametrize("frame", ["{}", "Your manager asks:\n{}\n---\nBe brief.", "Notes.\n\n{}"])
+async def test_a_job_in_a_frame_is_a_sub_agents(stage: Any, client: Any, frame: str) -> None:
+    job = "Count the lines of every file."
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        own: list[Any] = [user("go")]
+        helper: list[Any] = [user(frame.format(job))]
+        await extend(client, endpoint, own, "You lead.", tools=TOOLS)
+        for _ in range(3):
+            await extend(client, endpoint, helper, "You search.", tools=OTHER_TOOLS)
+        await extend(client, endpoint, own, "You lead.", tools=TOOLS)
+        return ""
+
+    episode, policy = await stage.play(
+        agent, Turns(reading(job, "task", "prompt"), *map(reading, "abc"), "42"), score=final
+    )
+    policy.assert_trained(episode)
+    assert (episode.reward.outcome, len(episode.actions)) == (1.0, 2), episode.messages

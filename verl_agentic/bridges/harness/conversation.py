@@ -192,18 +192,17 @@ def find_restarted(
             return conversation
     if any(conversation.calls_with(task) for conversation in known):
         return None
-    quoted, current = [one for one in known if one.is_quoted_in(asked)], own()
+    has_summary, current = bool(asked.tools) and any(one.is_quoted_in(asked) for one in known), own()
     continued = [
         one
         for one in idle
         if one.branch.tools == asked.tools
-        and (_is_summed_up(one, asked, quoted) or (one is current and _may_change_task(one, instructions, task)))
+        and (
+            (has_summary and _are_alike(one.branch.seen, asked.messages))
+            or (one is current and _may_change_task(one, instructions, task))
+        )
     ]
-    return max(continued, key=lambda one: (one in quoted, one is current, one.last_answer), default=None)
-
-
-def _is_summed_up(conversation: Conversation, asked: ChatAsked, quoted: Sequence[Conversation]) -> bool:
-    return bool(asked.tools and quoted) and _are_alike(conversation.branch.seen, asked.messages)
+    return max(continued, key=lambda one: one.last_answer, default=None)
 
 
 def _may_change_task(conversation: Conversation, instructions: Sequence[str], task: str) -> bool:
