@@ -34,12 +34,14 @@ def write_json_lines(records: Iterable[Mapping[str, Any]], path: Path) -> int:
 def refuse_dates(records: Iterable[Mapping[str, Any]], path: Path) -> Iterator[Mapping[str, Any]]:
     """Yields records for JSON lines. verl's dataset makes times of a column in which all texts look like dates.
 
+    Conversations for SFT (`messages`) are not looked at: verl's SFT reads parquet only.
+
     Raises:
         DataError: after the last record, if there is such a column.
     """
     are_dates: dict[str, bool] = {}
     for record in records:
-        for column, text in _texts(record, ""):
+        for column, text in _texts({key: value for key, value in record.items() if key != "messages"}, ""):
             are_dates[column] = are_dates.get(column, True) and looks_like_date(text)
         yield record
     if columns := sorted(column for column, is_dated in are_dates.items() if is_dated):
