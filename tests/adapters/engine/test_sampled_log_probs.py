@@ -153,14 +153,6 @@ def test_mixed_precision_gives_the_log_probs_of_verls_pass(tiny_model: Path) -> 
     assert torch.allclose(values, expected, atol=0.05)
 
 
-def test_adapters_on_the_output_layer_are_refused(tiny_model: Path) -> None:
-    engine = Engine(tiny_model, "sampled")
-    untie_head(engine.module).config.tie_word_embeddings = False
-    engine.module = peft.get_peft_model(engine.module, peft.LoraConfig(r=4, target_modules=["lm_head"]))
-    with pytest.raises(ConfigError, match="peft"):
-        engine.prepare_model_inputs(micro_batch())
-
-
 def test_a_pass_that_failed_asks_nothing_of_the_next_one(tiny_model: Path) -> None:
     engine = Engine(tiny_model, "sampled")
     engine.prepare_model_inputs(micro_batch())
@@ -220,24 +212,45 @@ def test_a_critic_reads_values(tiny_model: Path) -> None:
     )
 
 
-def test_a_model_that_changes_its_logits_is_refused(tiny_model: Path) -> None:
-    engine = Engine(tiny_model, "sampled")
-    forward = engine.module.forward
+def cap_logits(model: Any) -> Any:
+    forward = model.forward
 
-    def cap(*args: Any, **kwargs: Any) -> Any:
+    def capped(*args: Any, **kwargs: Any) -> Any:
         output = forward(*args, **kwargs)
-        output.logits = 30 * torch.tanh(output.logits / 30)
+        output.logits = torch.tanh(output.logits)
         return output
 
-    engine.module.forward = cap
-    with pytest.raises(ConfigError, match="use_fused_kernels"):
-        engine.prepare_model_inputs(micro_batch())
+    model.forward = capped
+    return model
 
 
-def test_another_strategy_and_another_output_layer_are_refused(tiny_model: Path) -> None:
+def add_bias(model: Any) -> Any:
+    model.lm_head = torch.nn.Linear(model.lm_head.in_features, model.lm_head.out_features)
+    return model
+
+
+def add_adapters_to_head(model: Any) -> Any:
+    untie_head(model).config.tie_word_embeddings = False
+    options = peft.LoraConfig(r=4, target_modules=["lm_head"], init_lora_weights=False)
+    return peft.get_peft_model(model, options)
+
+
+@pytest.mark.parametrize("change", [cap_logits, add_bias, add_adapters_to_head])
+def test_a_model_whose_logits_are_not_its_output_layers_computes_all_of_them(
+    tiny_model: Path, change: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = []
+    for backend in ("torch", "sampled"):
+        torch.manual_seed(0)
+        engine = Engine(tiny_model, backend)
+        engine.module = change(engine.module)
+        for _ in range(2):
+            outputs = engine.outputs(micro_batch(use_fused_kernels=backend == "sampled"))
+        found.append(outputs["log_probs"].values())
+    assert torch.equal(*found) and found[0].all()
+    assert len(caplog.records) == 1
+
+
+def test_another_strategy_is_refused(tiny_model: Path) -> None:
     with pytest.raises(ConfigError, match="strategy=fsdp2"):
         Engine(tiny_model, "sampled", strategy="fsdp").prepare_model_inputs(micro_batch())
-    engine = Engine(tiny_model, "sampled")
-    engine.module.lm_head = torch.nn.Linear(128, 600)
-    with pytest.raises(ConfigError, match="without bias"):
-        engine.prepare_model_inputs(micro_batch())

@@ -4,13 +4,15 @@ Wraps `prepare_model_inputs` and `prepare_model_outputs` of `FSDPEngineWithLMHea
 token of prompts and observations, too, and keeps several arrays `[tokens, vocabulary]`.
 
 The work is done in the forward pass of the output layer, so that FSDP2 gathers and frees its weights as usual.
-Log-probs and entropies of tokens outside the mask of the loss are 0. A pass that reads all logits (distillation, sums
-of squares, mean log-probs) computes all of them, as without the option.
+Log-probs and entropies of tokens outside the mask of the loss are 0. A model that changes its logits (soft caps, LoRA
+on the output layer), and a pass that reads all of them (distillation, sums of squares, mean log-probs), computes all,
+as without the option.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,8 +25,10 @@ from verl_agentic.adapters.patching import wrap
 from verl_agentic.algorithms.losses.token_log_probs import token_log_probs
 from verl_agentic.errors import ConfigError
 
+logger = logging.getLogger(__name__)
 BACKEND = "sampled"
 _PLACES = "trained_places"
+_HEAD = "agentic_output_layer"
 _READ_ALL_LOGITS = (
     "calculate_sum_pi_squared",
     "calculate_mean_log_prob",
@@ -54,7 +58,10 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
         if hasattr(head := self.module.get_output_embeddings(), "asked"):
             head.asked = None  # of a pass that failed
         return inputs, args
-    head = _output_layer(self, inputs)
+    if not hasattr(self, _HEAD):
+        setattr(self, _HEAD, _changed_output_layer(self, inputs))
+    if (head := getattr(self, _HEAD)) is None:
+        return inputs, args
     rows_N, at_N = trained_places(micro_batch)
     places_N = micro_batch["input_ids"].offsets()[rows_N] + at_N
     args[_PLACES] = places_N
@@ -122,34 +129,31 @@ def _reads_all_logits(engine: Any, micro_batch: Any) -> bool:
     )
 
 
-def _output_layer(engine: Any, inputs: Any) -> Any:
-    """Returns the output layer; at first it is changed, and the model is checked."""
-    head: Any = engine.module.get_output_embeddings()
-    if hasattr(head, "asked"):
-        return head
-    advice = "unset model.use_fused_kernels"
+def _changed_output_layer(engine: Any, inputs: Any) -> Any:
+    """Returns the output layer, which can compute what is asked for, or None if the logits of the model need more."""
     if engine.engine_config.strategy != "fsdp2" or engine.use_ulysses_sp:
         raise ConfigError(
             f"impl_backend={BACKEND} works with strategy=fsdp2 and ulysses_sequence_parallel_size=1, got "
-            f"{engine.engine_config.strategy} and {engine.ulysses_sequence_parallel_size}; set them, or {advice}"
+            f"{engine.engine_config.strategy} and {engine.ulysses_sequence_parallel_size}; set them, or unset "
+            "model.use_fused_kernels"
         )
-    if not _is_plain(head):
-        raise ConfigError(
-            f"impl_backend={BACKEND} needs an output layer that is linear, without bias and LoRA, got "
-            f"{type(head).__module__}.{type(head).__name__}; {advice}"
-        )
-    linear, seen = head.forward, []
-    head.forward = lambda hidden: seen.append(linear(hidden)) or seen[0]
-    with torch.no_grad():
-        logits = engine.module(input_ids=inputs["input_ids"][:1, :8], use_cache=False).logits
-    if not torch.equal(logits, seen[0].to(logits.dtype)):
+    head: Any = engine.module.get_output_embeddings()
+    if _is_plain(head):
+        linear, seen = head.forward, []
+        head.forward = lambda hidden: seen.append(linear(hidden)) or seen[0]
+        with torch.no_grad():
+            logits = engine.module(input_ids=inputs["input_ids"][:1, :8], use_cache=False).logits
+        if torch.equal(logits, seen[0].to(logits.dtype)):
+            head.asked, head.forward = None, functools.partial(_forward, head, linear)
+            return head
         head.forward = linear
-        raise ConfigError(
-            f"impl_backend={BACKEND} needs a model whose logits are its output layer's, got "
-            f"{type(engine.module).__name__} that changes them; {advice}"
-        )
-    head.asked, head.forward = None, functools.partial(_forward, head, linear)
-    return head
+    logger.warning(
+        "%s has an output layer with a bias or LoRA, or changes its logits: impl_backend=%s has no effect, and all "
+        "logits are computed",
+        type(engine.module).__name__,
+        BACKEND,
+    )
+    return None
 
 
 def _is_plain(head: Any) -> bool:
