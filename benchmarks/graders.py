@@ -32,7 +32,7 @@ from verl_agentic.data.env_validation.script_codec import make_script_codec
 from verl_agentic.env_package import known_envs, load_env_package
 from verl_agentic.errors import AgenticError
 
-_ROWS = {"reasoning_gym": 6, "textarena": 6, "minigrid": 3, "bfcl": 4}
+_ROWS = {"reasoning_gym": 20, "textarena": 6, "minigrid": 3, "bfcl": 4}
 _OTHER_ROWS = 6
 _MAX_SECONDS = 30
 _SERVERS = ("agentgym", "appworld", "browsergym", "miniwob", "nemo_gym", "openenv", "remote", "verifiers")
