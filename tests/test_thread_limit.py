@@ -1,4 +1,4 @@
-"""A thread that uses up its CPU time is interrupted in Python code, whatever it catches, and only inside of the block."""
+"""A thread that has used its CPU time is interrupted, whatever it catches, and only inside of the block."""
 
 from __future__ import annotations
 

@@ -29,15 +29,17 @@ _SOLUTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 """Solution of generators whose `answer` is None, because there are several."""
 _DATASET_SIZE = 64  # some generators go through templates by index
-_MAX_LOAD_S = 20.0
-MAX_ROW_S = 4.0
+_MAX_LOAD_S = 2.0
+MAX_ROW_S = 0.5
 """CPU time of the problems that become rows: some generators search for minutes. It is far below the limit of a load,
 so that a slower machine loads every row."""
 _lock = threading.Lock()
 """Some generators seed numpy's global state."""
+FILE_READERS = frozenset(("arc_agi", "codeio", "figlet_font", "group_anagrams", "spell_backward", "word_ladder"))
+"""Generators that read files for up to a second when a dataset is made. Others draw from the seed then."""
 _datasets: dict[str, tuple[str, Any]] = {}
-"""Task -> options and dataset of the last problem. Several take a second to read their files, and `codeio` keeps its
-data in its class, so there is never more than one of a task."""
+"""Generator that reads files -> options and dataset of the last problem. `codeio` keeps its data in its class, so there
+is never more than one of a generator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,7 @@ def load_problem(task: str, number: int, options: Mapping[str, Any]) -> Problem:
     Raises:
         ConfigError: the generator refuses the options.
         MissingDependencyError: reasoning-gym is not installed.
-        EnvError: the generator searched for longer than 20 s of CPU time.
+        EnvError: the generator searched for longer than 2 s of CPU time.
     """
     return _load(task, number, json.dumps(options, sort_keys=True))
 
@@ -80,8 +82,7 @@ def _load(task: str, number: int, options: str) -> Problem:
         state = numpy.random.get_state()
         try:
             with boundary(ConfigError, f"making a problem of {task!r} with the options {options}"):
-                dataset = _dataset_of(reasoning_gym, task, options)
-                dataset.seed = number
+                dataset = _make_dataset(reasoning_gym, task, number, options)
                 began_s = time.thread_time()
                 with limit_thread(_MAX_LOAD_S, what=f"the generator {task!r} with the number {number}"):
                     entry = dataset[number % _DATASET_SIZE]
@@ -100,8 +101,13 @@ def _load(task: str, number: int, options: str) -> Problem:
     )
 
 
-def _dataset_of(package: Any, task: str, options: str) -> Any:
-    if task not in _datasets or _datasets[task][0] != options:
-        dataset = package.create_dataset(task, seed=0, size=_DATASET_SIZE, **json.loads(options))
+def _make_dataset(package: Any, task: str, number: int, options: str) -> Any:
+    """Returns a dataset with this seed; of generators that read files it is the last one."""
+    if task in FILE_READERS and _datasets.get(task, ("",))[0] == options:
+        dataset = _datasets[task][1]
+        dataset.seed = number
+        return dataset
+    dataset = package.create_dataset(task, **{"seed": number, "size": _DATASET_SIZE, **json.loads(options)})
+    if task in FILE_READERS:
         _datasets[task] = (options, dataset)
-    return _datasets[task][1]
+    return dataset
