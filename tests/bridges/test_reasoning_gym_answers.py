@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from verl_agentic.bridges.reasoning_gym import CARD
-from verl_agentic.bridges.reasoning_gym.grading import grade
+from verl_agentic.bridges.reasoning_gym import answer_forms as forms
+from verl_agentic.bridges.reasoning_gym.answer_forms import data_of
+from verl_agentic.bridges.reasoning_gym.grading import _RULES, _SEVERAL, grade
 from verl_agentic.bridges.reasoning_gym.problems import Problem, load_problem
 from verl_agentic.data.env_validation.answer_checks import CONSTANTS, exceeds_chance
 from verl_agentic.data.env_validation.gold_answers import altered_answers, spellings_of
@@ -98,6 +101,37 @@ def test_clauses_and_factors_may_come_in_another_order() -> None:
 
     assert graded("knights_knaves", turn) == {1.0}
     assert graded("prime_factorization", lambda text: " * ".join(reversed(text.split(" × ")))) == {1.0}
+
+
+_ANY_ORDER = frozenset(("group_anagrams", "palindrome_partitioning", "polynomial_equations", "prime_factorization"))
+"""Tasks that ask for no order of the items. The others ask for a sequence, a grid or a sorted list."""
+
+
+def reversed_items(text: str) -> str | None:
+    """Returns an answer that is a list or numbers with separators, with its items in the reverse order."""
+    data = data_of(text)
+    if isinstance(data, list):
+        return json.dumps(data[::-1])
+    separator = next((mark for mark in (" × ", ", ", ",", " ") if mark in text), None)
+    return None if separator is None else separator.join(reversed(text.split(separator)))
+
+
+def check_order(task: str) -> None:
+    for problem in solved_problems(task):
+        turned = reversed_items(problem.solution)
+        if turned is not None and forms.common_form(turned) != forms.common_form(problem.solution):
+            assert (grade(task, problem, turned) == 1.0) == (task in _ANY_ORDER), (problem.solution, turned)
+
+
+@pytest.mark.parametrize("task", [*sorted(_ANY_ORDER), "number_sorting", "word_sorting", "spiral_matrix"])
+def test_another_order_is_right_where_none_is_asked_for(task: str) -> None:
+    check_order(task)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("task", [task for task in CARD.tasks if task not in {*_SEVERAL, *_RULES} | {"knights_knaves"}])
+def test_another_order_of_every_task_is_wrong_where_one_is_asked_for(task: str) -> None:
+    check_order(task)
 
 
 def test_24_is_exact() -> None:
