@@ -58,13 +58,16 @@ def main() -> int:
     """Runs the measurements and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="TEXT", help="play the ids that contain this")
+    parser.add_argument("--rows", type=int, metavar="N", help="rows of each id (default: 3 to 20)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default %(default)s)")
     options = parser.parse_args()
     started = time.perf_counter()
-    ids = [env_id for env_id in _ids() if options.only in env_id]
+    ids = sorted((env_id for env_id in _ids() if options.only in env_id), reverse=True)
     results: list[Result] = []
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        for number, found in enumerate(pool.imap_unordered(_play_levels, ids), start=1):
+        for number, found in enumerate(
+            pool.imap_unordered(functools.partial(_play_levels, num_rows=options.rows), ids), start=1
+        ):
             results += found
             for result in found:
                 _show(result, f"{number}/{len(ids)}")
@@ -106,23 +109,23 @@ def _show(result: Result, place: str) -> None:
             progress(f"  {kind}: {fault}")
 
 
-def _play_levels(env_id: str) -> list[Result]:
+def _play_levels(env_id: str, *, num_rows: int | None) -> list[Result]:
     logging.disable(logging.CRITICAL)
     signal.signal(signal.SIGPROF, _stop)
     results: list[Result] = []
     prompts: set[str] = set()
     for level in (0, *_LEVELS) if env_id.startswith("reasoning_gym/") else (0,):
         began_s = time.process_time()
-        result = _play(env_id, level, prompts)
+        result = _play(env_id, level, prompts, num_rows)
         results.append(dataclasses.replace(result, cpu_s=time.process_time() - began_s))
     return results
 
 
-def _play(env_id: str, level: int, prompts: set[str]) -> Result:
+def _play(env_id: str, level: int, prompts: set[str], num_rows: int | None) -> Result:
     name = f"{env_id} level {level}" if level else env_id
     signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
     try:
-        return asyncio.run(_check(env_id, name, level, prompts))
+        return asyncio.run(_check(env_id, name, level, prompts, num_rows))
     except (AgenticError, LookupError, _TooSlowError) as error:
         return Result(name=name, error=str(error).splitlines()[0][:160])
     finally:
@@ -137,10 +140,10 @@ def _stop(number: int, frame: Any) -> None:
     raise _TooSlowError(f"slower than {_MAX_CPU_S:g} s of CPU time")
 
 
-async def _check(env_id: str, name: str, level: int, prompts: set[str]) -> Result:
+async def _check(env_id: str, name: str, level: int, prompts: set[str], num_rows: int | None) -> Result:
     package = load_env_package(env_id)
     assert package.make_rows is not None and package.gold is not None
-    count = _LEVEL_ROWS if level else _ROWS.get(env_id.partition("/")[0], _OTHER_ROWS)
+    count = num_rows or (_LEVEL_ROWS if level else _ROWS.get(env_id.partition("/")[0], _OTHER_ROWS))
     rows = package.make_rows(split="test", count=count, seed=0, **_options(env_id, level))
     made = {row.prompt[-1].content for row in rows}
     if level and made & prompts:

