@@ -25,7 +25,7 @@ from verl_agentic.cli.quickstart.course import load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import MODEL, QuickstartSettings, RunState
 from verl_agentic.cli.quickstart.stages import RlStage, SftStage
-from verl_agentic.data.rows import read_json_lines
+from verl_agentic.data.record_files import read_json_lines
 from verl_agentic.diagnostics.diagnosis.checks.credit_horizon import credit_horizon
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 

@@ -35,7 +35,7 @@ DEEP_IMPORTS = {
     "verl_agentic.rewards.functions": "has one function for each outcome component",
     "verl_agentic.rewards.turns.turn_progress": "a helper of one component",
     "verl_agentic.algorithms.credit.group_statistics": "helpers of estimators",
-    "verl_agentic.data.rows": "records that are not rows of an environment",
+    "verl_agentic.data.record_files": "records that are not rows of an environment",
     "verl_agentic.diagnostics.preflight.planned_run": "for checks inside the package",
     "verl_agentic.diagnostics.preflight.result": "for checks inside the package",
     "verl_agentic.finding": "short forms of findings, for checks inside the package",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.rows import read_json_lines
+from verl_agentic.data.record_files import read_json_lines
 from verl_agentic.errors import SandboxUnavailableError
 from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 

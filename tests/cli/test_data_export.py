@@ -10,7 +10,7 @@ import pytest
 from run_logs import log_row
 
 from verl_agentic.cli import main
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.data.stored_samples import json_records
 from verl_agentic.trajectory_log.reader import write_run
 

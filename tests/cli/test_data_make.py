@@ -17,7 +17,7 @@ from services import answering
 
 from verl_agentic.cli import main
 from verl_agentic.cli.serve import load_served
-from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.data.record_files import read_json_lines, write_json_lines
 from verl_agentic.inference.http_server import make_app
 
 

@@ -16,7 +16,8 @@ from verl_agentic.cli.dryrun.model import make_model
 from verl_agentic.cli.dryrun.plan import DryrunPlan, Options, make_plan
 from verl_agentic.cli.dryrun.show import write_page
 from verl_agentic.cli.dryrun.translate import Translation, cpu_settings, translate
-from verl_agentic.data.rows import write_json_lines, write_rows
+from verl_agentic.data.record_files import write_json_lines
+from verl_agentic.data.rows import write_rows
 from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.diagnostics.dryrun.step_report import Report, Stage
 from verl_agentic.env import EnvRow

@@ -16,7 +16,8 @@ from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.cli import main
 from verl_agentic.data.datasets.collect import run_episodes, scripted
 from verl_agentic.data.prepare import read_records, write_parquet
-from verl_agentic.data.rows import read_json_lines, row_of_columns
+from verl_agentic.data.record_files import read_json_lines
+from verl_agentic.data.rows import row_of_columns
 from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env_package

@@ -13,7 +13,8 @@ from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.data.export.export_run import ExportOptions, export_run
-from verl_agentic.data.rows import read_json_lines, read_rows
+from verl_agentic.data.record_files import read_json_lines
+from verl_agentic.data.rows import read_rows
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError, EnvError, SandboxUnavailableError

@@ -19,7 +19,8 @@ from verl_agentic.data.as_verl import changed_values
 from verl_agentic.data.file_checks import null_arguments
 from verl_agentic.data.overlap.write_kept import write_kept
 from verl_agentic.data.parquet import env_row, extra_of, ground_truth_of
-from verl_agentic.data.rows import numbered_records, row_of_columns, write_json_lines, write_rows
+from verl_agentic.data.record_files import numbered_records, write_json_lines
+from verl_agentic.data.rows import row_of_columns, write_rows
 from verl_agentic.env import EnvRow, ToolEnv
 from verl_agentic.errors import DataError
 from verl_agentic.tools.function_tool import tool

@@ -257,7 +257,7 @@ def test_records_are_read_from_parquet_and_from_json_lines(tmp_path: Path) -> No
     records = records_of()
     write_parquet(records, tmp_path / "a.parquet")
     assert read_records(tmp_path / "a.parquet") == records
-    from verl_agentic.data.rows import write_json_lines
+    from verl_agentic.data.record_files import write_json_lines
 
     write_json_lines(records, tmp_path / "a.jsonl")
     assert read_records(tmp_path / "a.jsonl") == records

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.rows import read_json_lines, read_rows, write_json_lines, write_rows
+from verl_agentic.data.record_files import read_json_lines, write_json_lines
+from verl_agentic.data.rows import read_rows, write_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError
 from verl_agentic.types import Message, ToolCall

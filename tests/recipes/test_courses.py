@@ -19,7 +19,7 @@ from verl_agentic.cli.quickstart.run_state import QuickstartSettings
 from verl_agentic.cli.quickstart.stage_list import load_stages
 from verl_agentic.cli.quickstart.stages import CourseStage, ExportStage, RlStage, SampleStage, TrainingStage
 from verl_agentic.data.export.critique import Critic
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.paths import recipes_dir
 
 pytest.importorskip("verl")

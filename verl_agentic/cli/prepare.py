@@ -117,7 +117,7 @@ def _out(args: argparse.Namespace, package: Any) -> Path:
 
 def _learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
     """Returns the records that an evaluation sometimes solved or did not contain."""
-    from verl_agentic.data.rows import read_json_lines
+    from verl_agentic.data.record_files import read_json_lines
     from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
 
     played = [{**record, "task": record["task_id"]} for _, record in read_json_lines(path) if record.get("task_id")]

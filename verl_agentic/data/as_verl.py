@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.data.plain_values import differences
-from verl_agentic.data.rows import PARQUET_REMEDY, numbered_records
+from verl_agentic.data.record_files import PARQUET_REMEDY, numbered_records
 from verl_agentic.errors import DataError, boundary
 
 _KEPT_TYPES = frozenset({"string", "large_string", "int64", "bool", "null"})

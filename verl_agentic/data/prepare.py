@@ -11,7 +11,7 @@ from typing import Any
 from verl_agentic.data.file_checks import ToolNames
 from verl_agentic.data.parquet import to_columns
 from verl_agentic.data.parquet_rows import write_parquet as write_parquet
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage
 from verl_agentic.errors import ConfigError, boundary

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from verl_agentic.data.parquet import ground_truth_of
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.rewards.component import ComponentType
 
 

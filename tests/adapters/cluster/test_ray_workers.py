@@ -23,7 +23,7 @@ from sandbox_jobs import last_object
 from services import answering
 
 from verl_agentic.cli import main
-from verl_agentic.data.rows import write_json_lines
+from verl_agentic.data.record_files import write_json_lines
 from verl_agentic.data.swe.sample_store import sample_store
 from verl_agentic.rewards.sample_row import to_columns
 from verl_agentic.trajectory_log.reader import write_run

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from verl_runs import run_ranks
 
 from verl_agentic.data.export.export_run import ExportOptions, export_run
-from verl_agentic.data.rows import numbered_records, write_json_lines
+from verl_agentic.data.record_files import numbered_records, write_json_lines
 from verl_agentic.data.tiny_model import make_tiny_model
 from verl_agentic.trajectory_log.reader import write_run
 

@@ -14,7 +14,7 @@ from verl_agentic.adapters.offline import dpo_trainer, outcome_trainer
 from verl_agentic.adapters.offline.dpo_trainer import DpoSettings
 from verl_agentic.adapters.offline.outcome_trainer import OutcomeSettings
 from verl_agentic.adapters.offline.pair_trainer import ItemDataset, row_log_probs
-from verl_agentic.data.rows import write_json_lines
+from verl_agentic.data.record_files import write_json_lines
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.settings import read_settings
 

@@ -16,7 +16,7 @@ from verl.workers.utils.losses import sft_loss
 
 from verl_agentic.adapters.offline.pear_trainer import BehaviourDataset, weighted_loss
 from verl_agentic.algorithms.losses.pear import PearSettings
-from verl_agentic.data.rows import write_json_lines
+from verl_agentic.data.record_files import write_json_lines
 from verl_agentic.errors import DataError
 
 # Log-probs are at the position before their token: -1 and -2 of the first row, -3 of the second.

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("verl")
 
 from verl_agentic.adapters.preflight.rows_as_verl import _head, row_faults
-from verl_agentic.data.rows import numbered_records, write_json_lines
+from verl_agentic.data.record_files import numbered_records, write_json_lines
 
 
 def record(truth: str, *, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.datasets.hindsight_rows import HindsightRows, write_hindsight_rows
-from verl_agentic.data.rows import read_json_lines
+from verl_agentic.data.record_files import read_json_lines
 from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.env_package import EnvPackage, load_env_package

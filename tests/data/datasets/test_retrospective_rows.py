@@ -13,7 +13,8 @@ from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.datasets.retrospective_rows import write_retrospective_rows
-from verl_agentic.data.rows import read_json_lines, row_of_columns
+from verl_agentic.data.record_files import read_json_lines
+from verl_agentic.data.rows import row_of_columns
 from verl_agentic.env_package import EnvPackage
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.models.chat_model import ChatModel

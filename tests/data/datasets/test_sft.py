@@ -15,7 +15,7 @@ from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.datasets.sft import TrajectoryDataset, write_sft
-from verl_agentic.data.rows import read_json_lines
+from verl_agentic.data.record_files import read_json_lines
 from verl_agentic.errors import DataError
 
 

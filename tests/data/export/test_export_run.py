@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from run_logs import PROMPT, log_row
 
 from verl_agentic.data.export.export_run import Exported, ExportOptions, export_run
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.trajectory_log.reader import write_run
 

@@ -14,7 +14,7 @@ from samples import sample, turn
 
 from verl_agentic.data.export.critique import Critic
 from verl_agentic.data.export.export_run import ExportOptions, export_run
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.errors import ConfigError, DataError, ScoringError
 from verl_agentic.rewards.sample_row import to_columns
 from verl_agentic.trajectory_log.reader import write_run

@@ -14,7 +14,8 @@ from verl_agentic.cli.env.new import write_examples
 from verl_agentic.data.makers.environments import EnvironmentsMaker
 from verl_agentic.data.making.env_gate import BACKENDS, EXAMPLES, EnvGate
 from verl_agentic.data.making.make_data import MakingReport, make_data
-from verl_agentic.data.rows import read_json_lines, read_rows
+from verl_agentic.data.record_files import read_json_lines
+from verl_agentic.data.rows import read_rows
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.models.client import Reply

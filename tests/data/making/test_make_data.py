@@ -17,7 +17,8 @@ from verl_agentic.data.making import set_algebra as algebra
 from verl_agentic.data.making.make_data import MakingReport, make_data
 from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
-from verl_agentic.data.rows import read_json_lines, read_rows, write_json_lines
+from verl_agentic.data.record_files import read_json_lines, write_json_lines
+from verl_agentic.data.rows import read_rows
 from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, StoredSample
 from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from verl_agentic.data.making.mix_files import mix_files
-from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.data.record_files import read_json_lines, write_json_lines
 from verl_agentic.errors import ConfigError, DataError
 
 

@@ -16,7 +16,8 @@ from verl_agentic.data.overlap.find_overlaps import KINDS, Overlaps, find_overla
 from verl_agentic.data.overlap.ngrams import bands_of, grams_of, similarity
 from verl_agentic.data.overlap.shared_span import shared_span
 from verl_agentic.data.prepare import to_records, write_parquet
-from verl_agentic.data.rows import write_json_lines, write_rows
+from verl_agentic.data.record_files import write_json_lines
+from verl_agentic.data.rows import write_rows
 from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import DataError
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.algorithms.losses.token_log_probs import token_log_probs
@@ -116,14 +116,13 @@ def _reads_all_logits(engine: Any, micro_batch: Any) -> bool:
     return (
         not {"response_mask", "loss_mask"} & set(micro_batch.keys())
         or any(tu.get_non_tensor_data(data=micro_batch, key=key, default=False) for key in _READ_ALL_LOGITS)
-        # Critics inherit the inputs, and read values.
-        or type(engine).prepare_model_outputs is not FSDPEngineWithLMHead.prepare_model_outputs
+        or isinstance(engine, FSDPEngineWithValueHead)
     )
 
 
 def _output_layer(engine: Any, inputs: Any) -> Any:
     """Returns the output layer; at first it is changed, and the model is checked."""
-    head = engine.module.get_output_embeddings()
+    head: Any = engine.module.get_output_embeddings()
     if hasattr(head, "asked"):
         return head
     advice = "unset model.use_fused_kernels"
@@ -132,7 +131,7 @@ def _output_layer(engine: Any, inputs: Any) -> Any:
             f"impl_backend={BACKEND} works with strategy=fsdp2 and ulysses_sequence_parallel_size=1, got "
             f"{engine.engine_config.strategy} and {engine.ulysses_sequence_parallel_size}; set them, or {advice}"
         )
-    if not isinstance(head, torch.nn.Linear) or head.bias is not None:
+    if not _is_plain(head):
         raise ConfigError(
             f"impl_backend={BACKEND} needs an output layer that is linear, without bias and LoRA, got "
             f"{type(head).__name__}; {advice}"
@@ -149,6 +148,10 @@ def _output_layer(engine: Any, inputs: Any) -> Any:
         )
     head.asked, head.forward = None, functools.partial(_forward, head, linear)
     return head
+
+
+def _is_plain(head: Any) -> bool:
+    return isinstance(head, torch.nn.Linear) and head.bias is None
 
 
 def _forward(head: Any, linear: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from verl.utils.distributed import destroy_global_process_group, initialize_glob
 from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.adapters.sections import plain
 from verl_agentic.algorithms.aggregate import masked
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.settings import Settings, read_settings, setting
 from verl_agentic.trajectory import Trajectory

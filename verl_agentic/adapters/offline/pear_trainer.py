@@ -21,7 +21,7 @@ from verl.trainer.sft_trainer import SFTTrainer
 from verl_agentic.adapters.offline.pair_trainer import in_items, run
 from verl_agentic.adapters.sections import plain
 from verl_agentic.algorithms.losses.pear import PearSettings, pear_weights
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.settings import read_settings
 

@@ -16,7 +16,7 @@ from verl_agentic.data.as_verl import changed_values, load_as_verl
 from verl_agentic.data.file_checks import null_arguments
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.parquet import extra_of
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.data.truth_checks import truth_problems
 from verl_agentic.diagnostics.preflight.planned_run import MISSING, Rows, SharedRows
 from verl_agentic.errors import AgenticError, DataError, boundary

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
     from verl_agentic.data.overlap.split_rows import choose_sft, rates_of_rows
     from verl_agentic.data.overlap.write_kept import write_kept
-    from verl_agentic.data.rows import read_json_lines
+    from verl_agentic.data.record_files import read_json_lines
 
     rates = None
     if args.rates:

@@ -16,7 +16,8 @@ from verl_agentic.adapters.preflight.compose import Composed, compose
 from verl_agentic.cli.dryrun.model import DryrunModel, make_model
 from verl_agentic.cli.dryrun.translate import Translation, translate
 from verl_agentic.data.as_verl import refuse_changed
-from verl_agentic.data.rows import numbered_records, row_of_columns, write_rows
+from verl_agentic.data.record_files import numbered_records
+from verl_agentic.data.rows import row_of_columns, write_rows
 from verl_agentic.diagnostics.dryrun.step_report import ExpectedStep
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage, load_env_package

@@ -14,7 +14,7 @@ from rich.table import Table
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import proportion_interval
 from verl_agentic.cli.quickstart.run_state import RunState
 from verl_agentic.cli.quickstart.stages import CourseStage, RlStage
-from verl_agentic.data.rows import write_json_lines
+from verl_agentic.data.record_files import write_json_lines
 from verl_agentic.data.stored_samples import STORED_SAMPLE
 from verl_agentic.diagnostics.quickstart_report import ComparedRun, write_report
 

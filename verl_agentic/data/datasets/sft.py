@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.data.datasets.id_rows import check_ids
-from verl_agentic.data.rows import numbered_records, refuse_dates, write_json_lines
+from verl_agentic.data.record_files import numbered_records, refuse_dates, write_json_lines
 from verl_agentic.errors import DataError
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from verl_agentic.data.rows import read_json_lines
+from verl_agentic.data.record_files import read_json_lines
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.paths import make_private

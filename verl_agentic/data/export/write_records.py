@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from verl_agentic.data.rows import refuse_dates, write_json_lines
+from verl_agentic.data.record_files import refuse_dates, write_json_lines
 from verl_agentic.errors import ConfigError
 
 _BATCH = 256

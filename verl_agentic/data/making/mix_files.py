@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from verl_agentic.data.rows import numbered_records, refuse_dates, write_json_lines
+from verl_agentic.data.record_files import numbered_records, refuse_dates, write_json_lines
 from verl_agentic.errors import ConfigError, DataError, boundary
 
 Unit = Literal["rows", "tokens"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from verl_agentic.data.rows import write_json_lines
+from verl_agentic.data.record_files import write_json_lines
 from verl_agentic.data.swe.releases.package_names import normal_name
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree, write_tree

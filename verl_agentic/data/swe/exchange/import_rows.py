@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.data.swe.exchange.row_formats import task_of_row
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.repository.pytest_ids import foreign_tests, require_pytest
