@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 _DATE = r"\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4}"
-_TELEPHONE = r"(?:\+?\d{1,2}[- ])?(?:\d{3}-|\(\d{3}\) ?)?\d{3}-\d{4}"
-_PADDED = r"(?=.*(?<!\d)0\d)\d+(?:[-/:]\d+)+"
+_TELEPHONE = r"(?:\+?\d{1,2}[- ])?(?:\d{3}-)?\d{3}-\d{4}"
+_PADDED = r"(?=.*(?<!\d)0\d)\d+(?:[-:]\d+)+"
 _LABEL = re.compile(rf"{_DATE}|{_TELEPHONE}|{_PADDED}")
 _TIME = re.compile(r"(?:1?\d|2[0-4]):[0-5]\d")
 _HALF_OF_DAY = re.compile(r"[ap]\.?\s*m\b", re.IGNORECASE)
