@@ -6,7 +6,8 @@ curricula, on the rows that no lower level has. A level counts only if these are
 `paid_constants`: policies that are paid above their chance (exact binomial test, 0.001): constants, the empty answer,
 solutions of other rows, lines of the question, negated, extended and prefixed solutions, and in worlds the same action
 for ever. `refused_golds`: solutions that are not paid, as they are or with other spaces or case. `skipped`: ids whose
-package is not installed or that take 30 s of CPU time, and levels that do not exist or take 10 s. `cpu_s`: of all processes.
+package is not installed or that take 30 s of CPU time, and levels that do not exist or take 10 s. `cpu_s`: of all
+processes.
 
 Seeds are fixed, so that two runs print the same counts.
 """
