@@ -574,6 +574,29 @@ async def test_a_customer_who_is_cut_says_what_to_raise(message: dict[str, Any])
         await ModelUser("s", ChatModel(url=url, model="m", max_tokens=9)).open()
 
 
+LOOK = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    "said", ["<think>", "<think>Hm</think>", "Hm</think>", " ", {"message": {"content": "", "tool_calls": [LOOK]}}]
+)
+async def test_a_customer_whom_the_desk_silences_does_not_void_the_episode(said: Any) -> None:
+    with endpoint("Hi", *[said] * 20) as (url, _):
+        user = ModelUser("s", ChatModel(url=url, model="m"))
+        await user.open()
+        with pytest.raises(DataError, match="must write a message"):
+            await user.reply("Write <think> and nothing else.")
+
+
+@pytest.mark.parametrize("said", ["\U0001f44d", "...", "?", "\u2705"])
+async def test_a_customer_may_answer_without_words(said: str) -> None:
+    with endpoint("Hi", said, f"{said} ###STOP###") as (url, _):
+        user = ModelUser("s", ChatModel(url=url, model="m"))
+        await user.open()
+        assert (await user.reply("Shall I?"), user.is_leaving) == (said, False)
+        assert await user.reply("Shall I?") == (None if said in "...?" else said)
+
+
 async def test_a_customer_who_leaves_before_the_talk_is_a_failure_of_the_environment() -> None:
     with endpoint("###STOP###") as (url, _), pytest.raises(EnvError, match="must open the conversation"):
         await ModelUser("s", ChatModel(url=url, model="m")).open()
@@ -582,7 +605,7 @@ async def test_a_customer_who_leaves_before_the_talk_is_a_failure_of_the_environ
 async def test_a_customer_who_cannot_be_reached_is_a_failure_of_the_environment() -> None:
     with endpoint(" ") as (url, _):
         user = ModelUser("s", ChatModel(url=url, model="m"))
-        with pytest.raises(EnvError, match="the simulated user gave no message, got an empty one"):
+        with pytest.raises(EnvError, match="must write a message, got an empty one"):
             await user.open()
 
 

@@ -17,9 +17,10 @@ from verl_agentic.tools.tool import Tool
 from .scenario import Call, Script
 
 _MARKER_WORDS = r"STOP|TRANSFER|OUT[-_ ]OF[-_ ]SCOPE"
+_PICTURES = "\u2190-\u2bff\U0001f000-\U0010ffff"
 _MARKER = re.compile(
-    rf"#+\s*(?i:{_MARKER_WORDS})\s*#+|#{{2,}}\s*(?i:{_MARKER_WORDS})[ \t.]*$|"
-    rf"^[^\w\n]*(?:{_MARKER_WORDS})[^\w\n!?]*$",
+    rf"#+(?:\s*(?i:{_MARKER_WORDS})\s*#+)+|#{{2,}}\s*(?i:{_MARKER_WORDS})[ \t.]*$|"
+    rf"^[^\w\n{_PICTURES}]*(?:{_MARKER_WORDS})[^\w\n!?{_PICTURES}]*$",
     re.MULTILINE,
 )
 """Texts by which tau2's users end the conversation (`###STOP###`), as models write them: in any case between or behind
@@ -152,8 +153,9 @@ class ModelUser:
         """Returns the answer to a message, or None at a stop marker; text beside a marker is the last answer.
 
         Raises:
-            DataError: the endpoint refuses the message, for example by a filter, or its answer is cut.
-            EnvError: it gives no answer.
+            DataError: the customer has no message: the endpoint refuses the desk's, for example by a filter, or its
+                answer is cut, thoughts or calls only.
+            EnvError: the endpoint gives no answer.
         """
         if self.is_leaving:
             return None
@@ -166,13 +168,13 @@ class ModelUser:
             self._messages.append({"role": "assistant", "content": said, "tool_calls": reply.calls})
             self._messages += [await self._answer(call) for call in reply.calls]
         else:
-            raise EnvError(f"the simulated user must write a message, got {_MAX_CALLS} turns with calls only")
-        if not said:
-            raise EnvError(f"the simulated user gave no message, got an empty one; see {self._model.url}")
+            raise DataError(f"the simulated user must write a message, got {_MAX_CALLS} turns with calls only")
+        if not said:  # the desk may have asked for a text of tags alone
+            raise DataError(f"the simulated user must write a message, got an empty one; see {self._model.url}")
         self._messages.append({"role": "assistant", "content": said})
         message = _MARKER.sub("", said).strip()
         self.is_leaving = message != said
-        return message if re.search(r"\w", message) else None
+        return message if not self.is_leaving or _has_words(message) else None
 
     def _read(self, reply: Reply) -> str:
         """Returns the text of a reply without thoughts. Raises DataError or EnvError if there is no whole reply."""
@@ -190,6 +192,11 @@ class ModelUser:
         except (KeyError, TypeError, ValueError) as cause:
             content = f"Error: there is no such call, got {type(cause).__name__}: {cause}"
         return {"role": "tool", "tool_call_id": str(call.get("id", "")), "content": content}
+
+
+def _has_words(text: str) -> bool:
+    """Returns whether a text has more than marks: letters, digits or pictures."""
+    return re.search(rf"[\w{_PICTURES}]", text) is not None
 
 
 def _words(text: str) -> str:

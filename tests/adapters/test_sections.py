@@ -61,6 +61,7 @@ EPISODES = {
         "check_arguments": False,
         "self_written": False,
         "train_self_written": False,
+        "tools_as": "vllm",
     },
     "guidance": False,
     "constraint": "!answer U search",

@@ -77,11 +77,13 @@ def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
         "budget_split",
         "credit_results",
         "env_server",
+        "graders",
         "long_episodes",
         "peers",
         "quickstart_results",
         "simulate_cluster",
         "startup",
+        "step_cost",
         "tool_calls",
         "walkthrough",
     }

@@ -32,6 +32,7 @@ from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, 
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.sandbox.interface import SpentSandboxError, check_path
 from verl_agentic.tools.delegate import DelegateTool
+from verl_agentic.tools.plain_schema import list_schemas
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 httpx = pytest.importorskip("httpx")
@@ -205,6 +206,28 @@ async def test_everything_that_an_environment_returns_travels() -> None:
     here = await play(RichEnv, *turns, guidance=True)
     assert untimed(there) == untimed(here)
     assert here.states[2] == "state 2" and here.info["guided"] == 1 and here.turn_rewards == {0: 0.25, 1: 0.25, 2: 0.5}
+
+
+@pytest.mark.parametrize("shows_own", [False, True])
+async def test_a_prompt_shows_the_same_tools_with_a_server(shows_own: bool) -> None:
+    class Nullable(Named):
+        shows_own_schema = shows_own
+
+        @property
+        def schema(self) -> dict[str, Any]:
+            properties = {"x": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}
+            return {"type": "function", "function": {"name": self.name, "parameters": {"properties": properties}}}
+
+    def factory(row: EnvRow) -> FakeEnv:
+        env = FakeEnv(row)
+        env.tools = [Nullable("a")]  # type: ignore[misc]
+        return env
+
+    async with serving(factory) as server:
+        env = make_env(ROW, url=server.url)
+        await env.start()
+        assert list_schemas(env.tools) == list_schemas([Nullable("a")])
+        await env.close()
 
 
 async def test_optional_methods_are_absent_where_the_environment_has_none() -> None:

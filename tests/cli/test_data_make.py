@@ -69,7 +69,7 @@ def test_verls_sft_data_set_trains_the_messages_of_the_assistant_and_nothing_els
         for text, message in zip(trained, assistant, strict=True):
             calls = [json.loads(call) for call in re.findall(r"<tool_call>\n(.*?)\n</tool_call>", text, re.DOTALL)]
             said = [call["function"] for call in message.get("tool_calls") or []]
-            assert calls == said and text.startswith(message["content"]) and text.endswith("<|im_end|>")
+            assert calls == said and message["content"] in text and text.endswith("<|im_end|>")
         assert row["class"] == "format" or "<tool_call>" not in "".join(trained)
         assert any(tool["function"]["name"] in spans(item, tokenizer, trained=False)[0] for tool in row["tools"]) or (
             row["case"] == "no_tools"

@@ -93,6 +93,13 @@ def test_a_bad_line_is_named_by_file_and_number_with_what_was_found(tmp_path: Pa
     assert f"{path}:2" in str(caught.value)
 
 
+def test_a_file_of_another_kind_is_named_by_its_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "ROWS.PARQUET"  # verl does not take it for parquet either
+    path.write_bytes(b"PAR1\xcc\x00\n")
+    with pytest.raises(DataError, match=r"PARQUET:1 is not JSON, got 'PAR1"):
+        read_rows(path)
+
+
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no such data file, got .*gone.jsonl; create it first"):
         read_rows(tmp_path / "gone.jsonl")

@@ -24,6 +24,7 @@ from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.paths import envs_dir
+from verl_agentic.rewards.text.reasoning import strip_thoughts
 from verl_agentic.types import Action, StopReason, ToolCall
 
 PLAYED = (
@@ -108,6 +109,7 @@ def spoilt(answer: str, protocol: str, filler: str, broken: str) -> Iterator[str
         filler: other words.
         broken: a call that cannot be carried out.
     """
+    answer = strip_thoughts(answer)
     yield f"<think>{filler}{answer}</think>"
     yield f"<think>{filler}{answer}"
     yield f"<think>{filler}</think><think>{answer}</think>"

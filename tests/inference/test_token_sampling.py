@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, PolicyError
 from verl_agentic.inference import token_sampling
 from verl_agentic.inference.request import Running, SamplingParams
 from verl_agentic.inference.token_sampling import sample
@@ -138,6 +138,24 @@ def test_only_allowed_ids_are_sampled_and_log_probs_stay_those_of_the_vocabulary
     ids, log_probs = sample(torch.tensor([LOGITS]), [row(allowed_token_ids=(4,))], generator=torch.Generator())
     assert ids == [4] and log_probs[0] == pytest.approx(math.log(softmax(dict(enumerate(LOGITS)))[4]))
     assert SamplingParams.from_mapping({"allowed_token_ids": [4]}).allowed_token_ids == (4,)
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 0.0}, {"top_k": 2}, {"allowed_token_ids": (1,)}])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("width", [3, 700])
+def test_logits_that_are_no_distribution_are_an_error(width: int, bad: float, params: dict[str, Any]) -> None:
+    logits = torch.zeros(2, width)
+    logits[1, 1:] = bad
+    logits[1, 0] = -math.inf
+    with pytest.raises(PolicyError, match="1 of 2 rows"):
+        sample(logits, [row(), row(**params)], generator=torch.Generator().manual_seed(0))
+
+
+def test_a_logit_of_minus_infinity_is_never_drawn() -> None:
+    logits = torch.tensor([-math.inf, 0.0, -math.inf, 0.0]).expand(100, -1)
+    rows = [row(), row(temperature=0.0), row(top_k=3), row(top_p=0.9)] * 25
+    ids, log_probs = sample(logits, rows, generator=torch.Generator().manual_seed(0))
+    assert set(ids) == {1, 3} and log_probs == pytest.approx([-math.log(2)] * 100)
 
 
 @given(st.lists(st.sampled_from([0.0, 1e-30, 0.1, 0.3, 1.0, 7.0]), min_size=1, max_size=700), st.integers(0, 2**53 - 1))

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from verl_agentic.bridges.harness.env import AgentTool
 from verl_agentic.env import EnvRow, ToolEnv
+from verl_agentic.errors import DataError
 from verl_agentic.tools.function_tool import tool
 from verl_agentic.tools.plain_schema import list_schemas, simplify_parameters, simplify_tool
 from verl_agentic.tools.schema_check import ArgumentSchema
@@ -106,6 +107,12 @@ PARTS: list[dict[str, Any]] = [
     {"enum": ["a", "b"], "type": "string"},
     {"const": "a", "type": "string"},
     {"const": 7},
+    {"const": None},
+    {"enum": ["a", "x", None]},
+    {"enum": [1, 2.5, True]},
+    {"enum": ["a", {"at": 1}]},
+    {"type": ["string", "null"], "enum": ["a"]},
+    {"$ref": "#/$defs/pl%61ce"},
     {"$ref": "#/$defs/place", "description": "where"},
     {"type": "array", "items": {"$ref": "#/$defs/place"}},
     {"type": ["string", "null"]},
@@ -119,7 +126,7 @@ PARTS: list[dict[str, Any]] = [
     {},
 ]
 NULL = {"type": "null"}
-PAIRS = [*((NULL, part) for part in PARTS), *itertools.combinations(PARTS[:6], 2)]
+PAIRS = [*((NULL, part) for part in PARTS), *itertools.combinations(PARTS[:7], 2)]
 UNIONS = [
     {keyword: list(pair), "description": "x", "default": None} for keyword in ("anyOf", "oneOf") for pair in PAIRS
 ]
@@ -160,6 +167,24 @@ def test_nullable_adds_null_and_nothing_else(part: dict[str, Any]) -> None:
         assert plain.mismatches({"v": value}) == [] or nullable.mismatches({"v": value})
 
 
+def test_enums_have_types_and_nullable_in_the_place_of_null() -> None:
+    parts = {"a": {"enum": ["x", "y", None]}, "b": {"anyOf": [{"const": "x"}, {"const": 2}, {"type": "null"}]}}
+    assert simplify_parameters({"properties": parts})["properties"] == {
+        "a": {"type": "string", "enum": ["x", "y"], "nullable": True},
+        "b": {"type": ["string", "integer"], "enum": ["x", 2], "nullable": True},
+    }
+
+
+def test_references_into_lists_and_to_escaped_names_are_resolved() -> None:
+    defs = {"a/b c": {"anyOf": [{"type": "boolean"}, {"enum": ["x"], "type": "string"}]}}
+    schema = {"properties": {"v": {"$ref": "#/$defs/a~1b%20c/anyOf/1"}}, "$defs": defs}
+    assert simplify_parameters(schema) == {"properties": {"v": {"enum": ["x"], "type": "string"}}}
+    assert [ArgumentSchema(schema).mismatches({"v": value}) == [] for value in ("x", True)] == [True, False]
+    for missing in ("2", "-1", "x"):
+        with pytest.raises(DataError, match="refer"):
+            ArgumentSchema({**schema, "properties": {"v": {"$ref": f"#/$defs/a~1b c/anyOf/{missing}"}}})
+
+
 WIDE = {f"n{n}": {"properties": {key: {"$ref": f"#/$defs/n{n + 1}"} for key in "abcd"}} for n in range(9)}
 WIDE["n9"] = {"type": "string"}
 
@@ -196,7 +221,9 @@ def test_the_prompt_of_every_environment_shows_simple_schemas() -> None:
 
     env = ToolEnv(EnvRow(prompt=(Message("user", "?"),)), [Foreign(), plan])
     foreign, own = list_schemas(env.tools)
-    assert foreign["function"]["parameters"] == {"properties": {"a": {"enum": [1], "nullable": True}}}
+    assert foreign["function"]["parameters"] == {
+        "properties": {"a": {"enum": [1], "type": "integer", "nullable": True}}
+    }
     assert own is plan.schema and simplify_tool(Foreign.schema) is foreign
 
 

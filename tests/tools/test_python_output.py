@@ -87,6 +87,27 @@ async def test_both_streams_together_stay_within_the_limit(pool: SandboxPool, nu
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("short", ["stdout", "stderr"])
+async def test_a_short_stream_is_whole_beside_a_long_one(pool: SandboxPool, short: str) -> None:
+    code = f"import sys\nfor s in (sys.stdout, sys.stderr): print('x' * (400 if s is sys.{short} else 10_000), file=s)"
+    for result in await run_tools(pool, code, limits=Limits(output_bytes=1_000)):
+        assert "x" * 400 in result.content.splitlines()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import atexit\ndef f():\n    1 / 0\natexit.register(f)",
+        "class A:\n    def __del__(self):\n        print('deleted', A)\na = A()\na.itself = a",
+    ],
+)
+async def test_the_end_of_a_program_prints_what_python_prints(pool: SandboxPool, code: str, tmp_path: Path) -> None:
+    result = await PythonTool(pool, limits=LIMITS).call({"code": code})
+    assert without_chance(result.content) == without_chance(run_python(code, tmp_path)[0])
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_session_keeps_its_module_and_tells_the_code_of_its_calls_apart(pool: SandboxPool) -> None:
     first = "import pickle, warnings\nwarnings.warn('w')\nclass A: pass\ndef f(x):\n    return 1 / x"
     _, again = await run_tools(pool, first, "pickle.loads(pickle.dumps(A())).__class__ is A\nwarnings.warn('w')")
@@ -106,6 +127,7 @@ async def test_a_session_keeps_its_module_and_tells_the_code_of_its_calls_apart(
     [
         "class Code(int):\n    def __and__(self, other): return 0\nraise SystemExit(Code(3))",
         "class Code(int):\n    def __and__(self, other): return '0\\n0\\n'\nraise SystemExit(Code(3))",
+        "raise SystemExit(2**70)",
         "import sys\nsys.stdout = sys.stderr = None\nraise ValueError",
         "import sys\nsys.stderr.close()\nraise ValueError",
         "import traceback\ntraceback.print_exception = lambda *_, **__: 1 / 0\nraise ValueError",

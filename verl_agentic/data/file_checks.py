@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from verl_agentic.data.parquet import BY_ENVIRONMENT, extra_of, ground_truth_of
-from verl_agentic.data.plain_values import null_paths, value_paths
+from verl_agentic.data.plain_values import null_paths, to_plain, value_paths
 from verl_agentic.data.rows import row_of_columns
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import AgenticError, DataError
@@ -74,6 +74,16 @@ def null_arguments(where: str, records: Iterable[Mapping[str, Any]]) -> list[str
     ]
 
 
+def foreign_truth(record: Mapping[str, Any]) -> str:
+    """Returns why the ground truth of a row of parquet, such as a date, is no value of JSON; empty if it is one."""
+    model = record.get("reward_model")
+    try:
+        to_plain(model.get("ground_truth") if isinstance(model, Mapping) else None, "reward_model.ground_truth")
+    except DataError as error:
+        return str(error)
+    return ""
+
+
 def _problems_of(record: Mapping[str, Any]) -> Iterator[str]:
     """Yields the faults of a row."""
     yield from _prompt_problems(record.get("prompt"))
@@ -118,7 +128,7 @@ def _truth_problems(reward_model: Any) -> Iterator[str]:
         yield f"reward_model: must be an object, got {reward_model!r}"
         return
     try:
-        truth = ground_truth_of(reward_model)
+        truth = to_plain(ground_truth_of(reward_model), "reward_model.ground_truth")
     except DataError as error:
         yield str(error).removeprefix("row: ")
         return

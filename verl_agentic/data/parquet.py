@@ -48,7 +48,7 @@ def to_columns(rows: Sequence[EnvRow], *, shown: Sequence[str] | None = None) ->
     keys = _simple_keys(rows) if shown is None else {*shown, *VERL_KEYS}
     simple = _SIMPLE if shown is None else (str,)
     truths = [row.ground_truth for row in rows]
-    is_json = not _is_one_type(truths, simple) or (shown is None and not _is_kept(truths))
+    is_json = not _is_one_type(truths, simple) or not _is_kept(truths)
     is_filled, own = shown is None, keys - set(VERL_KEYS)
     # In rows with `extra_json`, a None is a key that is not set, for reward functions as well.
     is_always = not is_filled or any(not own <= row.extra.keys() or row.extra.keys() - keys - {"index"} for row in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -34,12 +35,14 @@ def write_json_lines(records: Iterable[Mapping[str, Any]], path: Path) -> int:
 def refuse_dates(records: Iterable[Mapping[str, Any]], path: Path) -> Iterator[Mapping[str, Any]]:
     """Yields records for JSON lines. verl's dataset makes times of a column in which all texts look like dates.
 
+    Conversations for SFT (`messages`) are not looked at: verl's SFT reads parquet only.
+
     Raises:
         DataError: after the last record, if there is such a column.
     """
     are_dates: dict[str, bool] = {}
     for record in records:
-        for column, text in _texts(record, ""):
+        for column, text in _texts({key: value for key, value in record.items() if key != "messages"}, ""):
             are_dates[column] = are_dates.get(column, True) and looks_like_date(text)
         yield record
     if columns := sorted(column for column, is_dated in are_dates.items() if is_dated):
@@ -68,16 +71,18 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """
     if not path.is_file():
         raise DataError(f"no such data file, got {path}; create it first")
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
+            line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if not line.strip():
                 continue
+            shown = line[:80].decode(errors="replace")
             try:
-                record = json.loads(line)
+                record = json.loads(line.decode())
             except ValueError as cause:
-                raise DataError(f"{path}:{number} is not JSON, got {line[:80]!r}; write one object per line") from cause
+                raise DataError(f"{path}:{number} is not JSON, got {shown!r}; write one object per line") from cause
             if not isinstance(record, dict):
-                raise DataError(f"{path}:{number} is not a JSON object, got {line[:80]!r}; write one object per line")
+                raise DataError(f"{path}:{number} is not a JSON object, got {shown!r}; write one object per line")
             yield number, record
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from verl_agentic.errors import PolicyError
 from verl_agentic.inference.request import Running
 
 _BLOCK_IDS = 256
@@ -25,6 +27,9 @@ def sample(logits_BV: Tensor, rows: Sequence[Running], *, generator: torch.Gener
         logits_BV: `[B, V]` logits of the last position.
         rows: the B requests.
         generator: source of randomness of rows without a seed.
+
+    Raises:
+        PolicyError: the largest logit of a row is not finite, so that its logits are no distribution.
     """
     uniform_B = torch.rand(len(rows), dtype=torch.float64, generator=generator, device=logits_BV.device)
     for i, row in enumerate(rows):
@@ -36,11 +41,16 @@ def sample(logits_BV: Tensor, rows: Sequence[Running], *, generator: torch.Gener
         for start in range(0, len(rows), num_rows)
     ]
     ids, log_probs = torch.cat(pieces, dim=-1).tolist()
+    if num_invalid := sum(map(math.isnan, log_probs)):
+        raise PolicyError(
+            f"the largest logit is not finite in {num_invalid} of {len(rows)} rows; check the weights of the model: "
+            "has training diverged?"
+        )
     return [int(token_id) for token_id in ids], log_probs
 
 
 def _sample_piece(logits_BV: Tensor, rows: Sequence[Running], uniform_B: Tensor) -> Tensor:
-    """Returns ids and log-probs as float64, `[2, B]`, so that a device is read once."""
+    """Returns ids and log-probs as float64, `[2, B]`, so that a device is read once; NaN where nothing can be drawn."""
     logits_BV = logits_BV.float()
     temperatures = [row.params.temperature for row in rows]
     if not all(t in (0.0, 1.0) for t in temperatures):
@@ -54,8 +64,11 @@ def _sample_piece(logits_BV: Tensor, rows: Sequence[Running], uniform_B: Tensor)
     if shaped_BV is not logits_BV:
         masses_BV = torch.softmax(logits_BV, dim=-1)
     # The largest mass is exp(0) over the total: the logarithm of a chosen mass might be that of 0.
-    chosen_B = logits_BV.gather(-1, ids_B[:, None])[:, 0] - logits_BV.amax(dim=-1) + masses_BV.amax(dim=-1).log()
-    return torch.stack((ids_B.double(), chosen_B.double()))
+    largest_B = logits_BV.amax(dim=-1)
+    chosen_B = logits_BV.gather(-1, ids_B[:, None])[:, 0] - largest_B + masses_BV.amax(dim=-1).log()
+    if shaped_BV is not logits_BV:
+        largest_B = shaped_BV.amax(dim=-1)
+    return torch.stack((ids_B.double(), chosen_B.where(largest_B.isfinite(), torch.nan).double()))
 
 
 def _draw(masses_BV: Tensor, uniform_B: Tensor) -> Tensor:
@@ -71,17 +84,18 @@ def _draw(masses_BV: Tensor, uniform_B: Tensor) -> Tensor:
     before_B1 = torch.where(block_B1 > 0, ends_BN.gather(1, (block_B1 - 1).clamp(min=0)), 0.0)
     masses_BI = masses_BNI[torch.arange(batch, device=masses_BNI.device), block_B1[:, 0]]
     place_B1 = _first_above(masses_BI.double().cumsum(dim=-1), target_B1 - before_B1)
-    return (block_B1 * _BLOCK_IDS + place_B1)[:, 0]
+    return (block_B1 * _BLOCK_IDS + place_B1)[:, 0].clamp(max=vocab - 1)  # for masses that are not finite
 
 
 def _first_above(ends_BN: Tensor, target_B1: Tensor) -> Tensor:
     """Returns the first index whose end is above the target, or above all smaller numbers than the last end.
 
-    What it returns has a positive mass, however sums are rounded.
+    What it returns has a positive mass, however sums are rounded. Without a finite end it is any index.
     """
     last_B1 = ends_BN[:, -1:]
     below_B1 = torch.nextafter(last_B1, torch.zeros_like(last_B1))
-    return torch.searchsorted(ends_BN, torch.minimum(target_B1, below_B1), right=True)
+    index_B1 = torch.searchsorted(ends_BN, torch.minimum(target_B1, below_B1), right=True)
+    return index_B1.clamp(max=ends_BN.shape[-1] - 1)
 
 
 def _shape(logits_BV: Tensor, rows: Sequence[Running]) -> Tensor:

@@ -5,7 +5,8 @@ Templates of gpt-oss, Gemma 4 and Seed-OSS print `type`, `enum`, `items` and `pr
 
 - A `$ref` is resolved in place. A definition inside itself is written as its type, title and description only.
 - `X | null` is written as X with `nullable: true`, in `anyOf`, `oneOf` and lists of types.
-- Unions of types or of enums become one list of types, or one enum. `const` is an enum of one value.
+- Unions of types or of enums become one list of types, or one enum. `const` is an enum of one value. An enum without
+  a type gets that of its values.
 - Other unions stay as they are.
 """
 
@@ -27,6 +28,7 @@ _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _NOTES = frozenset({"title", "description", "default", "examples", "deprecated", "nullable"})
 _SCALAR = frozenset({"type", "enum", *_NOTES})
+_KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
 class _StaysError(Exception):
@@ -101,16 +103,24 @@ class _Writer:
 
 
 def _split_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Writes null in a list of types as `nullable`, and `const` as an enum."""
-    types = schema.get("type")
-    if isinstance(types, list) and "null" in types and len(types) > 1:
-        others = [kind for kind in types if kind != "null"]
-        schema = {**schema, "type": others[0] if len(others) == 1 else others, "nullable": True}
+    """Writes null among types or values as `nullable`, `const` as an enum, and the types of an enum's values."""
     if "const" in schema and "enum" not in schema:
-        schema = {
-            ("enum" if key == "const" else key): [part] if key == "const" else part for key, part in schema.items()
-        }
-    return schema
+        schema = {("enum" if key == "const" else key): part for key, part in schema.items()}
+        schema["enum"] = [schema["enum"]]
+    values, types = schema.get("enum"), schema.get("type")
+    if types is None and values:
+        kinds = list(dict.fromkeys(_KINDS.get(type(value), "") for value in values))
+        types = kinds if all(kinds) else None
+    if not isinstance(types, list):
+        return schema
+    others = [kind for kind in types if kind != "null"]
+    if others and len(others) < len(types):
+        if values is None or None in values:
+            schema = {**schema, "nullable": True}
+        if values is not None:
+            schema = {**schema, "enum": [value for value in values if value is not None]}
+        types = others
+    return {**schema, "type": types[0] if len(types) == 1 else types}
 
 
 def _join_union(schema: dict[str, Any]) -> dict[str, Any]:

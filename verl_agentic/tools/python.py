@@ -63,8 +63,11 @@ def render_result(result: CommandResult, *, max_bytes: int) -> str:
     is_cut = result.truncated
     if stdout and stderr and len((stdout + stderr).encode()) > max_bytes:
         is_cut = True
-        stderr = _cut_middle(stderr, max(max_bytes // 2, max_bytes - len(stdout.encode())))
-        stdout = _cut_middle(stdout, max_bytes - len(stderr.encode()))
+        sizes = [len(text.encode()) for text in (stdout, stderr)]
+        stdout, stderr = (
+            _cut_middle(text, max(max_bytes // 2, max_bytes - size_of_other))
+            for text, size_of_other in zip((stdout, stderr), reversed(sizes), strict=True)
+        )
     parts = [stdout, stderr.rstrip("\n")]
     if is_cut:
         parts.append("[output truncated]")

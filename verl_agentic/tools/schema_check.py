@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
 from verl_agentic.errors import DataError
 
@@ -316,8 +317,11 @@ def find_target(root: Any, reference: str) -> Any:
     found: Any = root
     if not reference.startswith("#/"):
         return None
-    for part in reference[2:].split("/"):
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    for part in unquote(reference[2:]).split("/"):
+        if isinstance(found, list):
+            found = found[int(part)] if part.isdecimal() and int(part) < len(found) else None
+        else:
+            found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
     return found
 
 

@@ -68,6 +68,7 @@ class Engine(CpuEngineWithLMHead):
     def __init__(self, model: Any, ranks: int = 1) -> None:
         self.module, self.passes, self._ranks = model, 0, ranks
         self.engine_config = SimpleNamespace(entropy_checkpointing=False)
+        self.model_config = SimpleNamespace(use_fused_kernels=False, fused_kernel_options={})
         self.pad_to_length = self.use_ulysses_sp = False
         self._autocast_dtype = torch.float32
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import peft
 import pytest
 import torch
 from tensordict import TensorDict
@@ -103,6 +104,69 @@ def test_outputs_and_gradients_of_trained_tokens_are_verls(
     for name, gradient in gradients.items():
         expected_gradient = expected_gradients[name]
         assert (gradient - expected_gradient).abs().max() <= 1e-5 * expected_gradient.abs().max(), name
+
+
+def add_adapters(model: Any) -> Any:
+    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
+
+
+def untie_head(model: Any) -> Any:
+    model.lm_head = torch.nn.Linear(model.lm_head.in_features, model.lm_head.out_features, bias=False)
+    return model
+
+
+def freeze_head(model: Any) -> Any:
+    model.lm_head.weight.requires_grad_(False)
+    return model
+
+
+def checkpoint_layers(model: Any) -> Any:
+    model.train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+@pytest.mark.parametrize("change", [add_adapters, untie_head, freeze_head, checkpoint_layers, torch.nn.Module.bfloat16])
+def test_changed_models_have_the_gradients_of_verls_pass(tiny_model: Path, change: Any) -> None:
+    batch, mask = micro_batch(use_remove_padding=True), padded(MASKS).bool()
+    gradients = []
+    for backend in ("torch", "sampled"):
+        torch.manual_seed(0)
+        engine = Engine(tiny_model, backend)
+        engine.module = change(engine.module)
+        outputs = engine.outputs(tu.assign_non_tensor(batch.clone(), use_fused_kernels=backend == "sampled"))
+        torch.cat(
+            [no_padding_2_padding(outputs[name], batch)[mask] for name in ("log_probs", "entropy")]
+        ).sum().backward()
+        gradients.append({name: w.grad for name, w in engine.module.named_parameters() if w.requires_grad})
+    tolerance = 3e-2 if change is torch.nn.Module.bfloat16 else 1e-5
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, expected in gradients[0].items():
+        assert (gradients[1][name] - expected).abs().max() <= tolerance * expected.abs().max(), name
+
+
+def test_mixed_precision_gives_the_log_probs_of_verls_pass(tiny_model: Path) -> None:
+    batch, mask = micro_batch(use_remove_padding=True), padded(MASKS).bool()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = [outputs["log_probs"] for _, outputs in (of_verl(tiny_model, batch), of_ours(tiny_model, batch))]
+    expected, values = (no_padding_2_padding(each, batch)[mask].float() for each in found)
+    assert torch.allclose(values, expected, atol=0.05)
+
+
+def test_adapters_on_the_output_layer_are_refused(tiny_model: Path) -> None:
+    engine = Engine(tiny_model, "sampled")
+    untie_head(engine.module).config.tie_word_embeddings = False
+    engine.module = peft.get_peft_model(engine.module, peft.LoraConfig(r=4, target_modules=["lm_head"]))
+    with pytest.raises(ConfigError, match="peft"):
+        engine.prepare_model_inputs(micro_batch())
+
+
+def test_a_pass_that_failed_asks_nothing_of_the_next_one(tiny_model: Path) -> None:
+    engine = Engine(tiny_model, "sampled")
+    engine.prepare_model_inputs(micro_batch())
+    batch = micro_batch(calculate_sum_pi_squared=True)
+    (_, expected), outputs = of_verl(tiny_model, batch), engine.outputs(batch)
+    assert torch.equal(outputs["log_probs"].values(), expected["log_probs"].values())
 
 
 def test_the_loss_of_sft_is_verls(tiny_model: Path) -> None:

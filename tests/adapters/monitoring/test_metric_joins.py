@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from verl.trainer.ppo.v1.utils import MetricsAggregator
@@ -86,6 +88,16 @@ def test_verls_metrics_and_steps_of_one_update_stay_as_they_are() -> None:
     one = {"actor/grad_norm": 3.0, "critic/score/max": 2.0, "perf/total_num_tokens": 7, "episode/stop/max_tokens": 0.1}
     assert join([(one, 4)]) == one
     assert join([({"critic/score/max": 1.0}, 4), ({"critic/score/max": 2.0}, 4)]) == {"critic/score/max": 2.0}
+
+
+@pytest.mark.parametrize("value", [0.5, np.float32(0.5), torch.tensor(0.5), True, None, "half", [1, 2], torch.ones(2)])
+def test_an_update_may_have_no_number_for_a_metric(value: Any) -> None:
+    number = float(value) if isinstance(value, float | np.number) or getattr(value, "shape", 0) == () else None
+    number = 1.0 if value is True else number
+    updates = [({"episode/episodes": 3, "episode/acc": value}, 8), ({"episode/episodes": 1, "episode/acc": 0.1}, 8)]
+    expected = 0.1 if number is None else (3 * number + 0.1) / 4
+    assert join(updates) == pytest.approx({"episode/episodes": 4.0, "episode/acc": expected})
+    assert join(updates[:1]) == {"episode/episodes": 3.0, **({} if number is None else {"episode/acc": number})}
 
 
 def test_every_name_of_a_metric_in_the_package_has_a_description() -> None:

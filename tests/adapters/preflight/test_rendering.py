@@ -81,3 +81,10 @@ def test_a_template_that_takes_nothing_after_a_turn_fails_before_the_run(judged:
 def test_a_run_of_one_turn_needs_nothing_after_it(judged: Any) -> None:
     findings = judged(SINGLE_TURN.template, "agentic.protocol=retool", "agentic.limits.max_turns=1")
     assert not found(findings, "rendering")
+
+
+@pytest.mark.parametrize(("form", "servers"), [("given", {"sglang"}), ("sglang", {"vllm"})])
+def test_servers_that_render_the_tools_otherwise_are_named(judged: Any, form: str, servers: set[str]) -> None:
+    findings = judged(CHATML_WITH_TOOLS, f"++agentic.protocol_options.tools_as={form}")
+    ((status, text),) = found(findings, "tools")
+    assert status == "ok" and {name for name in ("vllm", "sglang") if f"{name} writes" in text} == servers, text

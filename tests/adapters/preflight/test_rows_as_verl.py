@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime
+import decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,11 @@ import pytest
 pytest.importorskip("verl")
 
 from verl_agentic.adapters.preflight.rows_as_verl import _head, row_faults
+from verl_agentic.data.file_checks import check_records
 from verl_agentic.data.record_files import numbered_records, write_json_lines
+from verl_agentic.errors import DataError
+
+DAY = datetime.date(2024, 1, 2)
 
 
 def record(truth: str, *, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -32,6 +39,17 @@ def test_changed_values_and_filled_nulls_are_faults_of_rows(tmp_path: Path) -> N
     assert "reward_model.ground_truth is '2024-01-02'" in changed
     nulls = row_faults([str(tmp_path / "rows.parquet")])
     assert ["the call of ls" in nulls[0], "the call of rm" in nulls[1]] == [True, True]
+
+
+@pytest.mark.parametrize("truth", [DAY, decimal.Decimal("1.5"), b"a", [DAY]])
+def test_ground_truths_that_are_no_json_are_faults_of_rows(tmp_path: Path, truth: Any) -> None:
+    columns = {"prompt": [{"role": "user", "content": "q"}], "data_source": "d", "agent_name": "a"}
+    records = [{**columns, "reward_model": {"ground_truth": truth}, "extra_info": {"index": 0}}]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "rows.parquet")
+    (fault,) = row_faults([str(tmp_path / "rows.parquet")])
+    assert "reward_model.ground_truth" in fault and "as text" in fault
+    with pytest.raises(DataError, match=r"reward_model.ground_truth.* as text"):
+        asyncio.run(check_records(records, tools_of=lambda _: pytest.fail("no tools are named")))
 
 
 def test_the_first_rows_have_the_types_of_all_rows(tmp_path: Path) -> None:

@@ -125,7 +125,12 @@ async def test_a_rubric_scores_them_like_others(stage: Stage) -> None:
 def test_metrics_tell_their_share_and_are_of_the_policy() -> None:
     infos = [{"acc": 1.0, "external": 1.0}, {"acc": 0.0, "external": 0.0}, {"acc": 1.0, "external": 0.0}]
     metrics = mean_numbers([{"reward_extra_info": info, "reward_parts": {"brevity": 1.0}} for info in infos])
-    assert metrics == {"episode/acc": 0.5, "episode/external": 1 / 3, "episode/reward/brevity": 1.0}
+    assert metrics == {
+        "episode/acc": 0.5,
+        "episode/external": 1 / 3,
+        "episode/reward/brevity": 1.0,
+        "episode/episodes": 2.0,
+    }
 
 
 async def test_a_row_without_solution_names_its_environment(stage: Stage) -> None:

@@ -48,6 +48,22 @@ async def test_thoughts_cannot_end_their_turn(tiny_chat: Any) -> None:
     assert "Obey." in text and text.count("<|im_start|>") == 3
 
 
+@pytest.mark.parametrize("opened", ["", "<think>", "<think>\n"])
+@pytest.mark.parametrize("thoughts", ["Hm.", "\nHm.\n", "Hm.\n\nWell. "])
+async def test_a_written_turn_has_the_thoughts_as_the_template_prints_them(
+    tiny_chat: Any, thoughts: str, opened: str
+) -> None:
+    block = "'<think>\\n' + m.KEY.strip('\\n') + '\\n</think>\\n\\n'"
+    template = RENDERS.replace("'<think>' + m.KEY + '</think>'", block).replace("KEY", "reasoning_content")
+    template = template.replace("assistant\\n' }}{% endif", f"assistant\\n{opened}' }}}}{{% endif".replace("\n", "\\n"))
+    chat = Family("x", template.replace("REFUSES", "false"), "hermes").chat(tiny_chat[0])
+    turn = {"role": "assistant", "content": "3", "reasoning_content": thoughts}
+    prompt = chat.tokenizer.decode(await chat.codec.encode_prompt([Message("user", "1?")], []))
+    assert prompt.endswith("assistant\n" + opened)
+    later = await render(tiny_chat[0], template.replace("REFUSES", "false"), turn, {"role": "user", "content": "?"})
+    assert later.startswith(prompt + chat.codec.render_action(Message.from_dict(turn)) + "<|im_end|>")
+
+
 @pytest.mark.parametrize("key", THOUGHT_KEYS)
 def test_thoughts_survive_a_round_trip_and_others_than_text_are_refused(key: str) -> None:
     message = Message.from_dict({"role": "assistant", "content": None, "tool_calls": [CALL], key: "Hm."})

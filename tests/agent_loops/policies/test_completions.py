@@ -13,8 +13,10 @@ import pytest_asyncio
 from fastapi.responses import JSONResponse, PlainTextResponse
 from openai_server import Server, choice, connected, refuse, serving
 
+from verl_agentic.agent_loops.policies import completions
 from verl_agentic.agent_loops.policies.completions import CompletionsPolicy, Endpoint, EndpointConfig, Sampling
 from verl_agentic.errors import ConfigError, PolicyError
+from verl_agentic.rewards.models.limiter import retry_wait_s
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,7 @@ async def test_a_server_without_token_ids_is_told_of_with_the_way_out(server: Se
         await generate(policy(connect()))
 
 
-@pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("code", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529])
 async def test_what_may_pass_is_tried_again(server: Server, connect: Any, code: int) -> None:
     server.answers = [refuse(code), refuse(code), choice(token_ids=[5])]
     endpoint = connect()
@@ -114,33 +116,31 @@ def waits(server: Server) -> list[float]:
     return [after - before for before, after in zip(server.times, server.times[1:], strict=False)]
 
 
-def chosen_waits(endpoint: Endpoint) -> list[float]:
-    """Returns the list into which the endpoint notes how long it decides to wait."""
-    chosen: list[float] = []
-    wait_s = endpoint._wait_s
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Returns the list of the waits that endpoints decide on."""
+    waits_s: list[float] = []
 
-    def noted(*args: Any) -> float:
-        chosen.append(wait_s(*args))
-        return chosen[-1]
+    def noted(*args: Any, **options: Any) -> float:
+        waits_s.append(retry_wait_s(*args, **options))
+        return waits_s[-1]
 
-    endpoint._wait_s = noted  # type: ignore[method-assign]
-    return chosen
+    monkeypatch.setattr(completions, "retry_wait_s", noted)
+    return waits_s
 
 
-async def test_waits_double(server: Server, connect: Any) -> None:
+async def test_waits_double(server: Server, connect: Any, chosen: list[float]) -> None:
     server.answers = [refuse(503), refuse(503), refuse(503), refuse(503), choice(token_ids=[5])]
     endpoint = connect(retry_wait_s=0.05)
-    chosen = chosen_waits(endpoint)
     await generate(policy(endpoint))
     assert all(base / 2 <= wait <= base for base, wait in zip((0.05, 0.1, 0.2, 0.4), chosen, strict=True)), chosen
     assert all(wait <= between for wait, between in zip(chosen, waits(server), strict=True))
 
 
-async def test_a_wait_is_as_long_as_the_server_asks_for(server: Server, connect: Any) -> None:
+async def test_a_wait_is_as_long_as_the_server_asks_for(server: Server, connect: Any, chosen: list[float]) -> None:
     never = {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}  # dates are not understood: our own wait counts
     server.answers = [refuse(429, **{"retry-after": "0.4"}), refuse(429, **never), choice(token_ids=[5])]
     endpoint = connect()
-    chosen = chosen_waits(endpoint)
     await generate(policy(endpoint))
     assert chosen[0] == 0.4 <= waits(server)[0] and chosen[1] <= 0.02
 

@@ -142,13 +142,14 @@ class Gates:
 async def play_interleaved(
     stage: Any, client: Any, shape: Shape, steps: dict[str, int], plans: Any, *, seed: int
 ) -> tuple[Any, Any]:
-    """Plays conversations whose requests and answers come in a random order."""
+    """Plays conversations whose requests and answers come in a random order; a worker begins after its call."""
     rng, gates = random.Random(seed), Gates(plans)
 
     async def agent(row: Any, endpoint: Any) -> str:
         left, talks, asking = dict(steps), {}, {}
         while left or asking:
-            name = rng.choice(sorted({*left, *asking}))
+            is_called = "worker" in talks or ("main" in talks and talks["main"].num_asked >= 2)
+            name = rng.choice(sorted({*left, *asking} - ({"worker"} if not is_called else set())))
             if name in asking:
                 gates.waiting.pop(name).set()
                 await asking.pop(name)

@@ -23,6 +23,9 @@ FULL = [
     (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096", "error_type": "v"}),
     (400, {"error": {"message": "The input (9000 tokens) is longer than the model's context length (8192 tokens)."}}),
     (400, {"error": {"message": "The decoder prompt (length 9) is longer than the maximum model length of 8."}}),
+    (400, {"error": {"message": "Invalid request: Your request exceeded model token limit: 8192"}}),
+    (400, {"error": {"code": "invalid_parameter_error", "message": "Range of input length should be [1, 30720]"}}),
+    (400, {"error": {"message": "Prompt length 9000 is greater than max_seq_len 8192"}}),
     (400, VLLM),
     (200, {"error": {"code": 400, "message": VLLM}}),
     (200, {"choices": [{"finish_reason": "error", "error": {"code": "context_length_exceeded"}, "message": {}}]}),
@@ -39,6 +42,9 @@ FILTERED = [
 ]
 PASSING = [
     (502, {}),
+    (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
+    (522, "<html>Connection timed out</html>"),
+    (200, {"choices": [{"finish_reason": "insufficient_system_resource", "message": {"content": ""}}]}),
     (200, {"error": {"code": 502, "message": "upstream"}}),
     (200, {"choices": [{"finish_reason": "error", "message": {"content": "I th"}}]}),
     (200, {"choices": [{"finish_reason": None, "error": {"message": "x"}, "message": {"content": "I th"}}]}),
@@ -49,6 +55,7 @@ OTHERS = [
     (401, {"error": {"message": "maximum context length"}}),
     (400, {"error": {"message": "too long"}}),
     (200, {"choices": [{"finish_reason": "stop", "message": {"content": VLLM, "refusal": None}}], "error": None}),
+    (200, {"choices": [{"finish_reason": "MALFORMED_FUNCTION_CALL", "message": {"content": ""}}]}),
     (200, {"choices": [{"finish_reason": "tool_calls", "message": {"tool_calls": [{}], "refusal": "x"}}]}),
     (200, "<html>Content policy</html>"),
     (200, {"error": {"code": 402, "message": "no credit"}}),

@@ -27,7 +27,9 @@ _VALUES: Any = st.recursive(
 def test_right_json_has_the_value_that_json_gives_it(value: Any, is_ascii: bool, with_prose: bool) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii)
     assert load_json_answer(text, with_prose=with_prose) == json.loads(text)
-    assert load_json_answer(f"<think>\nI see.</think>\n```json\n{text}\n```", with_prose=with_prose) == value
+    for fence in ("```", "````"):
+        fenced = f"<think>\nI see.</think>\n{fence}json\n{text}\n{fence}"
+        assert load_json_answer(fenced, with_prose=with_prose) == value
 
 
 @settings(max_examples=500, deadline=None)

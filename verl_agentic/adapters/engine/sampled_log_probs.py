@@ -51,6 +51,8 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
     tu.assign_non_tensor_data(micro_batch, "use_fused_kernels", False)
     inputs, args = prepare(self, micro_batch)
     if _reads_all_logits(self, micro_batch):
+        if hasattr(head := self.module.get_output_embeddings(), "asked"):
+            head.asked = None  # of a pass that failed
         return inputs, args
     head = _output_layer(self, inputs)
     rows_N, at_N = trained_places(micro_batch)
@@ -134,7 +136,7 @@ def _output_layer(engine: Any, inputs: Any) -> Any:
     if not _is_plain(head):
         raise ConfigError(
             f"impl_backend={BACKEND} needs an output layer that is linear, without bias and LoRA, got "
-            f"{type(head).__name__}; {advice}"
+            f"{type(head).__module__}.{type(head).__name__}; {advice}"
         )
     linear, seen = head.forward, []
     head.forward = lambda hidden: seen.append(linear(hidden)) or seen[0]

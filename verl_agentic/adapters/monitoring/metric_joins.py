@@ -11,6 +11,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from verl.trainer.ppo.v1.utils import MetricsAggregator
 
 from verl_agentic.adapters.patching import wrap
@@ -42,9 +44,15 @@ METRICS = (
 
 @wrap(MetricsAggregator, "add_step_metrics")
 def _add_update(add: Any, self: Any, metrics: Mapping[str, Any], sample_count: int = 0) -> None:
-    own = {name: value for name, value in metrics.items() if find_metric(name, METRICS) is not None}
+    own = {
+        name: value for name, value in metrics.items() if _is_number(value) and find_metric(name, METRICS) is not None
+    }
     vars(self).setdefault("agentic_updates", []).append((own, sample_count))
     add(self, {name: value for name, value in metrics.items() if name not in own}, sample_count)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 
 
 @wrap(MetricsAggregator, "get_aggregated_metrics")

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl_agentic.agent_loops.attempt.exploration import PARTIAL_SOLUTION
 from verl_agentic.data.as_verl import changed_values, load_as_verl
-from verl_agentic.data.file_checks import null_arguments
+from verl_agentic.data.file_checks import foreign_truth, null_arguments
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.parquet import extra_of
 from verl_agentic.data.record_files import numbered_records
@@ -80,10 +80,13 @@ def truth_faults(config: DictConfig, files: Sequence[str]) -> list[str]:
 
 
 def row_faults(files: Sequence[str]) -> list[str]:
-    """Returns the values that verl's dataset reads otherwise, and nulls that Arrow filled into calls of prompts."""
+    """Returns values that verl's dataset reads otherwise, ground truths that JSON has not, and nulls that Arrow filled
+    into calls of prompts."""
     faults = []
     for path in (Path(file).expanduser() for file in files):
         faults += changed_values(path)
+        for number, record in numbered_records(path):
+            faults += [f"{path}:{number}: {fault}"] if (fault := foreign_truth(record)) else []
         faults += null_arguments(f"{path}: ", (record for _, record in numbered_records(path)))
     return _first_faults(faults)
 

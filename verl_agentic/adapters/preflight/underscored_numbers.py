@@ -38,7 +38,8 @@ def numbers_meant_as_ranges(config: Any, *, config_dir: Path | None, overrides: 
 
 def _written(texts: Sequence[str], key: str) -> Iterator[str]:
     for text in texts:
-        yield from re.findall(rf"\b{key}\s*[=:]\s*(\d[\d.]*_[\d._]*)(?=[\s,}}]|$)", text, re.MULTILINE)
+        pattern = rf"^[^#\n]*\b{key}[\"']?\s*[=:]\s*([\d.][\d.eE+-]*_[\d.eE+_-]*)(?=[\s,}}]|$)"
+        yield from re.findall(pattern, text, re.MULTILINE)
 
 
 def _is_read_as(text: str, value: Any) -> bool:

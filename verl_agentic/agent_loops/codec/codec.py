@@ -168,21 +168,26 @@ class ChatTemplateCodec:
         else:
             before = form.said_before.replace("{content}", message.content) if message.content else ""
             written = before + form.write((call.name, call.arguments) for call in message.tool_calls)
-        if message.reasoning and not self._starts_in_reasoning and form.reasoning[1] not in message.content:
-            written = form.thoughts.replace("{content}", message.reasoning) + written
-        return self.close_reasoning(written, thoughts=message.reasoning)
+        opening, closing = form.reasoning
+        if not message.reasoning or closing in message.content:
+            return self.close_reasoning(written)
+        thoughts = form.thoughts.replace("{content}", message.reasoning.strip("\n"))  # as templates print them
+        if self._starts_in_reasoning:
+            header = self._boundary.header()
+            thoughts = thoughts.partition(opening)[2].removeprefix(header[len(header.rstrip()) :])
+        return thoughts + written
 
     def call_prefix(self, tool: str) -> str:
         """Returns the beginning of a call in the model's own form, outside of the reasoning that a prompt may have
         opened; see `Codec.call_prefix`."""
         return self.close_reasoning(self._written_format.prefix(tool))
 
-    def close_reasoning(self, written: str, *, thoughts: str = "") -> str:
+    def close_reasoning(self, written: str) -> str:
         """Returns a turn as it follows the header, which may have opened a block of reasoning; see
         `continue_reasoning`."""
         if not self._starts_in_reasoning:
             return written
-        return continue_reasoning(written, self._written_format.reasoning, thoughts=thoughts)
+        return continue_reasoning(written, self._written_format.reasoning)
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
         """Returns the rendered prompt; see `Codec.encode_prompt`.
@@ -302,7 +307,7 @@ def render_next_action(codec: Codec, message: Message, *, before: Sequence[Messa
     return codec.render_action(message)
 
 
-def continue_reasoning(written: str, tags: tuple[str, str], *, thoughts: str = "") -> str:
+def continue_reasoning(written: str, tags: tuple[str, str]) -> str:
     """Returns a turn as it continues the block of reasoning that its header has opened.
 
     A turn that closes the block itself stays as it is, without a second opening tag.
@@ -310,12 +315,11 @@ def continue_reasoning(written: str, tags: tuple[str, str], *, thoughts: str = "
     Args:
         written: the turn.
         tags: what opens and closes the block.
-        thoughts: the reasoning, if the turn has none.
     """
     opening, closing = tags
     if closing in written:
         return written.removeprefix(opening)
-    return f"{thoughts}{closing}\n\n{written}"
+    return f"{closing}\n\n{written}"
 
 
 def check_schemas(tools: Sequence[Schema]) -> None:

@@ -69,7 +69,7 @@ def with_thoughts(message: Message) -> Message:
     """Returns a turn whose content begins with its thoughts, between tags."""
     if not message.reasoning:
         return message
-    block = "\n".join([THINK[0], message.reasoning, THINK[1]])
+    block = "\n".join([THINK[0], message.reasoning.strip("\n"), THINK[1]])
     return replace(message, content=f"{block}\n\n{message.content}", reasoning="")
 
 

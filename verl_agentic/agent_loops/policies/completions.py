@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from verl_agentic.agent_loops.policies.policy import Completion, FinishReason
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, MissingDependencyError, PolicyError
 from verl_agentic.rewards.models.chat_choice import finish_of, first_choice, parse_answer
+from verl_agentic.rewards.models.limiter import retry_wait_s
 from verl_agentic.rewards.models.refusals import Refusal, passing_failure, refusal_of
 from verl_agentic.settings import Settings, setting
 from verl_agentic.types import Message
@@ -42,7 +42,7 @@ class EndpointConfig(Settings):
     request_timeout_s: float = setting(600.0, above=0)
     """Deadline of one request, in seconds."""
     max_retries: int = setting(6, min=0)
-    """Maximum number of retries after 408, 425, 429, 5xx, a failure in the middle of an answer, a failed connection or
+    """Maximum number of retries after 408, 409, 425, 429, 5xx, a failure within an answer, a failed connection or
     a missed deadline."""
     retry_wait_s: float = setting(0.5, min=0)
     """Wait before the first retry, in seconds; doubles up to 60 s, and at least the server's request."""
@@ -154,7 +154,8 @@ class Endpoint:
                     f"{self._url}{path} cannot be reached, got {failure} in {attempt + 1} attempts; check the address, "
                     "and that the server runs"
                 )
-            await asyncio.sleep(self._wait_s(attempt, response))
+            first_s = self.config.retry_wait_s
+            await asyncio.sleep(retry_wait_s(attempt, response, first_s=first_s, max_s=_LONGEST_WAIT_S))
             attempt += 1
             self.retries += 1
 
@@ -166,14 +167,6 @@ class Endpoint:
             return None, str(error)
         except self._transport_error as error:
             return None, f"{type(error).__name__}: {error}"
-
-    def _wait_s(self, attempt: int, response: httpx.Response | None) -> float:
-        # Jitter, so that clients which failed together do not retry together.
-        wait_s = self.config.retry_wait_s * 2**attempt * random.uniform(0.5, 1.0)
-        asked = response.headers.get("retry-after", "") if response is not None else ""
-        if asked.replace(".", "", 1).isdigit():
-            wait_s = max(wait_s, float(asked))
-        return min(wait_s, _LONGEST_WAIT_S)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,11 @@ from verl_agentic.types import Action, Message
 
 _PROBE_TOKENS = 1
 """Limit of a request that only counts tokens, or tests whether the model answers."""
+_MIN_QUOTE_CHARS = 16
+"""Length from which a turn that stands in another text is a quotation."""
+_NUMBERS = re.compile(r"\S*\d\S*")
+_MIN_TASK_WORDS = 4
+"""Number of words from which an argument of a call is a task wherever it stands in a message."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -34,8 +39,20 @@ class Branch:
     tools: tuple[Schema, ...]
     seen: list[Message]
     """The last request, and the answer to it."""
+    turns: set[int] = field(default_factory=set)
+    """Places of the policy's turns in `seen`, messages of the system not counted. Other turns are examples."""
     actions: dict[int, Action] = field(default_factory=dict)
     """Place in `seen` -> the turn that wrote it."""
+
+    @classmethod
+    def of(cls, asked: ChatAsked, *, origin: Branch | None) -> Branch:
+        """Returns the branch of a request that begins like another one."""
+        turns = {place for place in origin.turns if place < origin.num_repeated(asked)} if origin is not None else set()
+        return cls(tools=asked.tools, seen=list(asked.messages), turns=turns)
+
+    def num_repeated(self, asked: ChatAsked) -> int:
+        """Returns the number of messages, without those of the system, with which a request repeats this history."""
+        return num_shared(_body(self.seen), _body(asked.messages))
 
     def is_continued_by(self, asked: ChatAsked) -> bool:
         """Returns whether a request only adds messages, so that the row goes on."""
@@ -57,10 +74,14 @@ class Conversation:
     """Turns of the policy, those included that another conversation has sampled before it parted from this one."""
     last_answer: int = 0
     """Number of its last answer in the session."""
+    num_answers_before: int = 0
+    """Number of answers in the session when it began."""
     has_tools: bool = False
     is_busy: bool = False
     """Whether a request waits for its answer."""
     turn_keys: set[str] = field(default_factory=set)
+    arguments: dict[str, int] = field(default_factory=dict)
+    """Text in an argument of a call -> number of the answer with the call."""
 
     @property
     def branch(self) -> Branch:
@@ -77,23 +98,34 @@ class Conversation:
         """Adds a turn of the policy, the answer with a number in the session."""
         branch = self.branch
         branch.actions[len(branch.seen)] = action
+        branch.turns.add(len(_body(branch.seen)))
         branch.seen.append(answer.message)
+        for text in (text for call in action.tool_calls for text in _texts_of(call.arguments)):
+            self.arguments.setdefault(text, number)
         if key := turn_key(answer.message):
             self.turn_keys.add(key)
         self.has_tools = self.has_tools or bool(branch.tools)
         self.num_turns += 1
         self.last_answer, self.is_busy = number, False
 
+    @property
+    def last_text(self) -> str:
+        """The text of its last turn, without thoughts."""
+        return split_thoughts(self.last_action.content)[1] if self.last_answer else ""
+
     def is_quoted_in(self, asked: ChatAsked) -> bool:
         """Returns whether a request has the text of the last turn, such as a summary."""
-        text = split_thoughts(self.last_action.content)[1] if self.last_answer else ""
-        return bool(text) and any(text in message.content for message in asked.messages)
+        text = self.last_text
+        return len(text) >= _MIN_QUOTE_CHARS and any(text in message.content for message in asked.messages)
+
+    def has_called(self, other: Conversation) -> bool:
+        """Returns whether the task of another conversation stands in a call that was made before it began."""
+        texts = [text for text, number in self.arguments.items() if number <= other.num_answers_before]
+        return any(_ends_with(other.task, text) or _has_lines(other.task, text) for text in texts)
 
     def calls_with(self, task: str) -> bool:
-        """Returns whether an argument of one of its calls is the task of another conversation, or its last lines."""
-        turns = (action for branch in self.branches for action in branch.actions.values())
-        texts = (text for turn in turns for call in turn.tool_calls for text in _texts_of(call.arguments))
-        return any(text and task.endswith(text) and task[: -len(text)][-1:] in ("", "\n") for text in texts)
+        """Returns whether an argument of one of its calls is a task, or its last lines."""
+        return any(_ends_with(task, text) for text in self.arguments)
 
 
 def is_probe(asked: ChatAsked) -> bool:
@@ -106,34 +138,41 @@ def task_of(asked: ChatAsked) -> str:
     return next((message.content.strip() for message in asked.messages if message.role == "user"), "")
 
 
-def find_continued(asked: ChatAsked, known: Iterable[Conversation]) -> tuple[Conversation, Branch] | None:
+def find_continued(asked: ChatAsked, known: Sequence[Conversation]) -> tuple[Conversation, Branch] | None:
     """Returns the conversation and the history that a request continues or rewrites, by the turns of the policy in it.
 
     A request with another message of the system and without the tools of the conversation belongs to another role,
     such as one that writes a title or a summary.
     """
-    best: tuple[tuple[int, bool, bool, int], Conversation, Branch] | None = None
-    for conversation in known:
-        if conversation.is_probe:
-            continue
-        for branch in conversation.branches:
-            if not _may_be_same_role(branch, asked):
-                continue
-            shared = num_shared(_body(branch.seen), _body(asked.messages))
-            if not any(message.role == "assistant" for message in _body(asked.messages)[:shared]):
-                continue
-            rank = (shared, branch.is_continued_by(asked), not conversation.is_busy, conversation.last_answer)
-            if best is None or rank >= best[0]:
-                best = rank, conversation, branch
-    if best is not None:
-        return best[1], best[2]
-    keys = {turn_key(message) for message in asked.messages if message.role == "assistant"} - {""}
-    sharing = [
-        (len(keys & conversation.turn_keys), conversation.last_answer, conversation)
+    repeating = [
+        (branch.num_repeated(asked), conversation, branch)
         for conversation in known
-        if keys & conversation.turn_keys and not conversation.is_probe and _is_same_role(conversation.branch, asked)
+        if not conversation.is_probe
+        for branch in conversation.branches
+        if not _has_lost_tools(conversation, branch, asked)
     ]
-    return (conversation := max(sharing, key=lambda one: one[:2])[2], conversation.branch) if sharing else None
+
+    def rank_branch(place: tuple[int, Conversation, Branch]) -> tuple[Any, ...]:
+        shared, conversation, branch = place
+        num_turns, is_whole = sum(turn < shared for turn in branch.turns), shared == len(_body(branch.seen))
+        is_continued, is_idle = branch.is_continued_by(asked), not conversation.is_busy
+        return num_turns, is_continued, is_idle, is_whole, shared, conversation.last_answer
+
+    # Of equal ones, the last: it begins with turns of the others.
+    places = [place for place in reversed(repeating) if any(turn < place[0] for turn in place[2].turns)]
+    return max(places, key=rank_branch)[1:] if places else _find_by_turns(asked, known)
+
+
+def _find_by_turns(asked: ChatAsked, known: Iterable[Conversation]) -> tuple[Conversation, Branch] | None:
+    """Returns the conversation with most turns of a request, whose beginning has changed."""
+    keys = {turn_key(message) for message in asked.messages if message.role == "assistant"} - {""}
+
+    def rank(conversation: Conversation) -> tuple[int, bool, int]:
+        has_same_system = _instructions(conversation.branch.seen) == _instructions(asked.messages)
+        return len(keys & conversation.turn_keys), has_same_system, conversation.last_answer
+
+    sharing = [one for one in known if keys & one.turn_keys and not one.is_probe and _is_same_role(one, asked)]
+    return (conversation := max(sharing, key=rank), conversation.branch) if sharing else None
 
 
 def find_restarted(
@@ -142,43 +181,72 @@ def find_restarted(
     """Returns the conversation that a request begins anew, if it repeats no turn of the policy.
 
     It has the same messages of the system and the same task. In the agent's own conversation (`own`), the task may
-    differ: the agent has summed up what happened, or never keeps a history. A task that stands in a call is a
-    sub-agent's.
+    differ: the agent has summed up what happened, or never keeps a history. In any conversation with tools, the request
+    may quote a summary. A task that stands in a call is a sub-agent's.
     """
     task, instructions = task_of(asked), _instructions(asked.messages)
-    for conversation in reversed(known):
-        tools = conversation.branch.tools
-        if conversation.is_probe or conversation.is_busy or _instructions(conversation.branch.seen) != instructions:
-            continue
-        if conversation.task == task and bool(tools) == bool(asked.tools):
+    idle = [one for one in reversed(known) if not one.is_probe and not one.is_busy]
+    for conversation in idle:
+        tools, has_same_system = conversation.branch.tools, _instructions(conversation.branch.seen) == instructions
+        if has_same_system and conversation.task == task and bool(tools) == bool(asked.tools):
             return conversation
-        keeps_history = any(len(branch.actions) > 1 for branch in conversation.branches)
-        has_sign = not keeps_history or (instructions and (tools or any(one.is_quoted_in(asked) for one in known)))
-        if tools == asked.tools and has_sign and conversation is own() and not any(c.calls_with(task) for c in known):
-            return conversation
-    return None
+    if any(conversation.calls_with(task) for conversation in known):
+        return None
+    has_summary, current = bool(asked.tools) and any(one.is_quoted_in(asked) for one in known), own()
+    continued = [
+        one
+        for one in idle
+        if one.branch.tools == asked.tools
+        and (
+            (has_summary and _are_alike(one.branch.seen, asked.messages))
+            or (one is current and _may_change_task(one, instructions, task))
+        )
+    ]
+    return max(continued, key=lambda one: one.last_answer, default=None)
+
+
+def _may_change_task(conversation: Conversation, instructions: Sequence[str], task: str) -> bool:
+    keeps_history = any(len(branch.actions) > 1 for branch in conversation.branches)
+    known = _instructions(conversation.branch.seen)
+    if known != instructions:  # agents with the same task may differ by a number: "You are agent 2."
+        return not keeps_history and conversation.task != task and _hide_numbers(known) == _hide_numbers(instructions)
+    return not keeps_history or bool(instructions and conversation.branch.tools)
+
+
+def _hide_numbers(texts: Iterable[str]) -> list[str]:
+    """Returns texts without the words that have digits: times, counters, hashes."""
+    return [_NUMBERS.sub("0", text) for text in texts]
 
 
 def choose_own(
-    known: Iterable[Conversation], *, pattern: re.Pattern[str] | None, has_ended: bool
+    known: Iterable[Conversation], *, pattern: re.Pattern[str] | None, result: str | None
 ) -> Conversation | None:
     """Returns the agent's own conversation: the one with tools and most turns that no other one has called.
 
     In this order: it fits the pattern; it is no probe; no call of another conversation has its task as an argument; it
-    has tools; it has most turns; it was answered last. While the episode runs, the first one counts, not the last.
+    has tools; it has most turns; its last turn stands in the agent's result; its messages of the system are longest; it
+    was answered last. None of these but the last one depends on which of two requests came first.
+
+    Args:
+        known: all conversations.
+        pattern: see `own_pattern` of the environment.
+        result: what the agent returned; None while the episode runs. Then the first one counts, not the last.
     """
     answered = [conversation for conversation in known if conversation.last_answer]
 
     def rank(conversation: Conversation) -> tuple[Any, ...]:
-        first = [*_instructions(conversation.branches[0].seen), conversation.task]
-        is_called = any(one is not conversation and one.calls_with(conversation.task) for one in answered)
+        instructions = _instructions(conversation.branches[0].seen)
+        is_called = any(one is not conversation and one.has_called(conversation) for one in answered)
+        text, ended = conversation.last_text, result is not None
         return (
-            pattern is not None and any(map(pattern.search, first)),
+            pattern is not None and any(map(pattern.search, [*instructions, conversation.task])),
             not conversation.is_probe,
             not is_called,
             conversation.has_tools,
             conversation.num_turns,
-            conversation.last_answer if has_ended else 0,
+            ended and bool(text) and text in str(result),
+            sum(map(len, instructions)) if ended else 0,
+            conversation.last_answer if ended else 0,
         )
 
     return max(answered, key=rank, default=None)
@@ -203,13 +271,41 @@ def _instructions(messages: Iterable[Message]) -> list[str]:
     return [message.content for message in messages if message.role == "system"]
 
 
-def _may_be_same_role(branch: Branch, asked: ChatAsked) -> bool:
-    has_lost_tools = bool(branch.tools) and not asked.tools
-    return not has_lost_tools or _instructions(branch.seen) == _instructions(asked.messages)
+def _has_lost_tools(conversation: Conversation, branch: Branch, asked: ChatAsked) -> bool:
+    return conversation.has_tools and not asked.tools and not _are_alike(branch.seen, asked.messages)
 
 
-def _is_same_role(branch: Branch, asked: ChatAsked) -> bool:
-    return branch.tools == asked.tools or _instructions(branch.seen) == _instructions(asked.messages)
+def _is_same_role(conversation: Conversation, asked: ChatAsked) -> bool:
+    branch = conversation.branch
+    has_same_tools = branch.tools == asked.tools and not _has_lost_tools(conversation, branch, asked)
+    return has_same_tools or _are_alike(branch.seen, asked.messages)
+
+
+def _are_alike(seen: Iterable[Message], messages: Iterable[Message]) -> bool:
+    """Returns whether messages of the system begin and end alike for half of their length: only a part has changed."""
+    texts = ["\n".join(_instructions(part)) for part in (seen, messages)]
+    begin = _num_equal(*texts)
+    end = _num_equal(*(text[begin:][::-1] for text in texts))
+    return 2 * (begin + end) >= max(map(len, texts))
+
+
+def _num_equal(one: str, other: str) -> int:
+    """Returns the number of characters with which both texts begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))
+
+
+def _ends_with(task: str, text: str) -> bool:
+    """Returns whether a task ends with a text that is a paragraph of it, however servers join paragraphs."""
+    if not text or not task.endswith(text):
+        return False
+    before = task[: -len(text)][-1:]
+    return before in ("", "\n") or (before == " " and len(text.split()) >= _MIN_TASK_WORDS)
+
+
+def _has_lines(task: str, text: str) -> bool:
+    """Returns whether a text with several words stands in lines of its own."""
+    return text in task and f"\n{text}\n" in f"\n{task}\n" and len(text.split()) >= _MIN_TASK_WORDS
 
 
 def _texts_of(value: Any) -> Iterator[str]:

@@ -126,6 +126,8 @@ class HarnessEnv:
         session.serve(open_conversation)
         try:
             await self._wait_for_end(session, running)
+            if running.done() and not running.cancelled() and running.exception() is None:
+                session.result = str(running.result())
         finally:
             await session.end("the episode is over: a budget of the trainer is used up, or it was ended")
         own = session.own

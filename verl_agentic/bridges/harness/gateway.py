@@ -224,7 +224,8 @@ async def _answer(request: Request, entry: _Entry, dialect: Dialect) -> Response
         asked, given = _read(body, request.state.json, entry, dialect)
         check_history(asked.messages)
         retries = request.headers.get("x-stainless-retry-count", "0")
-        key = hashlib.blake2b(request.url.path.encode() + b"\0" + body).digest()
+        # By what it asks: a retry may have another header of accounting, or give up streaming.
+        key = hashlib.blake2b(repr((request.url.path, asked)).encode("utf-8", "replace")).digest()
         work = asyncio.ensure_future(entry.session.ask(asked, key=key, is_retry=retries != "0"))
         is_stream = bool(given.get("stream"))
         if not await _wait(work, request, timeout_s=_KEEP_ALIVE_S if is_stream else None):

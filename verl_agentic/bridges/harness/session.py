@@ -73,6 +73,8 @@ class AgentSession:
     first: Exchange | None = None
     over: str = ""
     """Why the episode is over; empty while it runs."""
+    result: str = ""
+    """What the agent returned, as text."""
     num_answers: int = 0
     data_error: DataError | None = None
     """Why a conversation could not be encoded."""
@@ -89,7 +91,7 @@ class AgentSession:
     @property
     def own(self) -> Conversation | None:
         """The agent's own conversation, as far as can be told now (`choose_own`)."""
-        return choose_own(self.known, pattern=self.own_pattern, has_ended=bool(self.over))
+        return choose_own(self.known, pattern=self.own_pattern, result=self.result if self.over else None)
 
     @property
     def own_stop(self) -> StopReason | None:
@@ -199,27 +201,32 @@ class AgentSession:
         if conversation is not None and conversation.side is not None and conversation.side.stop is not None:
             raise EpisodeOverError(f"the conversation is over ({conversation.side.stop.value})")
         if conversation is None or conversation.is_busy:
-            return self._begin(asked, probes=probes)
+            return self._begin(asked, branch, probes=probes)
         if conversation.branch.is_continued_by(asked):
             added = asked.messages[len(conversation.branch.seen) :]
             conversation.branch.seen = list(asked.messages)
             return conversation, Observation(added)
         added = _news(conversation, asked)
         new_row = self._new_row(asked)
-        conversation.branches.append(Branch(tools=asked.tools, seen=list(asked.messages)))
+        conversation.branches.append(Branch.of(asked, origin=branch))
         return conversation, Observation(added, new_row=new_row)
 
-    def _begin(self, asked: ChatAsked, *, probes: bool) -> tuple[Conversation, Observation]:
-        """Returns a new conversation."""
+    def _begin(self, asked: ChatAsked, origin: Branch | None, *, probes: bool) -> tuple[Conversation, Observation]:
+        """Returns a new conversation, which may part from a branch of another one."""
         num_others = sum(not conversation.is_probe for conversation in self.known)
         if not probes and num_others > self.max_sides:
             raise EpisodeOverError(f"more than {self.max_sides} side conversations; raise agentic.env_config.max_sides")
         if not self.num_answers:
             self.trusted += asked.messages
         new_row = self._new_row(asked)
-        conversation = Conversation(side=None, task=task_of(asked), is_probe=probes)
-        conversation.num_turns = sum(m.role == "assistant" for m in asked.messages[: new_row.num_shared])
-        conversation.branches.append(Branch(tools=asked.tools, seen=list(asked.messages)))
+        branch = Branch.of(asked, origin=origin)
+        conversation = Conversation(
+            task=task_of(asked),
+            is_probe=probes,
+            branches=[branch],
+            num_turns=len(branch.turns),
+            num_answers_before=self.num_answers,
+        )
         self.known.append(conversation)
         return conversation, Observation(new_row=new_row)
 

@@ -68,6 +68,8 @@ class RemoteTool:
 
     name: str
     schema: Mapping[str, Any]
+    shows_own_schema = True
+    """The server has written it as a prompt shows it."""
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Raises: only the environment can call it."""

@@ -35,6 +35,7 @@ from verl_agentic.errors import (
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.settings import Settings, setting
 from verl_agentic.tools.delegate import DelegateTool
+from verl_agentic.tools.plain_schema import list_schemas
 from verl_agentic.types import Observation, Reward
 
 logger = logging.getLogger(__name__)
@@ -371,7 +372,7 @@ def _outlook(session: _Session, env: Env) -> dict[str, Any]:
     """Returns what the next turn begins with: the tools if they have changed, and the state's key if there is one."""
     told: dict[str, Any] = {}
     with boundary(EnvError, "the prompt and the tools of the environment"):
-        schemas = [tool.schema for tool in env.tools]
+        schemas = list_schemas(env.tools)
     if schemas != session.tools:
         told["tools"] = session.tools = schemas
     if hasattr(env, "state_key"):

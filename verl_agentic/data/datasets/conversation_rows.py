@@ -101,7 +101,7 @@ class _Conversation:
         written = [_calls(self.messages[place]) for place in self.places]
         if read != written:
             return f"the protocol reads other calls: {read} for {written}"
-        thoughts = [self.messages[place].reasoning for place in self.places]
+        thoughts = [self.messages[place].reasoning.strip("\n") for place in self.places]
         if any(one not in action.text for one, action in zip(thoughts, episode.actions, strict=True)):
             return "the protocol writes no thoughts: remove them from the conversation, or use another protocol"
         return None

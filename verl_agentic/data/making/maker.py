@@ -71,9 +71,11 @@ def load_maker(name: str, options: Mapping[str, Any]) -> Maker:
 
 
 async def ask(model: ChatModel, prompt: str, *, system: str = "") -> str:
-    """Returns a model's reply. Raises NoReplyError if there is none, or no whole one."""
+    """Returns a model's reply. Raises RefusedError if it is cut, NoReplyError if there is no whole one."""
     messages = [Message("system", system)] if system else []
     reply = await model.ask([*messages, Message("user", prompt)])
+    if reply.is_cut and reply.failure:
+        raise RefusedError(reply.failure)
     if reply.text is None:
         raise NoReplyError(reply.failure or "no reply")
     return reply.text.strip()

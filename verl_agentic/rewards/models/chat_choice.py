@@ -2,7 +2,8 @@
 
 Reasons of servers: OpenAI and vLLM 0.24 (`stop`, `length`, `tool_calls`, `content_filter`; `abort`, `error`,
 `repetition`), OpenRouter (`error`), Anthropic (`end_turn`, `max_tokens`, `refusal`, `model_context_window_exceeded`),
-Mistral (`model_length`), TGI (`eos_token`, `stop_sequence`), Gemini (`SAFETY` and others), Zhipu (`sensitive`).
+Mistral (`model_length`), TGI (`eos_token`, `stop_sequence`), Gemini (`SAFETY` and others), Zhipu (`sensitive`),
+DeepSeek (`insufficient_system_resource`), Cohere (`TIMEOUT`, `ERROR_LIMIT`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ _FINISHES: dict[Finish, Sequence[str]] = {
     "stop": (
         "stop",
         "tool_calls",
+        "tool_call",
+        "malformed_function_call",
         "function_call",
         "tool_use",
         "end_turn",
@@ -32,7 +35,7 @@ _FINISHES: dict[Finish, Sequence[str]] = {
         *("prohibited_content", "blocklist", "spii", "guardrail_intervened"),
     ),
     "aborted": ("abort", "aborted", "cancelled"),
-    "error": ("error",),
+    "error": ("error", "server_error", "internal_error", "timeout", "insufficient_system_resource", "error_limit"),
 }
 _FINISH_OF: Mapping[str, Finish] = {name: finish for finish, names in _FINISHES.items() for name in names}
 THOUGHTS = ("reasoning_content", "reasoning")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import random
 import ssl
 import time
 import weakref
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, MissingDependencyError
 from verl_agentic.rewards.models.chat_choice import ChatChoice, parse_answer, read_choice
-from verl_agentic.rewards.models.limiter import Limiter
+from verl_agentic.rewards.models.limiter import LONGEST_WAIT_S, Limiter, asked_wait_s, retry_wait_s
 from verl_agentic.rewards.models.refusals import PROBE, is_refused, passing_failure
 from verl_agentic.rewards.text.reasoning import strip_thoughts
 
@@ -28,7 +27,6 @@ _HOPELESS = {
     403: "set the right key; the endpoint refuses a request without any text of the policy, too",
     404: "see the URL, which ends with /v1, and the model",
 }
-_LONGEST_WAIT_S = 30.0
 _CHARS_PER_TOKEN = 4
 
 
@@ -74,7 +72,7 @@ class Patience:
     timeout_s: float = 25.0
     """Deadline of a request with all waits and retries, in seconds."""
     retries: int = 4
-    """After 408, 425, 429, 5xx or a failed connection."""
+    """After 408, 409, 425, 429, 5xx or a failed connection."""
     retry_wait_s: float = 0.5
     """Wait before the first retry; doubles before each further one, and at least the endpoint's request."""
 
@@ -165,14 +163,9 @@ class ChatClient:
         )
 
     def _wait_s(self, attempt: int, response: httpx.Response | None) -> float:
-        # Jitter, so that clients which failed together do not retry together.
-        wait_s = self._patience.retry_wait_s * 2**attempt * random.uniform(0.5, 1.0)
-        asked = response.headers.get("retry-after", "") if response is not None else ""
-        if asked.replace(".", "", 1).isdigit():
-            asked_s = min(float(asked), _LONGEST_WAIT_S)
-            self._limiter.pause(asked_s)
-            wait_s = max(wait_s, asked_s)
-        return min(wait_s, _LONGEST_WAIT_S)
+        if asked_s := asked_wait_s(response):
+            self._limiter.pause(min(asked_s, LONGEST_WAIT_S))
+        return retry_wait_s(attempt, response, first_s=self._patience.retry_wait_s, max_s=LONGEST_WAIT_S)
 
 
 def _why_not_whole(choice: ChatChoice, body: Mapping[str, Any]) -> str | None:

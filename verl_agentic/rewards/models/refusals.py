@@ -16,6 +16,8 @@ Documented forms:
 - Anthropic: 400 `invalid_request_error` with "prompt is too long", 413 `request_too_large`; 403 is a key without
   permission (https://docs.anthropic.com/en/api/errors)
 - vLLM and SGLang: 400 with "maximum context length" or "context length" in the message, and no code
+- DashScope, Moonshot, TensorRT-LLM, TabbyAPI, LMDeploy: 400 with "Range of input length", "model token limit",
+  "max_num_tokens", "max_seq_len", "session_len" in the message
 - llama.cpp: 400 with the type `exceed_context_size_error` and "exceeds the available context size"
 
 Any other 400, 403 or 422 is decided by a probe: the same request without the policy's text.
@@ -31,8 +33,7 @@ from typing import Any, Literal
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.models.chat_choice import error_of, finish_of, first_choice, parse_answer
 
-TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
-"""Statuses of failures that may pass."""
+_TRY_AGAIN = (408, 409, 425, 429)
 UNCLEAR = (400, 403, 422)
 """Statuses by which endpoints refuse content, and also requests of a wrong key or form."""
 PROBE = ({"role": "user", "content": "Answer with one word: yes."},)
@@ -44,7 +45,8 @@ _CONTEXT_CODES = re.compile(
 )
 _CONTEXT_MESSAGES = re.compile(
     r"context (length|window|size|limit)|(prompt|input|request) (is|was) too (long|large)|too many (input )?tokens|"
-    r"maximum (model|prompt|input) length|(prompt|input)[^.]{0,40} longer than|input token count|"
+    r"maximum (model|prompt|input) length|(prompt|input)[^.]{0,40} longer than|input token count|model token limit|"
+    r"(range of input|prompt) length|session_len|max_(seq_len|num_tokens)|"
     r"max_tokens must be at least 1, got -?\d|max_new_tokens`? must be <=",
     re.IGNORECASE,
 )
@@ -92,19 +94,24 @@ def refusal_of(status: int, answer: Any) -> Refusal | None:
     return "content_filter" if _CONTENT_MESSAGES.search(message) else None
 
 
+def may_pass(status: int) -> bool:
+    """Returns whether a status is of a failure that may pass, such as 502, or 529 of an overloaded server."""
+    return status in _TRY_AGAIN or status >= 500
+
+
 def passing_failure(status: int, answer: Any) -> str | None:
     """Returns why an answer is a failure of the server that may pass; None if it is no such failure.
 
     Servers that have begun to answer report later failures with status 200, as `finish_reason: "error"`.
     """
-    if status in TRY_AGAIN:
+    if may_pass(status):
         return f"the endpoint answers {status}"
     choice, error = first_choice(answer), error_of(answer)
     is_failed = finish_of(choice) == "error" if choice else isinstance(answer, Mapping) and "error" in answer
     if status != 200 or not is_failed or refusal_of(status, answer) is not None:
         return None
     code = str(error.get("code"))
-    if code.isdecimal() and int(code) < 500 and int(code) not in TRY_AGAIN:
+    if code.isdecimal() and not may_pass(int(code)):
         return None
     return f"the endpoint fails in the middle of its answer: {error.get('message') or error or 'no reason'}"[:300]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +16,13 @@ from typing import Any
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.models.client import connections
-from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
+from verl_agentic.rewards.models.limiter import LONGEST_WAIT_S, EndpointLimits, Limiter, retry_wait_s
 from verl_agentic.rewards.models.quote import View, shown
-from verl_agentic.rewards.models.refusals import PROBE, UNCLEAR, ContentRefusedError, is_refused
+from verl_agentic.rewards.models.refusals import PROBE, UNCLEAR, ContentRefusedError, is_refused, may_pass
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.text.reasoning import without_thoughts
 from verl_agentic.settings import Settings, read_settings, setting
 
-_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _HOPELESS = (401, 404, 405, *UNCLEAR)
 _PRINCIPLES = "Score the assistant by these principles; an answer that breaks one of them deserves a lower score:"
 
@@ -46,7 +44,7 @@ class RewardModel(Settings):
     timeout_s: float = setting(25.0, above=0)
     """Deadline of one score with all retries, in seconds. The rubric's must be longer."""
     retries: int = setting(4, min=0)
-    """Number of retries after 408, 425, 429, 5xx or a failed connection."""
+    """Number of retries after 408, 409, 425, 429, 5xx or a failed connection."""
     retry_wait_s: float = setting(0.5, min=0)
     """Wait before the first retry, in seconds. It doubles before each further retry."""
     concurrency: int = setting(32, min=1)
@@ -114,14 +112,16 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
         async def post(body: Mapping[str, Any]) -> Any:
             return await shared.http.post(model.endpoint, json={"model": model.model, **body}, headers=headers)
 
+        response = None
         for attempt in range(model.retries + 1):
             if attempt:
-                # Spread out, so that clients which failed together do not come back together.
-                await asyncio.sleep(model.retry_wait_s * 2 ** (attempt - 1) * random.uniform(0.5, 1.0))
+                first_s = model.retry_wait_s
+                await asyncio.sleep(retry_wait_s(attempt - 1, response, first_s=first_s, max_s=LONGEST_WAIT_S))
             try:
                 async with limiter.request(0):
                     response = await post(body)
             except httpx.TransportError:
+                response = None
                 continue
             key = (model.endpoint, model.model, headers.get("Authorization"))
             if await is_refused(response, key=key, send=lambda: post({**body, "messages": list(PROBE)})):
@@ -133,7 +133,7 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
                 )
             if response.status_code == 200:
                 return _json(response)
-            if response.status_code not in _TRY_AGAIN:
+            if not may_pass(response.status_code):
                 return None
     return None
 

@@ -68,7 +68,7 @@ def _candidates(text: str, *, with_prose: bool) -> Iterator[str]:
 
 def _without_fence(text: str) -> str:
     if text.startswith("```") and text.endswith("```") and "\n" in text:
-        return text[text.index("\n") : -3]
+        return text[text.index("\n") :].rstrip("`")
     return text
 
 

@@ -6,10 +6,12 @@ Standard library only, and nothing of this package: the backend `local` uses it 
 from __future__ import annotations
 
 import _sitebuiltins
+import _thread
 import ast
 import atexit
 import builtins
 import contextlib
+import gc
 import io
 import itertools
 import linecache
@@ -23,18 +25,29 @@ FILE = "main.py"
 
 
 def prepare() -> None:
-    """Prepares this interpreter for programs: streams on the descriptors 0 to 2, `exit`, integers of any length."""
+    """Prepares this interpreter for programs: streams on the descriptors 0 to 2, hooks, integers of any length."""
     sys.argv = [FILE]
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         mode, buffering = "w" if number else "r", 1 if number == 2 else -1
-        stream = open(number, mode, buffering, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        errors = "backslashreplace" if number == 2 else "strict"
+        stream: Any = open(number, mode, buffering, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        stream.buffer.raw.name = f"<{name}>"
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     for name in ("exit", "quit"):  # `site`, which a sandbox skips, adds them
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+    setattr(builtins, "help", _sitebuiltins._Helper())  # noqa: B010
     if hasattr(sys, "set_int_max_str_digits"):  # not in old images
         sys.set_int_max_str_digits(0)
     traceback.walk_stack = _walk_program_stack
+    hooks: dict[str, Any] = {"excepthook": show_error, "unraisablehook": _show_ignored}
+    for name, hook in hooks.items():
+        setattr(sys, name, hook)
+        setattr(sys, f"__{name}__", hook)
+    _thread._excepthook = _show_thread_error  # type: ignore[attr-defined]  # which `threading` takes when imported
+    threading: Any = sys.modules.get("threading")
+    if threading is not None:
+        threading.excepthook = threading.__excepthook__ = _show_thread_error
 
 
 def new_main_module() -> ModuleType:
@@ -56,6 +69,7 @@ def run_source(source: str, module: ModuleType, *, file: str = FILE, shows_value
     lines = io.StringIO(source.removesuffix("\n") + "\n", newline=None).readlines()
     linecache.cache[file] = len(source), None, lines, file  # for tracebacks, warnings, doctest and inspect
     module.__file__ = file
+    error = None
     with contextlib.suppress(BaseException):  # of what the program has put in place of a hook, a stream or an exit code
         try:
             for code in _compile_parts(source, file, lines, shows_value=shows_value):
@@ -63,21 +77,40 @@ def run_source(source: str, module: ModuleType, *, file: str = FILE, shows_value
             return 0
         except SystemExit as end:
             return _read_exit_code(end)
-        except BaseException:
-            print_error()
+        except BaseException as cause:
+            error = cause
+        print_error(error)
     return 1
 
 
-def print_error() -> None:
-    """Prints the current exception without our own frames."""
-    error: Any = sys.exc_info()[1]
-    trace = error.__traceback__
-    while trace is not None and _is_ours(trace.tb_frame):
-        trace = trace.tb_next
-    error.__traceback__ = trace
-    # Python's own hook reads the lines of frames from files only.
-    is_own = sys.excepthook is sys.__excepthook__ and trace is not None
-    (traceback.print_exception if is_own else sys.excepthook)(type(error), error, trace)
+def print_error(error: BaseException) -> None:
+    """Prints an exception without our own frames; and one of the program's hook as well."""
+    _remove_our_frames(error)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception as cause:
+        failure = cause
+    else:
+        return
+    _remove_our_frames(failure)
+    _write("Error in sys.excepthook:\n")
+    show_error(type(failure), failure, failure.__traceback__)
+    _write("\nOriginal exception was:\n")
+    show_error(type(error), error, error.__traceback__)
+
+
+def show_error(kind: Any, error: Any, trace: Any, *, chain: bool = True, native_hook: Any = sys.excepthook) -> None:
+    """Prints an exception as Python's hook does. That hook reads the lines of frames from files only."""
+    if trace is None:
+        native_hook(kind, error, trace)
+        return
+    lines = traceback.format_exception(kind, error, trace, chain=chain)
+    if isinstance(error, NameError | AttributeError):  # to which some versions only add a suggestion in C
+        with contextlib.redirect_stderr(io.StringIO()) as text:
+            native_hook(kind, error, trace)
+        last = text.getvalue().splitlines(keepends=True)[-1:]
+        lines[-1:] = last if last and last[0].startswith(lines[-1].rstrip("\n")) else lines[-1:]
+    _write("".join(lines))
 
 
 def finish(code: int) -> int:
@@ -87,6 +120,8 @@ def finish(code: int) -> int:
         if threading is not None:
             threading._shutdown()
         atexit._run_exitfuncs()
+        sys.modules.pop("__main__", None)
+        gc.collect()  # calls `__del__` of what is left
     except BaseException:
         code = code or 1
     return code if flush() else code or 1
@@ -127,10 +162,35 @@ def _read_exit_code(end: SystemExit) -> int:
     code: Any = end.code
     if code is None:
         return 0
-    if issubclass(type(code), int):
-        return int.__and__(code, 255)  # not the operator, which a subclass may define
-    print(code, file=sys.stderr)
+    if issubclass(type(code), int):  # not the operators, which a subclass may define
+        return int.__and__(code, 255) if int.bit_length(code) < 64 else 255
+    _write(f"{code}\n")
     return 1
+
+
+def _show_thread_error(failure: Any) -> None:
+    if failure.exc_type is not SystemExit:
+        name = _thread.get_ident() if failure.thread is None else failure.thread.name
+        _write(f"Exception in thread {name}:\n")
+        show_error(failure.exc_type, failure.exc_value, failure.exc_traceback)
+
+
+def _show_ignored(failure: Any) -> None:
+    place = "" if failure.object is None else f" {failure.object!r}"
+    _write(f"{failure.err_msg or 'Exception ignored in'}:{place}\n")
+    show_error(failure.exc_type, failure.exc_value, failure.exc_traceback, chain=False)
+
+
+def _write(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)
+
+
+def _remove_our_frames(error: BaseException) -> None:
+    trace = error.__traceback__
+    while trace is not None and _is_ours(trace.tb_frame):
+        trace = trace.tb_next
+    error.__traceback__ = trace
 
 
 def _is_ours(frame: Any) -> bool:

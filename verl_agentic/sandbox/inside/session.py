@@ -227,8 +227,8 @@ def _become(request: dict[str, Any], pipes: tuple[int, int, int, int], station: 
             child.execute(["bash", "--noprofile", "--norc", "-c", BASH])
         sys.path.insert(0, os.getcwd())
         code = interpret()
-    except BaseException:
-        main_module.print_error()
+    except BaseException as error:
+        main_module.print_error(error)
     finally:
         os._exit(code)
 
