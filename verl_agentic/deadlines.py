@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import ctypes
 import functools
 import logging
 import threading
@@ -32,6 +33,7 @@ _CODE_SHARE = 0.1
 MIN_CODE_S = 0.05
 """Shortest wall time of untrusted code: it is ended at once, as a result."""
 _MIN_CHECK_S = 0.01
+_MIN_WATCH_S = 0.05
 
 
 class OverrunError(Exception):
@@ -235,6 +237,54 @@ def _run(call: Callable[[], T], loop: asyncio.AbstractEventLoop, future: asyncio
         error = cause
     with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
         loop.call_soon_threadsafe(deliver, value, error)
+
+
+class _SlowThreadError(BaseException):
+    """Interrupts a thread. It is no Exception, which foreign code catches."""
+
+
+@contextlib.contextmanager
+def limit_thread(cpu_s: float, *, what: str) -> Iterator[None]:
+    """Interrupts the block in this thread when it has used its CPU time; a call of C code first returns.
+
+    Args:
+        cpu_s: CPU time of this thread, in seconds; wall time where the system does not count it.
+        what: names the block in the error.
+
+    Raises:
+        EnvError: the block took longer.
+    """
+    ident = threading.get_ident()
+    read_s = _cpu_clock_of(ident)
+    end_s, lock, is_done = read_s() + cpu_s, threading.Lock(), threading.Event()
+
+    def watch() -> None:
+        while not is_done.wait(max(_MIN_WATCH_S, end_s - read_s())):
+            with lock:
+                if not is_done.is_set() and read_s() >= end_s:
+                    _interrupt(ident, _SlowThreadError)
+
+    threading.Thread(target=watch, name=f"limit of {what}", daemon=True).start()
+    try:
+        try:
+            yield
+        finally:
+            with lock:
+                is_done.set()
+                _interrupt(ident, None)  # one that has not arrived yet would end the caller
+    except _SlowThreadError as cause:
+        raise EnvError(f"{what} took more than {cpu_s:g} s of CPU time") from cause
+
+
+def _cpu_clock_of(ident: int) -> Callable[[], float]:
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.monotonic
+    return functools.partial(time.clock_gettime, time.pthread_getcpuclockid(ident))
+
+
+def _interrupt(ident: int, error: type[BaseException] | None) -> None:
+    """Raises an exception in a thread before its next instruction in Python; None withdraws it."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error) if error else None)
 
 
 async def _contained(awaitable: Awaitable[T], what: str) -> T:

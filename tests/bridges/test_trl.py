@@ -14,8 +14,9 @@ import pytest
 
 from verl_agentic.bridges.trl import make_env, rows_of
 from verl_agentic.bridges.trl.env import TrlEnv
-from verl_agentic.env import Transcript
-from verl_agentic.env_package import load_env_package
+from verl_agentic.data.env_validation.validate_env import validate
+from verl_agentic.env import EnvRow, Transcript
+from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import ConfigError, DataError, ScoringError
 from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
 
@@ -261,3 +262,25 @@ def test_the_files_of_the_docs_are_an_environment(tmp_path: Path, monkeypatch: p
 async def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         await play(ASK, **options)
+
+
+@pytest.mark.parametrize(("solution", "is_found"), [(r"3\sqrt{2}", True), (r"$3\sqrt{2}$", False)])
+async def test_a_solution_that_its_reward_cannot_read_is_found_by_the_validation(
+    solution: str, is_found: bool, tiny_chat: tuple[Any, Any], tmp_path: Path
+) -> None:
+    from math_verify import parse, verify
+
+    def accuracy(completions: Sequence[Any], solution: Sequence[str], **columns: Any) -> list[float]:
+        pairs = zip(completions, solution, strict=True)
+        read = functools.partial(parse, parsing_timeout=None)
+        return [float(verify(read(t), read(texts[-1]["content"]), timeout_seconds=None)) for texts, t in pairs]
+
+    def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
+        return lambda messages: Message("assistant", r"\boxed{3\sqrt{2}}")
+
+    make = functools.partial(make_env, reward_funcs=[accuracy])
+    package = EnvPackage(env_id="own", folder=tmp_path, make_env=make, make_rows=None, gold=gold, demonstrator=None)
+    rows = rows_of([{**ASK, "solution": solution}])
+    tokenizer, codec = tiny_chat
+    checks = (await validate(package, rows, codec=codec, tokenizer=tokenizer)).checks
+    assert ("gold scores 1" in [check.check for check in checks if check.status == "fail"]) == is_found

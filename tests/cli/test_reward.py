@@ -288,6 +288,7 @@ def test_policies_without_a_model_are_audited_in_an_environment(
     found = json.loads(capsys.readouterr().out)
     assert found["problems"] == [] and found["solution"]["outcome"] == 1.0 and found["rows"] >= 4
     assert {policy["outcome"] for policy in found["policies"]} == {0.0} and len(found["policies"]) >= 10
+    assert found["guesses"]["played"] >= 3 and not found["guesses"]["paid"]
     rubric = tmp_path / "rubric.yaml"
     rubric.write_text(_HARMLESS)
     assert main([*env, "--rubric", str(rubric)]) == 0
@@ -296,3 +297,44 @@ def test_policies_without_a_model_are_audited_in_an_environment(
     assert main([*env, "--max-scripted", "-0.5"]) == 1
     for wrong in (["reward", "audit"], [*env, str(tmp_path)], ["reward", "audit", str(tmp_path)]):
         assert main(wrong) == 2
+
+
+_LENIENT = """
+from verl_agentic.env import EnvRow, ToolEnv
+from verl_agentic.types import Message, Reward
+
+
+class LenientEnv(ToolEnv):
+    def __init__(self, row):
+        super().__init__(row, [])
+
+    async def score(self, transcript):
+        return Reward(float(transcript.final_answer.startswith(self.row.ground_truth)))
+
+
+make_env = LenientEnv
+
+
+def make_rows(*, split, count, seed):
+    return [
+        EnvRow(prompt=(Message("user", f"Name number {n}."),), ground_truth=f"name{n}x", data_source="names")
+        for n in range(count)
+    ]
+
+
+def gold(row):
+    return lambda messages: Message("assistant", row.ground_truth)
+"""
+
+
+def test_guesses_are_played_by_the_audit_of_an_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lenient").mkdir()
+    (tmp_path / "lenient" / "__init__.py").write_text(_LENIENT)
+    audit = ["reward", "audit", "--env", str(tmp_path / "lenient"), "--count", "40", "--json"]
+    assert main(audit) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["guesses"]["paid"] == ["extended: 20 of 20 rows, such as 'name0x or something else'"]
+    assert found["problems"] == ["guess extended: 20 of 20 rows, such as 'name0x or something else'"]
+    rubric = tmp_path / "rubric.yaml"
+    rubric.write_text("components:\n  - {use: exact_match, kind: outcome}\n")
+    assert main([*audit, "--rubric", str(rubric)]) == 0, "the rubric's outcome counts, not the environment's"

@@ -699,6 +699,21 @@ def test_a_guess_that_is_paid_is_found(env: Any, problem: str, check: Callable[.
     assert wrong(check(rows=rows, make_env=env))["guesses are not paid"].startswith(problem)
 
 
+def test_a_guess_is_played_once_in_a_row(check: Callable[..., Validation]) -> None:
+    played: Counter[tuple[str, str]] = Counter()
+
+    class Watched(BoxEnv):
+        async def score(self, transcript: Transcript) -> Reward:
+            played[self.row.extra["box"], transcript.final_answer] += 1
+            return await super().score(transcript)
+
+    rows = [replace(make_row(number), ground_truth=f"treasure{number % 2}") for number in range(8)]
+    assert "guesses are not paid" not in wrong(check(rows=rows, make_env=Watched))
+    guesses = {key: count for key, count in played.items() if key[1] in ("treasure0", "treasure1", "-1", "x")}
+    golds = {(row.extra["box"], row.ground_truth) for row in rows}
+    assert len(guesses) == 4 * 8 and {count for key, count in guesses.items() if key not in golds} == {1}
+
+
 def test_an_answer_that_must_have_its_spaces_is_found(check: Callable[..., Validation]) -> None:
     class ExactList(BoxEnv):
         async def score(self, transcript: Transcript) -> Reward:

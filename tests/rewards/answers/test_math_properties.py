@@ -70,7 +70,7 @@ def test_numbers_do_not_merge_over_separators(numbers: list[int], separator: str
 
 @given(st.lists(_SMALL, min_size=2, max_size=4), st.integers(2, 9), st.data())
 def test_ratios_may_be_extended_but_not_changed(numbers: list[int], factor: int, data: st.DataObject) -> None:
-    truth = ":".join(map(str, numbers))
+    truth = " : ".join(map(str, numbers))  # 1:10 without spaces is a time
     assert _is_right(":".join(str(n * factor) for n in numbers), truth)
     place = data.draw(st.integers(0, len(numbers) - 1))
     wrong = [n * factor + (index == place) for index, n in enumerate(numbers)]

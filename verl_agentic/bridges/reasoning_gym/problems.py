@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.bridges.scoped_random import silence
+from verl_agentic.deadlines import limit_thread
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError, boundary
 
@@ -27,8 +29,17 @@ _SOLUTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 """Solution of generators whose `answer` is None, because there are several."""
 _DATASET_SIZE = 64  # some generators go through templates by index
+_MAX_LOAD_S = 2.0
+MAX_ROW_S = 0.5
+"""CPU time of the problems that become rows: some generators search for minutes. It is far below the limit of a load,
+so that a slower machine loads every row."""
 _lock = threading.Lock()
 """Some generators seed numpy's global state."""
+FILE_READERS = frozenset(("arc_agi", "codeio", "figlet_font", "group_anagrams", "spell_backward", "word_ladder"))
+"""Generators that read files for up to a second when a dataset is made. Others draw from the seed then."""
+_datasets: dict[str, tuple[str, Any]] = {}
+"""Generator that reads files -> options and dataset of the last problem. `codeio` keeps its data in its class, so there
+is never more than one of a generator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +51,8 @@ class Problem:
     entry: Mapping[str, Any]
     score: Callable[[str], float]
     """The package's score of an answer, 0 to 1. It may raise on any nonsense."""
+    cpu_s: float = 0.0
+    """CPU time of the generator."""
 
 
 def load_problem(task: str, number: int, options: Mapping[str, Any]) -> Problem:
@@ -48,6 +61,7 @@ def load_problem(task: str, number: int, options: Mapping[str, Any]) -> Problem:
     Raises:
         ConfigError: the generator refuses the options.
         MissingDependencyError: reasoning-gym is not installed.
+        EnvError: the generator searched for longer than 2 s of CPU time.
     """
     return _load(task, number, json.dumps(options, sort_keys=True))
 
@@ -68,9 +82,11 @@ def _load(task: str, number: int, options: str) -> Problem:
         state = numpy.random.get_state()
         try:
             with boundary(ConfigError, f"making a problem of {task!r} with the options {options}"):
-                values = {"seed": number, "size": _DATASET_SIZE, **json.loads(options)}
-                dataset = reasoning_gym.create_dataset(task, **values)
-                entry = dataset[number % _DATASET_SIZE]
+                dataset = _make_dataset(reasoning_gym, task, number, options)
+                began_s = time.thread_time()
+                with limit_thread(_MAX_LOAD_S, what=f"the generator {task!r} with the number {number}"):
+                    entry = dataset[number % _DATASET_SIZE]
+                cpu_s = time.thread_time() - began_s
         finally:
             numpy.random.set_state(state)
     answer = entry["answer"] if task not in _SOLUTIONS else _SOLUTIONS[task](entry["metadata"])
@@ -81,4 +97,17 @@ def _load(task: str, number: int, options: str) -> Problem:
         solution=answer,
         entry=entry,
         score=lambda text: float(dataset.score_answer(text, entry)),
+        cpu_s=cpu_s,
     )
+
+
+def _make_dataset(package: Any, task: str, number: int, options: str) -> Any:
+    """Returns a dataset with this seed; of generators that read files it is the last one."""
+    if task in FILE_READERS and _datasets.get(task, ("",))[0] == options:
+        dataset = _datasets[task][1]
+        dataset.seed = number
+        return dataset
+    dataset = package.create_dataset(task, **{"seed": number, "size": _DATASET_SIZE, **json.loads(options)})
+    if task in FILE_READERS:
+        _datasets[task] = (options, dataset)
+    return dataset

@@ -8,11 +8,11 @@ from typing import Any
 from verl_agentic.bridges.task_rows import Split, draw_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import read_tasks
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.types import Message
 
 from .grading import grade
-from .problems import load_problem
+from .problems import MAX_ROW_S, load_problem
 
 ANSWER_TAG = "answer"
 _FORM = f"Give your final answer between <{ANSWER_TAG}> and </{ANSWER_TAG}>."
@@ -41,7 +41,12 @@ def make_rows(
         raise ConfigError(f"seed and size of a generator follow from the row, got {options}; leave them out")
 
     def draw(name: str, number: int) -> EnvRow | None:
-        problem = load_problem(name, number, options)
+        try:
+            problem = load_problem(name, number, options)
+        except EnvError:
+            return None
+        if problem.cpu_s > MAX_ROW_S:
+            return None
         # Some solutions are empty, so that silence would be right, and some are Integral(...), which are none.
         if grade(name, problem, problem.solution) < 1.0:
             return None

@@ -14,15 +14,20 @@ from verl_agentic.cli.options.numbers import whole
 from verl_agentic.finding import log_only_from
 
 if TYPE_CHECKING:
+    from verl_agentic.data.env_validation.answer_checks import AnswerFindings
+    from verl_agentic.data.env_validation.env_harness import EnvHarness
     from verl_agentic.data.env_validation.scripted_rewards import ScriptedReward
+    from verl_agentic.rewards.scorer import Scorer
+
+_MAX_GUESSED_ROWS = 20
 
 
 def add_script_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of audits with scripted policies."""
     group = parser.add_argument_group(
         "scripted policies",
-        "Instead of RUN_DIR: constant answers, dumps of all tool outputs, loops with counters and harmless calls play "
-        "an environment.",
+        "Instead of RUN_DIR: constant answers, dumps of all tool outputs, loops with counters, harmless calls and "
+        "altered solutions play an environment.",
     )
     group.add_argument("--env", metavar="ENV", help="run the policies in this environment")
     group.add_argument(
@@ -36,11 +41,11 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
 
 
 def audit_env(args: argparse.Namespace) -> int:
-    """Prints what each policy is paid; returns 1 if one is paid more than the bound."""
+    """Prints what each policy is paid; returns 1 if one is paid more than the bound, or a guess beyond chance."""
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.env_validation.env_harness import EnvHarness
     from verl_agentic.data.env_validation.script_codec import make_script_codec
-    from verl_agentic.data.env_validation.scripted_rewards import audit_scripts, script_problems
+    from verl_agentic.data.env_validation.scripted_rewards import script_problems
     from verl_agentic.data.env_validation.validate_env import rows_to_validate
     from verl_agentic.data.rows import read_rows
     from verl_agentic.env_package import load_env_package
@@ -57,18 +62,31 @@ def audit_env(args: argparse.Namespace) -> int:
     with log_only_from(logging.CRITICAL, logger="verl_agentic"), contextlib.ExitStack() as stack:
         if scorer is not None:
             stack.callback(scorer.close)
-        results, solution = asyncio.run(audit_scripts(harness, scorer=scorer))
+        results, solution, guesses = asyncio.run(_play(harness, scorer))
     bound = args.max_scripted
     if bound is None:
         bound = package.card.max_scripted if package.card is not None else 0.0
     problems = script_problems(results, max_outcome=bound, solution=solution)
+    problems += [f"guess {text}" for text in guesses.paid] + [f"refused solution {text}" for text in guesses.refused]
     if args.json:
         rewards = [result.to_dict() for result in results]
         found = {"policies": rewards, "solution": None if solution is None else solution.to_dict()}
+        found["guesses"] = {"played": guesses.num_policies, "paid": guesses.paid, "refused": guesses.refused}
         print(json.dumps({"env": args.env, "rows": len(rows), "max_scripted": bound, **found, "problems": problems}))
     else:
         _show(args.env, len(rows), [*results, *([] if solution is None else [solution])], problems)
     return 1 if problems else 0
+
+
+async def _play(
+    harness: EnvHarness, scorer: Scorer | None
+) -> tuple[list[ScriptedReward], ScriptedReward | None, AnswerFindings]:
+    from verl_agentic.data.env_validation.answer_checks import check_solved_rows
+    from verl_agentic.data.env_validation.scripted_rewards import audit_scripts
+
+    results, solution, solved = await audit_scripts(harness, scorer=scorer)
+    guesses, _ = await check_solved_rows(harness, solved, max_rows=_MAX_GUESSED_ROWS, scorer=scorer)
+    return results, solution, guesses
 
 
 def _show(env: str, num_rows: int, results: list[ScriptedReward], problems: list[str]) -> None:

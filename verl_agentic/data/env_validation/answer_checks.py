@@ -7,6 +7,7 @@ ever. Other spellings of the solution must be paid.
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.data.env_validation.adversaries import NextText
 from verl_agentic.data.env_validation.env_harness import EnvHarness
 from verl_agentic.data.env_validation.gold_answers import altered_answers, gold_of, spellings_of
+from verl_agentic.data.env_validation.scripted_rewards import read_rewards
 from verl_agentic.env import EnvRow
+from verl_agentic.rewards.scorer import Scorer
 from verl_agentic.types import Message, StopReason, ToolCall
 
 CONSTANTS = ("0", "1", "-1", "2", "yes", "no", "True", "False", "A", "B", "None", "[]", "x")
@@ -45,25 +48,57 @@ def exceeds_chance(num_paid: int, num_rows: int, chance: float) -> bool:
     return num_paid > 0 and tail < _SIGNIFICANCE
 
 
-async def check_answers(harness: EnvHarness, indices: Sequence[int], solved: Sequence[Episode]) -> AnswerFindings:
+async def check_answers(
+    harness: EnvHarness, indices: Sequence[int], solved: Sequence[Episode], *, scorer: Scorer | None = None
+) -> AnswerFindings:
     """Plays all policies.
 
     Args:
         harness: the environment.
-        indices: rows to play.
+        indices: rows to play, whose solutions are paid.
         solved: the solutions' episodes of these rows.
+        scorer: of a rubric; None: the rewards of the environment.
     """
     rows = [harness.rows[index] for index in indices]
     answers = [_final_answer(episode, row) for episode, row in zip(solved, rows, strict=True)]
     findings = AnswerFindings()
     if all(answers):
-        check = _AnswerCheck(harness, rows, solved, [answer for answer in answers if answer], findings)
+        check = _AnswerCheck(harness, rows, solved, [answer for answer in answers if answer], findings, scorer)
         await check.play_constants()
         await check.play_questions()
         await check.play_variants()
     elif not any(answers):
-        await _play_actions(harness, rows, solved, findings)
+        await _play_actions(harness, rows, solved, findings, scorer)
     return findings
+
+
+async def check_solved_rows(
+    harness: EnvHarness, solved: Sequence[Episode], *, max_rows: int, scorer: Scorer | None = None
+) -> tuple[AnswerFindings, int]:
+    """Plays all policies on rows that are spread over those of the harness, and whose solutions have the outcome 1.
+
+    Args:
+        harness: the environment.
+        solved: the solutions' episodes of all rows; empty without a solution.
+        max_rows: maximum number of rows.
+        scorer: of a rubric; None: the rewards of the environment.
+
+    Returns:
+        The findings, and the number of rows.
+    """
+    indices = [
+        index
+        for index in spread_indices(len(solved), max_rows)
+        if not solved[index].is_void and (await read_rewards(solved[index], harness.rows[index], scorer=scorer))[0] >= 1
+    ]
+    if not indices:
+        return AnswerFindings(), 0
+    return await check_answers(harness, indices, [solved[index] for index in indices], scorer=scorer), len(indices)
+
+
+def spread_indices(num_rows: int, max_rows: int) -> range:
+    """Returns at most so many indices, at equal distances."""
+    return range(0, num_rows, max(1, -(-num_rows // max_rows)))
 
 
 @dataclass(frozen=True)
@@ -96,6 +131,12 @@ class _AnswerCheck:
     solved: Sequence[Episode]
     answers: Sequence[_Answer]
     findings: AnswerFindings
+    scorer: Scorer | None
+    paid_texts: dict[tuple[int, str], bool] = field(default_factory=dict)
+    """Place of a row and text -> whether it is paid."""
+
+    def __post_init__(self) -> None:
+        self.paid_texts.update({(place, answer.gold): True for place, answer in enumerate(self.answers)})
 
     async def play_constants(self) -> None:
         """Plays constants and the solutions of other rows."""
@@ -113,10 +154,11 @@ class _AnswerCheck:
         lines = [[line for line in (text, *text.splitlines()) if line.strip()][: 1 + _MAX_LINES] for text in questions]
         paid = [False] * len(self.rows)
         for number in range(max(map(len, lines))):
-            texts = [own[number] if number < len(own) else "" for own in lines]
-            is_gold = [_is_same(text, answer.gold) for text, answer in zip(texts, self.answers, strict=True)]
-            found = await self._paid(texts)
-            paid = [old or (new and not gold) for old, new, gold in zip(paid, found, is_gold, strict=True)]
+            texts = [
+                own[number] if number < len(own) and not _is_same(own[number], answer.gold) else None
+                for own, answer in zip(lines, self.answers, strict=True)
+            ]
+            paid = list(map(operator.or_, paid, await self._paid(texts)))
         if exceeds_chance(sum(paid), len(paid), 1 / (len(paid) + 1)):
             self.findings.paid.append(f"a line of the question: {_rows(paid)}")
 
@@ -125,24 +167,49 @@ class _AnswerCheck:
         for variants_of, is_right in ((altered_answers, False), (spellings_of, True)):
             variants = [variants_of(answer.gold) for answer in self.answers]
             for kind in sorted({kind for own in variants for kind in own}):
-                texts = [own.get(kind, "") for own in variants]
+                texts = [own.get(kind) for own in variants]
                 paid = await self._paid(texts)
                 wrong = [kind in own and p != is_right for own, p in zip(variants, paid, strict=True)]
+                shown = next((str(text)[:80] for text, is_wrong in zip(texts, wrong, strict=True) if is_wrong), "")
                 if any(wrong) and is_right:
-                    self.findings.refused.append(f"{kind}: {_rows(wrong)}, such as {texts[wrong.index(True)][:80]!r}")
+                    self.findings.refused.append(f"{kind}: {_rows(wrong)}, such as {shown!r}")
                 elif any(wrong):
-                    self.findings.paid.append(f"{kind}: {_rows(wrong)}, such as {texts[wrong.index(True)][:80]!r}")
+                    self.findings.paid.append(f"{kind}: {_rows(wrong)}, such as {shown!r}")
 
-    async def _paid(self, texts: Sequence[str]) -> list[bool]:
-        """Returns for each row whether the solution is paid with this text in the place of its answer."""
-        begins = [
-            _replayed(episode, f"{answer.before}{text}{answer.after}", self.harness.codec)
-            for episode, answer, text in zip(self.solved, self.answers, texts, strict=True)
-        ]
+    async def _paid(self, texts: Sequence[str | None]) -> list[bool]:
+        """Returns for each row whether the solution is paid with this text in the place of its answer; False for None.
+
+        A text is played once in each row.
+        """
+        asked = [(place, text) for place, text in enumerate(texts) if text is not None]
+        new = [key for key in asked if key not in self.paid_texts]
+        begins = []
+        for place, text in new:
+            answer = self.answers[place]
+            text = f"{answer.before}{text}{answer.after}"
+            begins.append(_replayed(self.solved[place], text, self.harness.codec))
         turns = 1 + max(len(episode.actions) for episode in self.solved)
-        episodes = await self.harness.run_each(begins, self.rows, max_turns=turns)
+        rows = [self.rows[place] for place, _ in new]
+        paid = await _play(self.harness, begins, rows, max_turns=turns, scorer=self.scorer)
+        self.paid_texts.update(zip(new, paid, strict=True))
         self.findings.num_policies += 1
-        return [not episode.is_void and episode.reward.outcome > 0 for episode in episodes]
+        return [text is not None and self.paid_texts[place, text] for place, text in enumerate(texts)]
+
+
+async def _play(
+    harness: EnvHarness,
+    begins: Sequence[Callable[[], NextText]],
+    rows: Sequence[EnvRow],
+    *,
+    max_turns: int,
+    scorer: Scorer | None,
+) -> list[bool]:
+    """Returns for each row whether its policy is paid."""
+    episodes = await harness.run_each(begins, rows, max_turns=max_turns)
+    return [
+        not episode.is_void and (await read_rewards(episode, row, scorer=scorer))[0] > 0
+        for episode, row in zip(episodes, rows, strict=True)
+    ]
 
 
 def _replayed(episode: Episode, answer: str, codec: Codec) -> Callable[[], NextText]:
@@ -157,7 +224,11 @@ def _replayed(episode: Episode, answer: str, codec: Codec) -> Callable[[], NextT
 
 
 async def _play_actions(
-    harness: EnvHarness, rows: Sequence[EnvRow], solved: Sequence[Episode], findings: AnswerFindings
+    harness: EnvHarness,
+    rows: Sequence[EnvRow],
+    solved: Sequence[Episode],
+    findings: AnswerFindings,
+    scorer: Scorer | None,
 ) -> None:
     """Plays each of the commonest actions of the solutions for ever."""
     actions = [[_key_of(call) for call in _calls(episode)] for episode in solved]
@@ -168,8 +239,7 @@ async def _play_actions(
         call = ToolCall(calls[key].name, calls[key].arguments)
         text = harness.codec.render_action(Message("assistant", "", tool_calls=(call,)))
         begins = [lambda text=text: lambda messages: text] * len(rows)
-        episodes = await harness.run_each(begins, rows, max_turns=_MAX_ACTION_TURNS)
-        paid = [not episode.is_void and episode.reward.outcome > 0 for episode in episodes]
+        paid = await _play(harness, begins, rows, max_turns=_MAX_ACTION_TURNS, scorer=scorer)
         num_golds = sum(set(own) == {key} for own in actions)
         bound = card.max_scripted if card is not None else 0.0
         chance = max(bound, (num_golds + 1) / (len(rows) + 1))

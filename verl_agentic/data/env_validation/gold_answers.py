@@ -71,7 +71,8 @@ def wrong_answers(gold: Sequence[str], others: Sequence[str]) -> list[WrongAnswe
 
 def altered_answers(answer: str) -> dict[str, str]:
     """Returns kind -> a wrong answer that holds a right one."""
-    is_zero = _NUMBER.fullmatch(answer) is not None and float(answer) == 0
+    number = _NUMBER.match(answer)
+    is_zero = number is not None and float(number[0]) == 0  # `-0.0, 1.5` is `0.0, 1.5`
     altered = {
         "extended": f"{answer} or something else",
         "prefixed": f"It is false that {answer}",

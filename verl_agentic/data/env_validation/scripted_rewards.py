@@ -68,11 +68,7 @@ async def measure(
         if episode.is_void:
             num_void += 1
             continue
-        if scorer is None:
-            outcome, reward = episode.reward.outcome, episode.reward.total + sum(episode.turn_rewards.values())
-        else:
-            score = await scorer.score(to_sample(episode, row, id=f"row {index}"))
-            outcome, reward = score.acc, score.total
+        outcome, reward = await read_rewards(episode, row, scorer=scorer)
         outcomes.append((index, outcome))
         rewards.append(reward)
     return ScriptedReward(
@@ -82,6 +78,14 @@ async def measure(
         num_void=num_void,
         paid_rows=tuple(index for index, outcome in outcomes if outcome > 0),
     )
+
+
+async def read_rewards(episode: Episode, row: EnvRow, *, scorer: Scorer | None) -> tuple[float, float]:
+    """Returns the outcome and the reward of an episode: its own, or those of a rubric."""
+    if scorer is None:
+        return episode.reward.outcome, episode.reward.total + sum(episode.turn_rewards.values())
+    score = await scorer.score(to_sample(episode, row, id=str(row.extra.get("task_id", ""))))
+    return score.acc, score.total
 
 
 def script_problems(
@@ -110,8 +114,11 @@ def script_problems(
 
 async def audit_scripts(
     harness: EnvHarness, *, scorer: Scorer | None = None
-) -> tuple[list[ScriptedReward], ScriptedReward | None]:
-    """Runs all scripted policies and the solution on all rows; returns their rewards, None without a solution.
+) -> tuple[list[ScriptedReward], ScriptedReward | None, list[Episode]]:
+    """Runs all scripted policies and the solution on all rows.
+
+    Returns:
+        The rewards of the policies, those of the solution, and its episodes; None and no episodes without a solution.
 
     Raises:
         Exceptions of the environment's start.
@@ -120,6 +127,6 @@ async def audit_scripts(
     schemas = {index: (await harness.start(harness.rows[index]))[1] for index in indices}
     results = await run_scripts(harness, schemas, indices, scorer=scorer)
     if harness.package.gold is None:
-        return results, None
+        return results, None, []
     solved = await harness.run_solution()
-    return results, await measure("the solution", solved, harness.rows, indices, scorer=scorer)
+    return results, await measure("the solution", solved, harness.rows, indices, scorer=scorer), solved

@@ -13,7 +13,7 @@ from typing import Any
 from verl_agentic.agent_loops.codec.codec import Codec, Schema
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.data.env_validation.adversaries import ECHO, NULL, Adversary, malformed
-from verl_agentic.data.env_validation.answer_checks import AnswerFindings, check_answers
+from verl_agentic.data.env_validation.answer_checks import AnswerFindings, check_solved_rows, spread_indices
 from verl_agentic.data.env_validation.env_harness import BURST, EnvHarness
 from verl_agentic.data.env_validation.leaks import find_leftovers
 from verl_agentic.data.env_validation.replays import NUM_PLAYS, replay_problem
@@ -247,19 +247,18 @@ class _Examination:
 
     async def _look_at_guesses(self) -> _Findings:
         solved = self.firsts.get("the solution", [])
-        indices = [index for index in self._scripted_indices() if index < len(solved) and _is_solved(solved[index])]
-        if not indices:
+        self.answers, num_rows = await check_solved_rows(self.harness, solved, max_rows=MAX_SCRIPTED_ROWS)
+        if not num_rows:
             return [], "without a solution"
-        self.answers = await check_answers(self.harness, indices, [solved[index] for index in indices])
         name, outcome = self.answers.best_action
-        detail = f"{self.answers.num_policies} policies on {len(indices)} rows"
+        detail = f"{self.answers.num_policies} policies on {num_rows} rows"
         return self.answers.paid, f"{detail}; {name}: mean outcome {outcome:.3g}" if outcome else detail
 
     async def _look_at_spellings(self) -> _Findings:
         return self.answers.refused, ""
 
     def _scripted_indices(self) -> range:
-        return range(0, len(self.harness.rows), 1 + (len(self.harness.rows) - 1) // MAX_SCRIPTED_ROWS)
+        return spread_indices(len(self.harness.rows), MAX_SCRIPTED_ROWS)
 
     async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[str]:
         """Returns the rows in which an adversary broke the environment or scored above 0."""
@@ -326,10 +325,6 @@ class _Examination:
     def _name(self, index: int) -> str:
         task_id = self.harness.rows[index].extra.get("task_id")
         return f"row {index}" + (f" ({task_id})" if task_id else "")
-
-
-def _is_solved(episode: Episode) -> bool:
-    return not episode.is_void and episode.reward.outcome >= 1
 
 
 def _end_of(episode: Episode) -> str:
