@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -42,7 +42,8 @@ class _Asked(NamedTuple):
 
     places_N: Tensor
     """Of the flattened hidden states."""
-    labels_N: Tensor
+    args: Mapping[str, Any]
+    """Of `prepare_model_inputs`; its target ids are read as late as verl reads them."""
     scale_N: Tensor
     with_entropy: bool
 
@@ -71,7 +72,7 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
         temperature_N, hidden_N = args["temperature"][rows_N], rows_N * inputs["input_ids"].shape[1] + at_N
     head.asked = _Asked(
         hidden_N,
-        args["input_ids_rmpad_rolled"][places_N],
+        args,
         1.0 / temperature_N.clamp(min=1e-8),
         bool(tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False)),
     )
@@ -165,11 +166,12 @@ def _forward(head: Any, linear: Callable[[Tensor], Tensor], hidden: Tensor) -> T
     asked, head.asked = head.asked, None
     if asked is None:
         return linear(hidden)
+    labels_N = asked.args["input_ids_rmpad_rolled"][asked.args[_PLACES]]
     device = hidden.device.type
     hidden_ND, weight_VD = hidden.reshape(-1, hidden.shape[-1])[asked.places_N], head.weight
     if torch.is_autocast_enabled(device):
         hidden_ND, weight_VD = (one.to(torch.get_autocast_dtype(device)) for one in (hidden_ND, weight_VD))
     with torch.autocast(device, enabled=False):
         return torch.stack(
-            token_log_probs(hidden_ND, weight_VD, asked.labels_N, asked.scale_N, with_entropy=asked.with_entropy)
+            token_log_probs(hidden_ND, weight_VD, labels_N, asked.scale_N, with_entropy=asked.with_entropy)
         )
