@@ -124,7 +124,9 @@ class Trajectory:
         self.drop_tail(tail)
 
     def void(self, *, filler_id: int) -> None:
-        """Takes the row out of the loss: mask 0 everywhere, and at least one token, as trainers need."""
+        """Takes the row out of the loss: mask 0 everywhere, and at least one token of each part, as trainers need."""
+        if not self.prompt_ids:
+            self.prompt_ids = [filler_id]
         if not self.response_ids:
             self.append_context([filler_id], turn=0, kind=SegmentKind.FRAMEWORK)
         self.response_mask = [0] * len(self.response_ids)

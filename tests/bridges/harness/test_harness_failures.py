@@ -70,6 +70,19 @@ async def test_a_budget_reaches_the_agent_as_an_error_and_its_result_is_still_sc
     assert seen[:2] == [404, "episode_over"] and not is_open(seen[2])
 
 
+async def test_a_first_turn_that_takes_the_whole_budget_is_trained_and_scores_0(
+    stage: Any, client: Any, counting: Any, limits: Any
+) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        status, body = await client(endpoint, [user("go")])
+        raise RuntimeError(f"{status}: {body}")
+
+    episode, policy = await stage.play(agent, counting, limits=replace(limits, max_response_tokens=2))
+    policy.assert_trained(episode)
+    assert (episode.stop_reason, episode.is_void) == (StopReason.MAX_TOKENS, False)
+    assert episode.reward.outcome == 0.0 and sum(sum(row.response_mask) for row in episode.trajectories) == 2
+
+
 async def test_an_agent_that_hangs_after_its_budget_is_cancelled_and_has_outcome_0(
     stage: Any, client: Any, counting: Any, limits: Any
 ) -> None:

@@ -232,7 +232,11 @@ def choose_own(
         pattern: see `own_pattern` of the environment.
         result: what the agent returned; None while the episode runs. Then the first one counts, not the last.
     """
-    answered = [conversation for conversation in known if conversation.last_answer]
+    answered = [
+        conversation
+        for conversation in known
+        if conversation.last_answer or (conversation.side is not None and conversation.side.stop is not None)
+    ]
 
     def rank(conversation: Conversation) -> tuple[Any, ...]:
         instructions = _instructions(conversation.branches[0].seen)

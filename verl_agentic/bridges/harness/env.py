@@ -215,8 +215,10 @@ class HarnessEnv:
         Raises:
             EnvError: the policy cannot be the cause, or failures of agents count as infrastructure.
         """
-        num_answers = 0 if self._session is None else self._session.num_answers
-        is_env = not num_answers or self._on_failure == "void" or (cause is not None and is_infrastructure(cause))
+        session = self._session
+        num_answers = 0 if session is None else session.num_answers
+        has_sampled = session is not None and bool(session.num_answers or session.stops)
+        is_env = not has_sampled or self._on_failure == "void" or (cause is not None and is_infrastructure(cause))
         if is_env:
             raise EnvError(f"the agent failed, got {reason}") from cause
         self._failure = reason
