@@ -187,7 +187,7 @@ class _AnswerCheck:
         for place, text in new:
             answer = self.answers[place]
             text = f"{answer.before}{text}{answer.after}"
-            begins.append(_replayed(self.solved[place], text, self.harness.codec))
+            begins.append(_replayed(self.solved[place], text, self.harness.codec, gold=answer.gold))
         turns = 1 + max(len(episode.actions) for episode in self.solved)
         rows = [self.rows[place] for place, _ in new]
         paid = await _play(self.harness, begins, rows, max_turns=turns, scorer=self.scorer)
@@ -212,13 +212,16 @@ async def _play(
     ]
 
 
-def _replayed(episode: Episode, answer: str, codec: Codec) -> Callable[[], NextText]:
+def _replayed(episode: Episode, answer: str, codec: Codec, *, gold: str) -> Callable[[], NextText]:
     """Returns a policy that repeats the calls of a solution, and then gives an answer."""
     turns = [m for m in episode.messages if m.role == "assistant" and m.tool_calls]
+    written = codec.render_action(Message("assistant", gold))
+    if written == gold or written not in episode.messages[-1].content:  # else: the message has the protocol's tags
+        answer = codec.render_action(Message("assistant", answer))
 
     def begin() -> NextText:
         left = list(turns)
-        return lambda messages: codec.render_action(left.pop(0) if left else Message("assistant", answer))
+        return lambda messages: codec.render_action(left.pop(0)) if left else answer
 
     return begin
 
