@@ -46,7 +46,7 @@ _LEVELS = (1, 2)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """What was found for one id."""
+    """The findings of one id."""
 
     name: str
     paid: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ Write = Callable[[str, Sequence[Event], bool], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Shape:
-    """How a client writes requests and reads answers."""
+    """Writes requests and reads answers as a client does."""
 
     path: str
     write: Write

@@ -1,4 +1,4 @@
-"""What is written arrives: each writer of rows, and all that read them."""
+"""All readers of rows get the values that each writer was given."""
 
 from __future__ import annotations
 

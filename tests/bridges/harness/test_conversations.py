@@ -1,4 +1,4 @@
-"""Which requests are one conversation, which one is the agent's own, and which histories are refused."""
+"""Requests are joined to conversations, the agent's own one is chosen, and broken histories are refused."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _READ_ALL_LOGITS = (
 
 
 class _Asked(NamedTuple):
-    """What the output layer computes in its next pass."""
+    """A request to the output layer for its next pass."""
 
     places_N: Tensor
     """Of the flattened hidden states."""

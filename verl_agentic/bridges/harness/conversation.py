@@ -62,7 +62,7 @@ class Branch:
 
 @dataclass(eq=False, kw_only=True)
 class Conversation:
-    """What belongs together: a history, and what it was rewritten to."""
+    """Histories that are one conversation: the first one, and its rewritten forms."""
 
     side: AgentConversation | None = None
     """The policy; None before its first turn."""

@@ -50,7 +50,7 @@ class Exchange:
 class AgentSession:
     """The requests of one agent.
 
-    A request belongs to the conversation that it continues, rewrites or begins anew (`conversation`), unless that one
+    A request belongs to the conversation that it continues, rewrites or restarts (`conversation`), unless that one
     waits for an answer. Any other request begins a conversation. A request that was repeated before its answer arrived
     gets the same answer.
     """
@@ -90,7 +90,7 @@ class AgentSession:
 
     @property
     def own(self) -> Conversation | None:
-        """The agent's own conversation, as far as can be told now (`choose_own`)."""
+        """The agent's own conversation, as far as the requests show it until now (`choose_own`)."""
         return choose_own(self.known, pattern=self.own_pattern, result=self.result if self.over else None)
 
     @property
@@ -107,7 +107,7 @@ class AgentSession:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request waits for the policy."""
+        """Returns whether a request waits for the policy."""
         return bool(self._open)
 
     def serve(self, open_conversation: OpenConversation) -> None:
@@ -125,7 +125,7 @@ class AgentSession:
             is_retry: whether the client says that it has sent the request before.
 
         Raises:
-            EpisodeOverError, DataError: there is none.
+            EpisodeOverError, DataError: the request gets no answer.
         """
         exchange = self._exchanges.get(key)
         if exchange is None or not (is_retry or not (exchange.is_delivered or exchange.num_connected)):

@@ -136,7 +136,7 @@ class Translation:
 
     @property
     def has_critic(self) -> bool:
-        """Whether verl trains a critic: critic.enable, or if it is not set, whether the estimator is GAE."""
+        """Returns whether verl trains a critic: critic.enable, or if it is not set, whether the estimator is GAE."""
         enabled = self.get("critic.enable")
         return bool(enabled) if enabled is not None else self.get("algorithm.adv_estimator") == "gae"
 
