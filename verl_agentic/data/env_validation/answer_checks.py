@@ -135,9 +135,6 @@ class _AnswerCheck:
     paid_texts: dict[tuple[int, str], bool] = field(default_factory=dict)
     """Place of a row and text -> whether it is paid."""
 
-    def __post_init__(self) -> None:
-        self.paid_texts.update({(place, answer.gold): True for place, answer in enumerate(self.answers)})
-
     async def play_constants(self) -> None:
         """Plays constants and the solutions of other rows."""
         golds = [answer.gold for answer in self.answers]

@@ -82,8 +82,8 @@ def altered_answers(answer: str) -> dict[str, str]:
 
 
 def spellings_of(answer: str) -> dict[str, str]:
-    """Returns kind -> the same answer with other spaces, and in another case where a word is one of few."""
-    spellings = {"with spaces around": f" {answer} "}
+    """Returns kind -> the same answer as it is, with other spaces, and in another case where a word is one of few."""
+    spellings = {"as it is": answer, "with spaces around": f" {answer} "}
     if answer[:1] in ("[", "{", "("):
         spellings["without spaces"] = answer.replace(", ", ",")
     if answer.casefold() in _FEW_WORDS:
