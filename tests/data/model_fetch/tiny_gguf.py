@@ -34,7 +34,7 @@ def tiny_llama() -> Any:
             tie_word_embeddings=True,
             rope_parameters={"rope_type": "default", "rope_theta": 1e5},
             initializer_range=0.5,
-        )  # fmt: skip
+        )
     ).eval()
 
 
