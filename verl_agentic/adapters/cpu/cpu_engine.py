@@ -20,6 +20,8 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWith
 
 from verl_agentic.adapters.cpu.platform import is_chosen
 from verl_agentic.adapters.cpu.similar_lengths import groups_of_similar_length
+from verl_agentic.adapters.engine.shared_prompts import groups_of_prompts
+from verl_agentic.adapters.engine.shared_prompts import is_chosen as shares_prompts
 from verl_agentic.errors import ConfigError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -64,7 +66,7 @@ class _OnCpu(FSDPEngine):
 
 
 class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
-    """Actor and reference. Rows of similar length share a forward pass, because each is padded to the longest one."""
+    """Actor and reference. Rows of similar length, or of one prompt, share a forward pass."""
 
     def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> tuple[Tensor, dict[str, Any]]:
         """Returns loss and outputs of a whole micro-batch, whose rows passed through the model in groups."""
@@ -94,7 +96,13 @@ class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
         reads_logits = tu.get_non_tensor_data(data=micro_batch, key="distillation_use_topk", default=False)
         if self.get_data_parallel_size() > 1 or not is_padded or reads_logits:
             return [list(range(len(micro_batch)))]
-        return groups_of_similar_length(micro_batch["input_ids"].offsets().diff().tolist())
+        if not shares_prompts(self.model_config) or "response_mask" not in micro_batch:
+            return groups_of_similar_length(micro_batch["input_ids"].offsets().diff().tolist())
+        packs = groups_of_prompts(micro_batch, hidden_size=self.module.config.get_text_config().hidden_size)
+        single = [pack[0] for pack in packs if len(pack) == 1]
+        lengths = micro_batch["input_ids"].offsets().diff()[single].tolist()
+        alike = [[single[row] for row in group] for group in groups_of_similar_length(lengths)]
+        return [*(pack for pack in packs if len(pack) > 1), *alike]
 
 
 class CpuEngineWithValueHead(_OnCpu, FSDPEngineWithValueHead):

@@ -31,8 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use the tokenizer and the chat template of this Hugging Face folder (default: those of the tiny models)",
     )
     parser.add_argument(
-        "--tool-format", default="hermes", metavar="NAME", help="with --model, write tool calls as this parser of verl "
-        "reads them (default %(default)s)"
+        "--tool-format",
+        default="hermes",
+        metavar="NAME",
+        help="with --model, write tool calls as this parser of verl reads them (default %(default)s)",
     )
     parser.add_argument(
         "--config",
