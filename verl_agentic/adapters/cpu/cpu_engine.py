@@ -18,6 +18,7 @@ from verl.utils.model import convert_weight_keys
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
+from verl_agentic.adapters.cpu.idle_rows import idle_rows
 from verl_agentic.adapters.cpu.platform import is_chosen
 from verl_agentic.adapters.cpu.similar_lengths import groups_of_similar_length
 from verl_agentic.adapters.engine.shared_prompts import groups_of_prompts
@@ -71,16 +72,21 @@ class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
     def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> tuple[Tensor, dict[str, Any]]:
         """Returns loss and outputs of a whole micro-batch, whose rows passed through the model in groups."""
         groups = self._groups(micro_batch)
-        if len(groups) < 2:
+        idle = set() if forward_only or self.get_data_parallel_size() > 1 else idle_rows(micro_batch, loss_function)
+        if len(groups) < 2 and not idle:
             return super().forward_step(micro_batch, loss_function, forward_only)
+        parts = ([[row for row in group if (row in idle) == is_idle] for group in groups] for is_idle in (False, True))
+        live, still = ([part for part in of_kind if part] for of_kind in parts)
+        groups = [*live, *still]
         outputs: list[dict[str, Tensor]] = []
 
         def keep(*, model_output: dict[str, Tensor], data: Any, dp_group: Any) -> tuple[Tensor, dict[str, Any]]:
             outputs.append(model_output)
             return torch.tensor(1.0), {}
 
-        for group in groups:
-            super().forward_step(tu.index_select_tensor_dict(micro_batch, group), keep, forward_only)
+        for number, group in enumerate(groups):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and number < len(live)):
+                super().forward_step(tu.index_select_tensor_dict(micro_batch, group), keep, forward_only)
         output = {name: _in_order(groups, [one[name] for one in outputs]) for name in outputs[0]}
         loss, metrics = torch.tensor(1.0), {}
         if loss_function is not None:
