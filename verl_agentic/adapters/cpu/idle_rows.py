@@ -14,7 +14,7 @@ def idle_rows(micro_batch: Any, loss_function: Any) -> set[int]:
     Only verl's own policy loss, without KL and entropy terms, is a sum of products with advantages. The shortest row is
     never idle if all others are. So every parameter has a gradient, and the optimiser goes on as with all rows.
     """
-    config = getattr(loss_function, "keywords", {}).get("config")
+    config: Any = getattr(loss_function, "keywords", {}).get("config")
     is_product = (
         getattr(loss_function, "func", None) is losses.ppo_loss
         and not config.use_kl_loss

@@ -127,7 +127,7 @@ def _has_full_attention(config: Any) -> bool:
 @torch.no_grad()
 def _equals_single_rows(module: Any, micro_batch: Any, inputs: Mapping[str, Any], length: int) -> bool:
     """Returns whether a model gives some rows the same logits in a pack; warns if not."""
-    few = tu.index_select_tensor_dict(micro_batch, list(range(_PROBED_ROWS)))
+    few: Any = tu.index_select_tensor_dict(micro_batch, list(range(_PROBED_ROWS)))
     packed = _pack(few, length)
     single = module(**{name: value[:_PROBED_ROWS] for name, value in inputs.items()}, use_cache=False).logits
     shared = module(**packed.inputs, use_cache=False).logits[0]

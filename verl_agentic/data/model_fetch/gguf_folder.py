@@ -71,7 +71,7 @@ def _read_fields(gguf: Path) -> dict[str, Any]:
     """
     try:
         import accelerate  # noqa: F401  # transformers loads GGUF files with it
-        from gguf import GGUFReader
+        from gguf import GGUFReader  # pyright: ignore[reportMissingImports]
     except ImportError as cause:
         raise MissingDependencyError(
             f"reading a GGUF file needs gguf and accelerate, got {cause}; pip install 'verl-agentic[gguf]'"
