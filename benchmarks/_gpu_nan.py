@@ -169,13 +169,15 @@ def explain(figures: Mapping[str, Any]) -> str:
     if guilty:
         return f"torch's attention alone is not finite: {'; '.join(guilty)}"
     first = models.get("as it failed")
-    engines = figures.get("nan: engine", {})
-    if isinstance(first, dict) and first["first"]:
+    if not isinstance(first, dict):
+        return "not decided"
+    if first["first"]:
         safe = [name for name, found in models.items() if isinstance(found, dict) and not found["first"]]
         return f"the model is not finite, first in {first['first']}; finite are: {', '.join(safe) or 'none'}"
-    if engines and not math.isfinite(engines.get(_FIRST, math.nan)):
+    norm = figures.get("nan: engine", {}).get(_FIRST)
+    if isinstance(norm, float) and not math.isfinite(norm):
         return "only verl's engine is not finite: its sharding, its log-probs, or its clipping"
-    return "all is finite here" if first else "not decided"
+    return "all is finite here"
 
 
 # -- attention alone ---------------------------------------------------------------------------------------------------
@@ -271,17 +273,17 @@ class Trace:
         flags = torch.stack(self.flags).tolist() if self.flags else []
         return next((place for place, is_finite in zip(self.places, flags, strict=True) if not is_finite), "")
 
-    def watch(self, name: str, module: torch.nn.Module) -> tuple[Any, Any]:
+    def watch(self, name: str, module: torch.nn.Module) -> list[Any]:
         """Watches the output of a module, and the gradients of its output and its inputs; returns the handles."""
 
         def add_gradients(_: Any, inputs: Any, outputs: Any) -> None:
             self.add(f"backward, output of {name}", outputs)
             self.add(f"backward, input of {name}", inputs)
 
-        return (
-            module.register_forward_hook(lambda _m, _i, out: self.add(f"forward {name}", out)),
-            module.register_full_backward_hook(add_gradients),
-        )
+        handles = [module.register_forward_hook(lambda _m, _i, out: self.add(f"forward {name}", out))]
+        if not isinstance(module, torch.nn.Embedding):  # its input, ids, has no gradient
+            handles.append(module.register_full_backward_hook(add_gradients))
+        return handles
 
 
 def _test_model(device: str, size: Size, variant: Variant) -> dict[str, Any]:
