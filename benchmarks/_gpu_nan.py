@@ -166,18 +166,16 @@ def explain(figures: Mapping[str, Any]) -> str:
         for backend, found in backends.items()
         if isinstance(found, dict) and found["bad"]
     ]
-    if guilty:
-        return f"torch's attention alone is not finite: {'; '.join(guilty)}"
-    first = models.get("as it failed")
-    if not isinstance(first, dict):
-        return "not decided"
-    if first["first"]:
+    first, parts = models.get("as it failed"), []
+    if isinstance(first, dict) and first["first"]:
         safe = [name for name, found in models.items() if isinstance(found, dict) and not found["first"]]
-        return f"the model is not finite, first in {first['first']}; finite are: {', '.join(safe) or 'none'}"
+        parts.append(f"the model is not finite, first in {first['first']}; finite are: {', '.join(safe) or 'none'}")
+    if guilty:
+        parts.append(f"torch's attention alone is not finite: {', '.join(guilty)}")
     norm = figures.get("nan: engine", {}).get(_FIRST)
-    if isinstance(norm, float) and not math.isfinite(norm):
-        return "only verl's engine is not finite: its sharding, its log-probs, or its clipping"
-    return "all is finite here"
+    if not parts and isinstance(norm, float) and not math.isfinite(norm):
+        parts.append("only verl's engine is not finite: its sharding, its log-probs, or its clipping")
+    return "; ".join(parts) or ("all is finite here" if isinstance(first, dict) else "not decided")
 
 
 # -- attention alone ---------------------------------------------------------------------------------------------------
