@@ -331,7 +331,10 @@ def _make_model(device: str, size: Size, variant: Variant) -> Any:
     )
     with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(0)
-        return Qwen3ForCausalLM(config).to(variant.dtype).train()
+        model = Qwen3ForCausalLM(config).train()
+    for parameter in model.parameters():  # buffers stay float32, as in verl's engine
+        parameter.data = parameter.data.to(variant.dtype)
+    return model
 
 
 def _compute_loss(model: Any, ids_BT: Tensor, size: Size, variant: Variant) -> Tensor:
