@@ -1,7 +1,7 @@
-"""The rollouts of `rollout_path.py` in one checkout: reads commands, plays 128 episodes for each, prints what they took.
+"""The rollouts of `rollout_path.py` in one checkout: plays a batch for every command, and reports what it took.
 
-`_rollout_side.py FILE`: a JSON file with the fields of `Spec`. A command is a line of JSON: `{"loop": "env_agent"}`, or
-with `"profile": true`. The answer is a line of JSON.
+`_rollout_side.py FILE DESCRIPTOR`: a JSON file with the fields of `Spec`, and the pipe for results. A command is a line
+of JSON on standard input: `{"loop": "env_agent"}`, or with `"profile": true`. The answer is a line of JSON.
 """
 
 from __future__ import annotations
@@ -12,13 +12,9 @@ import os
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-_RESULTS = os.fdopen(os.dup(1), "w") if __name__ == "__main__" else sys.stdout
-if __name__ == "__main__":
-    os.dup2(2, 1)  # verl prints, and only results belong to standard output
 
 import psutil
 import ray
@@ -39,6 +35,8 @@ from verl.workers.rollout.router import get_router_handle
 from verl_agentic.adapters.preflight.compose import compose
 from verl_agentic.paths import recipes_dir
 
+_SETTLE_S = 1.0
+"""Time for what goes on behind a batch, such as the writer of the log, which waits for half a second."""
 _LABELS = {
     "engine": ("verl_agentic/inference/", "_rollout_side.py:generate"),
     "loop made for each episode": (
@@ -204,6 +202,7 @@ class Rollouts:
             global_steps=1, partition_id="train", batch_size=self._spec.num_prompts
         )
         ended = time.time()
+        time.sleep(_SETTLE_S)
         cpu_s = _cpu_s() - cpu_s
         marks: Any = ray.get(self.server.take_marks.remote())
         num_episodes = self._spec.num_prompts * self._spec.group_size
@@ -249,7 +248,8 @@ def main() -> None:
     """Serves commands until standard input ends."""
     spec = Spec(**json.loads(Path(sys.argv[1]).read_text()))
     rollouts = Rollouts(spec)
-    print(json.dumps({"ready": asdict(spec)["address"]}), file=_RESULTS, flush=True)
+    results = os.fdopen(int(sys.argv[2]), "w")  # verl prints to standard output
+    print(json.dumps({"is_ready": True}), file=results, flush=True)
     for line in sys.stdin:
         command = json.loads(line)
         if not command.get("profile"):
@@ -260,7 +260,7 @@ def main() -> None:
             answer["profile"] = dict(profile.cpu_s)
             if command.get("stacks"):
                 _write_stacks(profile, Path(command["stacks"]))
-        print(json.dumps(answer), file=_RESULTS, flush=True)
+        print(json.dumps(answer), file=results, flush=True)
     tq.close()
     ray.shutdown()
 

@@ -1,4 +1,4 @@
-"""A sampling profiler that weighs each sample by the CPU time of its thread, so that a thread that waits costs nothing."""
+"""A sampling profiler that weighs each sample by the CPU time of its thread: one that waits costs nothing."""
 
 from __future__ import annotations
 

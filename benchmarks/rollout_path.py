@@ -232,18 +232,22 @@ class Side:
         environment = {**os.environ, **CPU_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, path))}
         if device != "cpu":
             del environment["VERL_PLATFORM"]
-        self._log = tempfile.TemporaryFile("w+")
-        spec_file = Path(spec["folder"]) / "spec.json"
+        spec_file, self._log = (Path(spec["folder"]) / name for name in ("spec.json", "side.log"))
         spec_file.write_text(json.dumps(spec))
-        self._process = subprocess.Popen(
-            [sys.executable, str(_HERE / "_rollout_side.py"), str(spec_file)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=environment,
-            cwd=spec["folder"],
-        )
+        results, end = os.pipe()
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_HERE / "_rollout_side.py"), str(spec_file), str(end)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+                env=environment,
+                cwd=spec["folder"],
+                pass_fds=[end],
+            )
+        os.close(end)
+        self._results = os.fdopen(results)
         self._read()
 
     def play(self, **command: Any) -> dict[str, Any]:
@@ -255,23 +259,20 @@ class Side:
 
     def close(self) -> None:
         """Ends the process."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
         self._process.stdin.close()
         try:
             self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._process.stdout.close()
-        self._log.close()
+        self._results.close()
 
     def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._results.readline()
         if not line:
             self._process.wait()
-            self._log.seek(0)
-            raise RuntimeError(f"the rollouts ended: {self._log.read()[-4_000:]}")
+            raise RuntimeError(f"the rollouts ended: {self._log.read_text()[-4_000:]}")
         return json.loads(line)
 
 
