@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 
-_EVERY_S = 0.002
+_EVERY_S, _SWITCH_S = 0.002, 0.0001
 Stack = tuple[tuple[str, str], ...]
 """File and function of each frame, the innermost first."""
 
@@ -25,16 +25,20 @@ class ThreadProfile:
         """Stack -> CPU seconds."""
         self._label_of = label_of
         self._clocks: dict[int, tuple[int, float]] = {}
+        self._switch_s = sys.getswitchinterval()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> ThreadProfile:
+        # Else a sample waits until a thread gives the interpreter up itself, and only finds calls that do so.
+        sys.setswitchinterval(_SWITCH_S)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
+        sys.setswitchinterval(self._switch_s)
 
     def _run(self) -> None:
         own = threading.get_ident()

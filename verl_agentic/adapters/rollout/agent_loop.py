@@ -58,7 +58,7 @@ from verl_agentic.agent_loops.records.text_audit import text_breach
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.agent_loops.threads import offload_if_long
 from verl_agentic.data.parquet import env_row
-from verl_agentic.env import EnvRow, is_training
+from verl_agentic.env import EnvFactory, EnvRow, is_training
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.sample_row import score_of
@@ -172,6 +172,7 @@ class EnvAgentLoop(AgentLoopBase):
                 "env_agent is text-only, got a model with a multimodal processor; use verl's tool_agent loop for it"
             )
         give_token_builder(self)
+        self._envs: dict[str, EnvFactory] = {}
         _freeze_loaded_objects()
         self._settings = loop_settings(self.config, _plain(named))
         self._is_scored_by_verl = is_scored_by_verl(self.config)
@@ -196,7 +197,8 @@ class EnvAgentLoop(AgentLoopBase):
         env_id = row.extra.get("env") or self._settings.env
         if not env_id:
             raise ConfigError(f"no environment chosen; set {AGENTIC}.env, or extra_info.env in every row")
-        make_env = load_env(env_id, **self._settings.env_config)
+        if (make_env := self._envs.get(env_id)) is None:  # finding one reads folders, and would block all episodes
+            make_env = self._envs[env_id] = load_env(env_id, **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
         setup = self._setup(sampling_params, step=step, seed=request_id)
         setup = dataclasses.replace(setup, instruction=str(kwargs.get(INSTRUCTION) or ""))
