@@ -14,12 +14,12 @@ import dataclasses
 import functools
 import gc
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
-from weakref import WeakKeyDictionary
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
@@ -308,8 +308,9 @@ class EnvAgentLoop(AgentLoopBase):
         )
 
 
-_kept_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, tuple[Sequence[Any], Any]]] = WeakKeyDictionary()
-"""Event loop -> id of an entry of verl's registry -> what the agent loop was made of, and the loop."""
+_MAX_KEPT_LOOPS = 16
+_kept_loops: list[tuple[Sequence[Any], Any]] = []
+"""What an agent loop was made of, and the loop; the newest last."""
 
 
 def instantiate_loop(config: Any, **kwargs: Any) -> Any:
@@ -321,12 +322,12 @@ def instantiate_loop(config: Any, **kwargs: Any) -> Any:
     make = cls if set(config) == {"_target_"} else functools.partial(hydra.utils.instantiate, config=config)
     if cls is not EnvAgentLoop:
         return make(**kwargs)
-    parts = [config, *map(_unwrap, kwargs.values())]
-    kept = _kept_loops.setdefault(asyncio.get_running_loop(), {})
-    known, loop = kept.get(id(config), ((), None))
-    if loop is None or len(known) != len(parts) or any(a is not b for a, b in zip(known, parts, strict=True)):
-        loop = make(**kwargs)
-        kept[id(config)] = parts, loop
+    parts = [asyncio.get_running_loop(), config, *map(_unwrap, kwargs.values())]
+    for known, loop in _kept_loops:
+        if len(known) == len(parts) and all(map(operator.is_, known, parts)):
+            return loop
+    loop = make(**kwargs)
+    _kept_loops[:] = [*_kept_loops[1 - _MAX_KEPT_LOOPS :], (parts, loop)]
     return loop
 
 
