@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
@@ -25,6 +25,7 @@ class ThreadProfile:
         """Stack -> CPU seconds."""
         self._label_of = label_of
         self._clocks: dict[int, tuple[int, float]] = {}
+        """Number of a thread in the kernel -> open file with its CPU time, and the time at the last sample."""
         self._switch_s = sys.getswitchinterval()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -39,6 +40,8 @@ class ThreadProfile:
         self._stopped.set()
         self._thread.join()
         sys.setswitchinterval(self._switch_s)
+        for file, _ in self._clocks.values():
+            os.close(file)
 
     def _run(self) -> None:
         own = threading.get_ident()
@@ -54,14 +57,26 @@ class ThreadProfile:
         for thread in threading.enumerate():
             if thread.ident is None or thread.ident == own or thread.ident not in frames:
                 continue
-            try:
-                clock, before = self._clocks.get(thread.ident) or (time.pthread_getcpuclockid(thread.ident), 0.0)
-                now = time.clock_gettime(clock)
-            except (OSError, ProcessLookupError):  # it has just ended
-                continue
-            self._clocks[thread.ident] = clock, now
-            if now > before:
-                self.stacks[_stack(frames[thread.ident])] += now - before  # pyright: ignore[reportArgumentType]
+            seconds = self._read_clock(thread.native_id)
+            if seconds > 0.0:
+                self.stacks[_stack(frames[thread.ident])] += seconds  # pyright: ignore[reportArgumentType]
+
+    def _read_clock(self, number: int | None) -> float:
+        """Returns the CPU seconds of a thread since the last call; 0 if it has just ended.
+
+        The clock of `time.pthread_getcpuclockid` ends the process if its thread ends meanwhile.
+        """
+        if number is None:
+            return 0.0
+        try:
+            if number not in self._clocks:
+                self._clocks[number] = os.open(f"/proc/self/task/{number}/schedstat", os.O_RDONLY), 0.0
+            file, before = self._clocks[number]
+            now = int(os.pread(file, 64, 0).split()[0]) / 1e9
+        except OSError:
+            return 0.0
+        self._clocks[number] = file, now
+        return now - before
 
 
 def _stack(frame: FrameType | None) -> Stack:

@@ -232,7 +232,7 @@ class Side:
         environment = {**os.environ, **CPU_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, path))}
         if device != "cpu":
             del environment["VERL_PLATFORM"]
-        spec_file, self._log = (Path(spec["folder"]) / name for name in ("spec.json", "side.log"))
+        spec_file, self._log = (Path(spec["folder"]) / name for name in ("spec.json", f"{checkout.name}.log"))
         spec_file.write_text(json.dumps(spec))
         results, end = os.pipe()
         with self._log.open("w") as log:
@@ -271,8 +271,8 @@ class Side:
     def _read(self) -> dict[str, Any]:
         line = self._results.readline()
         if not line:
-            self._process.wait()
-            raise RuntimeError(f"the rollouts ended: {self._log.read_text()[-4_000:]}")
+            code = self._process.wait()
+            raise RuntimeError(f"the rollouts ended with code {code}: {self._log.read_text()[-4_000:]}")
         return json.loads(line)
 
 
