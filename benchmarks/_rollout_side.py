@@ -180,7 +180,7 @@ class Rollouts:
         balancer = get_router_handle(servers={"server": self.server})
         rewards = RewardLoopManager(config=config).reward_loop_worker_handles
         # verl's loop as verl has it: nothing of its rows is logged.
-        bare = OmegaConf.merge(config, {"actor_rollout_ref": {"rollout": {"custom": {"agentic": {"log": None}}}}})
+        bare: Any = OmegaConf.merge(config, {"actor_rollout_ref": {"rollout": {"custom": {"agentic": {"log": None}}}}})
         self._managers = {
             loop: AgentLoopManagerTQ.create(
                 config=own,
@@ -209,7 +209,7 @@ class Rollouts:
         assert Counter(turn for turn, _, _ in marks) == {0: num_episodes, 1: num_episodes}, len(marks)
         rows = tq.kv_batch_get(keys=stored.keys, partition_id="train", select_fields=["responses", "rm_scores"])
         assert len(stored.keys) == num_episodes
-        tq.kv_clear(keys=[*stored.keys, *batch["uid"]], partition_id="train")
+        tq.kv_clear(keys=stored.keys, partition_id="train")
         last_first = max(start for turn, start, _ in marks if turn == 0)
         last_end = max(end for _, _, end in marks)
         return {
@@ -270,7 +270,7 @@ def _write_stacks(profile: ThreadProfile, path: Path) -> None:
     with path.open("a") as file:
         for stack, seconds in profile.stacks.items():
             frames = ";".join(f"{Path(name).name}:{function}" for name, function in reversed(stack))
-            file.write(f"{frames} {round(1e6 * float(seconds))}\n")
+            file.write(f"{frames} {round(1e6 * seconds)}\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from types import FrameType
 
@@ -19,9 +19,9 @@ class ThreadProfile:
 
     def __init__(self, label_of: Callable[[Stack], str]) -> None:
         """Takes the function that names the work of a stack."""
-        self.cpu_s: Counter[str] = Counter()
+        self.cpu_s: dict[str, float] = defaultdict(float)
         """Label -> CPU seconds."""
-        self.stacks: Counter[Stack] = Counter()
+        self.stacks: dict[Stack, float] = defaultdict(float)
         """Stack -> CPU seconds."""
         self._label_of = label_of
         self._clocks: dict[int, tuple[int, float]] = {}
@@ -50,7 +50,7 @@ class ThreadProfile:
         while not self._stopped.wait(_EVERY_S):
             self._sample(own)
         for stack, seconds in self.stacks.items():
-            self.cpu_s[self._label_of(stack)] += seconds  # pyright: ignore[reportArgumentType]
+            self.cpu_s[self._label_of(stack)] += seconds
 
     def _sample(self, own: int) -> None:
         frames = sys._current_frames()
@@ -59,7 +59,7 @@ class ThreadProfile:
                 continue
             seconds = self._read_clock(thread.native_id)
             if seconds > 0.0:
-                self.stacks[_stack(frames[thread.ident])] += seconds  # pyright: ignore[reportArgumentType]
+                self.stacks[_stack(frames[thread.ident])] += seconds
 
     def _read_clock(self, number: int | None) -> float:
         """Returns the CPU seconds of a thread since the last call; 0 if it has just ended.

@@ -86,7 +86,7 @@ async def store_together(
     if options or not (are_tags or isinstance(fields, _Rows)):
         return await put(keys=keys, partition_id=partition_id, fields=fields, tags=tags, **options)
     queues = _queues.setdefault(asyncio.get_running_loop(), {})
-    own = _Put(keys, _Rows() if are_tags else fields, tags)
+    own = _Put(keys, fields if isinstance(fields, _Rows) else _Rows(), tags or ())
     queue = queues.setdefault((partition_id, *sorted(own.rows[0] if own.rows else ())), _Queue())
     taken: list[_Put] = []
     queue.waiting.append(own)
