@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import re
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterator
 
-_EVERY_S, _SWITCH_S = 0.002, 0.0001
+_EVERY_S, _SWITCH_S = 0.004, 0.0001
+_MAX_BYTES = 1 << 22
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)[^\n]*\n((?:  .*\n?)*)", re.M)
+_FRAME = re.compile(r'^  File "(.*)", line \d+ in (.*)$', re.M)
 Stack = tuple[tuple[str, str], ...]
 """File and function of each frame, the innermost first."""
 
@@ -27,6 +31,7 @@ class ThreadProfile:
         self._clocks: dict[int, tuple[int, float]] = {}
         """Number of a thread in the kernel -> open file with its CPU time, and the time at the last sample."""
         self._switch_s = sys.getswitchinterval()
+        self._dump = os.memfd_create("stacks")
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -40,7 +45,7 @@ class ThreadProfile:
         self._stopped.set()
         self._thread.join()
         sys.setswitchinterval(self._switch_s)
-        for file, _ in self._clocks.values():
+        for file in (self._dump, *(file for file, _ in self._clocks.values())):
             os.close(file)
 
     def _run(self) -> None:
@@ -53,13 +58,21 @@ class ThreadProfile:
             self.cpu_s[self._label_of(stack)] += seconds
 
     def _sample(self, own: int) -> None:
-        frames = sys._current_frames()
-        for thread in threading.enumerate():
-            if thread.ident is None or thread.ident == own or thread.ident not in frames:
-                continue
-            seconds = self._read_clock(thread.native_id)
+        numbers = {thread.ident: thread.native_id for thread in threading.enumerate() if thread.ident != own}
+        for ident, stack in self._read_stacks():
+            seconds = self._read_clock(numbers.get(ident))
             if seconds > 0.0:
-                self.stacks[_stack(frames[thread.ident])] += seconds
+                self.stacks[stack] += seconds
+
+    def _read_stacks(self) -> Iterator[tuple[int, Stack]]:
+        """Yields thread and stack. Python code must not walk them: their threads would go on meanwhile, and the frames
+        that it holds would end the process."""
+        os.ftruncate(self._dump, 0)
+        os.lseek(self._dump, 0, os.SEEK_SET)
+        faulthandler.dump_traceback(self._dump, all_threads=True)
+        text = os.pread(self._dump, _MAX_BYTES, 0).decode(errors="replace")
+        for ident, frames in _THREAD.findall(text):
+            yield int(ident, 16), tuple(_FRAME.findall(frames))
 
     def _read_clock(self, number: int | None) -> float:
         """Returns the CPU seconds of a thread since the last call; 0 if it has just ended.
@@ -77,11 +90,3 @@ class ThreadProfile:
             return 0.0
         self._clocks[number] = file, now
         return now - before
-
-
-def _stack(frame: FrameType | None) -> Stack:
-    names: list[tuple[str, str]] = []
-    while frame is not None:
-        names.append((frame.f_code.co_filename, frame.f_code.co_name))
-        frame = frame.f_back
-    return tuple(names)
