@@ -43,14 +43,13 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 from _report import Target, median, progress, report
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
+from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
-from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.tools.function_tool import FunctionTool
 from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-from verl_agentic.adapters.rollout.agent_loop import EnvAgentLoop
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.tools.python import SCHEMA
 from verl_agentic.trajectory_log.log_options import LogOptions
@@ -92,7 +91,7 @@ def make_env(row):
 """
 _file_numbers = itertools.count(1_000_000)
 _SCHEMA = OpenAIFunctionToolSchema.model_validate(SCHEMA)
-_LOOPS: dict[str, Any] = {"env_agent": EnvAgentLoop, "tool_agent": ToolAgentLoop}
+_LOOPS = {name: agent_loop._agent_loop_registry[name] for name in ("env_agent", "tool_agent")}
 
 
 def main() -> int:
@@ -195,14 +194,15 @@ class Stage:
     ) -> list[Any]:
         """Plays one episode through `env_agent` or `tool_agent`, and returns its rows.
 
-        verl makes a new loop for each as well, and columns of the rows.
+        verl asks for a loop for each as well, and makes columns of the rows.
         """
         key = (turns, env or self.short, log_dir)
         if key not in self._configs:
             config = self._config(*key)
             self._configs[key] = DictConfigWrap(config), DictConfigWrap(config.data)
         config, data_config = self._configs[key]
-        loop = _LOOPS[name](
+        loop = agent_loop.hydra.utils.instantiate(
+            config=_LOOPS[name],
             trainer_config=config,
             server_manager=server,
             tokenizer=self.tokenizer,

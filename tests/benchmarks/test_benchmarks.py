@@ -17,6 +17,8 @@ from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 _FOLDER = Path(__file__).parents[2] / "benchmarks"
 _PEERS = _FOLDER.parent / "build" / "peers"
 
+_LOOPS = ("tool_agent", "env_agent")
+
 
 def run(name: str, *options: str, timeout_s: float = 280) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
     done = subprocess.run(
@@ -74,6 +76,17 @@ def test_the_cost_of_the_loop_is_measured_on_the_same_tokens_as_verls() -> None:
     assert all(target["value"] > 0 for target in printed["targets"].values())
     assert printed["targets"]["turn_cost_growth"]["value"] < 2.0, "a turn costs more the later it comes"
     assert printed["figures"]["response_tokens"] > 1_000
+
+
+@pytest.mark.nightly
+def test_the_way_of_a_turn_is_measured_on_the_same_turns_as_verls() -> None:
+    printed, done = run("rollout_path")
+    assert done.returncode in (0, 1), done.stderr[-2_000:]  # a busy machine may miss the target
+    assert set(printed["targets"]) == {"gen_vs_tool_agent.scripted.threads"}
+    spent = {loop: printed["figures"][f"cpu_ms_per_turn.scripted.threads.this.{loop}"] for loop in _LOOPS}
+    assert all(sum(by_work.values()) > 0.5 for by_work in spent.values())
+    assert "scoring" in spent["tool_agent"] and "trajectory log" in spent["env_agent"]
+    assert spent["env_agent"].get("other", 0.0) < 0.2 * sum(spent["env_agent"].values()), "most work has a name"
 
 
 @pytest.mark.nightly

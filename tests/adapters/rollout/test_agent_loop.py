@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 import torch
 from stage import CALL, SAMPLING, Chat, Servers, Stage, make_stage, row
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap, _agent_loop_registry
+from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from verl_agentic.adapters.rollout.agent_loop import instantiate_loop
 from verl_agentic.data.stored_samples import read_samples
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.trajectory import Trajectory
@@ -114,6 +117,27 @@ async def test_siblings_of_a_hanging_environment_go_on_and_every_environment_is_
     outputs = [output for (output,) in await asyncio.wait_for(played, 10)]
     assert [o.reward_score for o in outputs] == [0.875, 0.0, 0.0, 0.875]
     assert [env.closed for env in stage.envs()] == [1] * 5  # one of them began anew
+
+
+async def test_all_rows_of_a_worker_get_one_loop_and_those_of_another_run_another(stage: Stage) -> None:
+    def parts(**changes: Any) -> dict[str, Any]:
+        wrapped = {name: DictConfigWrap(changes.get(name, config)) for name in ("trainer_config", "data_config")}
+        return {**known, "server_manager": changes.get("server", servers), **wrapped, "tools": ToolListWrap(tools)}
+
+    servers, tools, config = Servers(stage.tokenizer, []), [], stage.loop(Servers(stage.tokenizer, [])).config
+    known = {"tokenizer": stage.tokenizer, "processor": None, "hf_model_type": "qwen3", "dataset_cls": RLHFDataset}
+    entry, named = _agent_loop_registry["env_agent"], {**_agent_loop_registry["env_agent"], "limits": {"max_turns": 2}}
+    own = instantiate_loop(entry, **parts())
+    assert instantiate_loop(entry, **parts()) is own
+    assert instantiate_loop(named, **parts()) is instantiate_loop(named, **parts()) is not own
+    assert instantiate_loop(entry, **parts()) is own, "each entry of the registry has its own"
+    for change in ({"server": Servers(stage.tokenizer, [])}, {"trainer_config": config.copy()}):
+        assert instantiate_loop(entry, **parts(**change)) is not instantiate_loop(entry, **parts())
+
+    async def elsewhere() -> Any:
+        return instantiate_loop(entry, **parts())
+
+    assert await asyncio.to_thread(lambda: asyncio.run(elsewhere())) is not instantiate_loop(entry, **parts())
 
 
 async def test_weights_versions_span_the_turns_and_a_void_row_has_those_of_its_step(stage: Stage) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import agent_loop_tq
 
-from verl_agentic.adapters.rollout.stored_together import store_together
+from verl_agentic.adapters.rollout.stored_together import store_tag, store_together
 
 
 class Put:
@@ -86,3 +87,41 @@ async def test_rows_whose_tensors_have_two_dimensions_are_stored_alone() -> None
     put = Put()
     await asyncio.gather(*(session(put, number, tokens=torch.ones(3, number + 1)) for number in range(3)))
     assert len(put.calls) == 3
+
+
+class Tags:
+    """TransferQueue's call for tags."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[tuple[str, str]]] = []
+
+    async def __call__(self, *, keys: list[str], partition_id: str, fields: Any, tags: Any) -> KVBatchMeta:
+        assert fields is None and len(set(keys)) == len(keys)
+        self.calls.append([(key, tag["status"]) for key, tag in zip(keys, tags, strict=True)])
+        await asyncio.sleep(0.01)
+        known = [{"first": True, **tag} for tag in tags]
+        return KVBatchMeta(keys=keys, tags=known, partition_id=partition_id, extra_info={"n": len(keys)})
+
+
+async def test_tags_of_prompts_are_stored_together_and_each_caller_gets_its_own() -> None:
+    put = Tags()
+    prompts = [("a", "running"), ("b", "running"), ("c", "running"), ("b", "finished"), ("d", "running")]
+    stored = await asyncio.gather(
+        *(store_together(put, keys=[key], partition_id="train", tags=[{"status": status}]) for key, status in prompts)
+    )
+    assert put.calls == [prompts[:1], prompts[1:3], prompts[3:]], "a call has a key once, and no tag overtakes another"
+    assert [(one.keys, one.tags) for one in stored] == [
+        ([key], [{"first": True, "status": status}]) for key, status in prompts
+    ]
+
+
+async def test_a_tag_that_is_stored_with_fields_is_stored_alone() -> None:
+    calls = []
+
+    async def put(**call: Any) -> str:
+        calls.append(call)
+        return "stored"
+
+    assert await store_tag(put, "a", "train", {"x": 1}, {"status": "running"}) == "stored"
+    assert await store_tag(put, "a", "train", tag={"status": "running"}, data_parser=max) == "stored"
+    assert [call["key"] for call in calls] == ["a", "a"]

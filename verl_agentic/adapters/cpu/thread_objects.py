@@ -10,8 +10,8 @@ import asyncio
 import concurrent.futures
 import contextlib
 import io
+import itertools
 import pickle
-import uuid
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,8 @@ from ray import cloudpickle
 from ray.exceptions import RayTaskError
 
 _IMMUTABLE = (type(None), bool, int, float, str, bytes)
+_numbers = itertools.count()
+"""Ids of references; random ones would cost more than the rest of a reference."""
 
 
 class Shared:
@@ -75,7 +77,7 @@ class ObjectRef(Shared):
         """Ends with the value, or with the exception that `get` raises."""
         self.cancel: Callable[[], object] = lambda: None
         """Cancels the call that computes the value; does nothing where that is not possible."""
-        self._id = uuid.uuid4().hex
+        self._id = f"{next(_numbers):032x}"
 
     def set_value(self, value: Any) -> None:
         """Stores the value, unless the reference has an outcome."""

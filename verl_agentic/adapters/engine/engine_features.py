@@ -94,6 +94,12 @@ FEATURES = Features(
             demanded_by=_is_our_loss,
         ),
         Adapter(
+            module="engine.worker_columns",
+            needs="verl.utils.transferqueue_utils",
+            gives="batches without the records of episodes, for workers",
+            chosen_by="every run",
+        ),
+        Adapter(
             module="engine.loss_functions",
             needs="verl.workers.utils.losses",
             gives="policy losses",

@@ -172,6 +172,13 @@ def _watch_this_process(config: Any) -> None:
     _reporters[id(loop)].start()
 
 
+def _env_of(worker: Any) -> str:
+    """Returns the environment of the run. It is read once per worker, because each read takes a while."""
+    if "_agentic_env" not in vars(worker):
+        worker._agentic_env = str(OmegaConf.select(worker.config, f"{AGENTIC}.env") or "")
+    return worker._agentic_env
+
+
 @wrap(AgentLoopWorker, "_run_agent_loop")
 async def _run_watched(
     run: Any, /, self: Any, sampling_params: Any, trajectory: Mapping[str, Any], *, agent_name: str, **kwargs: Any
@@ -179,8 +186,7 @@ async def _run_watched(
     _watch_this_process(self.config)
     env = ""
     if agent_name == "env_agent":
-        chosen = OmegaConf.select(self.config, f"{AGENTIC}.env")
-        env = str(extra_of(kwargs.get("extra_info")).get("env") or chosen or "")
+        env = str(extra_of(kwargs.get("extra_info")).get("env") or _env_of(self))
     with activity.recording(
         uid=str(kwargs.get("uid", "")),
         session=int(kwargs.get("session_id") or 0),

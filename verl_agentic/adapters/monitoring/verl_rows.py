@@ -67,7 +67,7 @@ def is_greedy(kwargs: Mapping[str, Any], *, is_validation: bool) -> bool:
 async def _run_in_session(
     run: Any, /, self: Any, sampling_params: Any, trajectory: Mapping[str, Any], **kwargs: Any
 ) -> Any:
-    options = log_options(self.config)
+    options = _options_of(self)
     if options.dir is None:
         return await run(self, sampling_params, trajectory, **kwargs)
     columns = {
@@ -83,6 +83,12 @@ async def _run_in_session(
         return await run(self, sampling_params, trajectory, **kwargs)
     finally:
         _session.reset(token)
+
+
+def _options_of(worker: Any) -> LogOptions:
+    if "_agentic_log" not in vars(worker):  # read once: it takes as long as a small episode
+        worker._agentic_log = log_options(worker.config)
+    return worker._agentic_log
 
 
 @wrap(AgentLoopOutput, "as_dict")

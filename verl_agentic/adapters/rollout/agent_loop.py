@@ -9,10 +9,12 @@ record.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import gc
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import SimpleNamespace
@@ -27,6 +29,8 @@ from verl.experimental.agent_loop.agent_loop import (
     AgentLoopMetrics,
     AgentLoopOutput,
     AgentLoopWorker,
+    DictConfigWrap,
+    ToolListWrap,
     register,
 )
 from verl.utils.tokenizer import continuous_token_wiring
@@ -43,7 +47,7 @@ from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
-from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, INSTRUCTION, LoopSettings
+from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, INSTRUCTION
 from verl_agentic.agent_loops.policies.policy import Completion, FinishReason
 from verl_agentic.agent_loops.protocols.factory import make_codec
 from verl_agentic.agent_loops.records.episode import Episode
@@ -54,7 +58,7 @@ from verl_agentic.agent_loops.records.text_audit import text_breach
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.agent_loops.threads import offload_if_long
 from verl_agentic.data.parquet import env_row
-from verl_agentic.env import EnvRow, is_training
+from verl_agentic.env import EnvFactory, EnvRow, is_training
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.sample_row import score_of
@@ -168,7 +172,11 @@ class EnvAgentLoop(AgentLoopBase):
                 "env_agent is text-only, got a model with a multimodal processor; use verl's tool_agent loop for it"
             )
         give_token_builder(self)
-        self._settings, self._is_scored_by_verl = _settings_of(self.config, named)
+        self._envs: dict[str, EnvFactory] = {}
+        _freeze_loaded_objects()
+        self._settings = loop_settings(self.config, _plain(named))
+        self._is_scored_by_verl = is_scored_by_verl(self.config)
+        external_sessions.check_external_sessions(self.config)
         tool_format = self.rollout_config.multi_turn.format
         self._codec = make_codec(
             self._settings.protocol,
@@ -189,7 +197,8 @@ class EnvAgentLoop(AgentLoopBase):
         env_id = row.extra.get("env") or self._settings.env
         if not env_id:
             raise ConfigError(f"no environment chosen; set {AGENTIC}.env, or extra_info.env in every row")
-        make_env = load_env(env_id, **self._settings.env_config)
+        if (make_env := self._envs.get(env_id)) is None:  # finding one reads folders, and would block all episodes
+            make_env = self._envs[env_id] = load_env(env_id, **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
         setup = self._setup(sampling_params, step=step, seed=request_id)
         setup = dataclasses.replace(setup, instruction=str(kwargs.get(INSTRUCTION) or ""))
@@ -299,11 +308,34 @@ class EnvAgentLoop(AgentLoopBase):
         )
 
 
+_MAX_KEPT_LOOPS = 16
+_kept_loops: list[tuple[Sequence[Any], Any]] = []
+"""What an agent loop was made of, and the loop; the newest last."""
+
+
 def instantiate_loop(config: Any, **kwargs: Any) -> Any:
-    """Returns the agent loop of a row. hydra would copy all arguments, which blocks the event loop for 4 ms a row."""
-    if set(config) == {"_target_"}:
-        return hydra.utils.get_class(config["_target_"])(**kwargs)
-    return hydra.utils.instantiate(config=config, **kwargs)
+    """Returns the agent loop of a row. hydra would copy all arguments, which blocks the event loop for 4 ms a row.
+
+    verl makes a loop for each row. Ours keeps nothing of a row, so all rows of a worker get the same one.
+    """
+    cls = hydra.utils.get_class(config["_target_"])
+    make = cls if set(config) == {"_target_"} else functools.partial(hydra.utils.instantiate, config=config)
+    if cls is not EnvAgentLoop:
+        return make(**kwargs)
+    parts = [asyncio.get_running_loop(), config, *map(_unwrap, kwargs.values())]
+    for known, loop in _kept_loops:
+        if len(known) == len(parts) and all(map(operator.is_, known, parts)):
+            return loop
+    loop = make(**kwargs)
+    _kept_loops[:] = [*_kept_loops[1 - _MAX_KEPT_LOOPS :], (parts, loop)]
+    return loop
+
+
+def _unwrap(part: Any) -> Any:
+    """Returns what verl has wrapped for hydra, anew for every row."""
+    if isinstance(part, DictConfigWrap):
+        return part.config
+    return part.tools if isinstance(part, ToolListWrap) else part
 
 
 replace(agent_loop, "hydra", SimpleNamespace(utils=SimpleNamespace(instantiate=instantiate_loop)))
@@ -334,25 +366,6 @@ def _freeze_loaded_objects() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-_last_settings: list[tuple[Any, Mapping[str, Any], tuple[LoopSettings, bool]]] = []
-
-
-def _settings_of(config: Any, named: Mapping[str, Any]) -> tuple[LoopSettings, bool]:
-    """Returns the settings of episodes, and whether verl scores them.
-
-    verl makes a loop for every episode, all with one config: it is read once.
-    """
-    for known_config, known_named, found in _last_settings:
-        if known_config is config and known_named == named:
-            return found
-    _freeze_loaded_objects()
-    settings = loop_settings(config, _plain(named))
-    external_sessions.check_external_sessions(config)
-    found = settings, is_scored_by_verl(config)
-    _last_settings[:] = [(config, named, found)]
-    return found
 
 
 def _plain(values: Any) -> dict[str, Any]:
