@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -68,14 +69,15 @@ def groups_of_prompts(micro_batch: Any, *, hidden_size: int) -> list[list[int]]:
 
     found: list[list[int]] = []
     for prompt, members in by_prompt.items():
-        found += min((packs_of(prompt, members, size) for size in range(1, len(members) + 1)), key=lambda one: one[0])[
-            1
-        ]
+        choices = [packs_of(prompt, members, size) for size in range(1, len(members) + 1)]
+        _, packs = min(choices, key=itemgetter(0))
+        found += packs
     return found
 
 
 def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> PackedRows | None:
-    """Returns the rows of a micro-batch as one; None if they have different prompts, or the model does not allow it.
+    """Returns the rows of a micro-batch as one; None if they have different prompts, or the model or
+    several ranks do not allow it.
 
     Args:
         engine: with the model.
@@ -83,7 +85,9 @@ def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> Packe
         inputs: verl's padded inputs of these rows.
     """
     names = {"input_ids", "position_ids", "attention_mask"}
-    if not is_chosen(engine.model_config) or set(inputs) != names or len(micro_batch) < 2:
+    # Ranks must pass through the model equally often, and their micro-batches differ.
+    has_ranks = engine.get_data_parallel_size() > 1
+    if not is_chosen(engine.model_config) or has_ranks or set(inputs) != names or len(micro_batch) < 2:
         return None
     rows, lengths = micro_batch["input_ids"].unbind(), prompt_lengths(micro_batch).tolist()
     length = lengths[0]
