@@ -63,12 +63,15 @@ def is_vllm_on_cpu(config: Any) -> bool:
     return is_cpu_chosen() and has(config, f"{ROLLOUT}.name", "vllm")
 
 
-def require_vllm() -> None:
+def require_vllm(device: str = "cpu") -> None:
     """Raises a MissingDependencyError if vLLM is not installed."""
     if not is_installed("vllm"):
+        advice = {
+            "cpu": "run `make vllm` in a checkout of verl-agentic, and start the command from .venv-vllm/bin",
+            "cuda": "pip install 'verl[vllm]'",
+        }
         raise MissingDependencyError(
-            f"this needs vLLM, got the environment {sys.prefix} without it; run `make vllm` in a checkout of "
-            "verl-agentic, and start the command from .venv-vllm/bin"
+            f"this needs vLLM, got the environment {sys.prefix} without it; {advice[device]}"
         )
 
 
@@ -114,12 +117,6 @@ FEATURES = Features(
             gives="process groups over gloo",
             chosen_by="VERL_PLATFORM=cpu",
             demanded_by=is_cpu_chosen,
-        ),
-        Adapter(
-            module="cpu.value_head",
-            needs="verl.utils.model",
-            gives="critic without flash-attention",
-            chosen_by="VERL_PLATFORM=cpu and critic.enable",
         ),
         Adapter(
             module="cpu.cpu_log_probs",

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.adapters.engine import attention
 from verl_agentic.adapters.quick_imports import without_collections
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.errors import describe_error
@@ -70,6 +71,8 @@ def plan(
         notes.add("values", ranges)
         for place, messages in (notes.attempt("verl", lambda: composing.refusals(composed.config)) or {}).items():
             notes.add(place, messages if place == "sections" or not composed.unresolved else [])
+        if not attention.has_device(composed.config):  # else the guard has refused it
+            notes.add("attention", list(attention.missing_attention(composed.config)))
         hints = composing.section_hints(composed.config)
         run = PlannedRun(
             config=composed.plain,
