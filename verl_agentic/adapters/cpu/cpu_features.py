@@ -142,6 +142,7 @@ FEATURES = Features(
             module="cpu.vllm_worker",
             needs="vllm.model_executor.layers.utils",
             gives="weight updates of vLLM's CPU build",
+            is_used=is_cpu_chosen,
             chosen_by=f"VERL_PLATFORM=cpu and {ROLLOUT}.name=vllm",
         ),
     ),
