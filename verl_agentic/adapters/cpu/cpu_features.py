@@ -48,7 +48,10 @@ def choose_threads(config: Any) -> Iterator[tuple[str, Any, str]]:
         or select("ray_kwargs.timeline_json_file")
         or os.environ.get("RAY_ADDRESS", "local") not in ("", "local")  # a cluster that runs already
     )  # fmt: skip
-    is_one = is_cpu_chosen() and ranks == 1 and has(config, f"{ROLLOUT}.name", "agentic") and not needs_ray
+    has_own_device = is_cpu_chosen() or (
+        select("trainer.device") == "cuda" and not select(f"{ROLLOUT}.nnodes")  # else servers have GPUs of their own
+    )
+    is_one = ranks == 1 and has_own_device and has(config, f"{ROLLOUT}.name", "agentic") and not needs_ray
     if is_one and select("ray_kwargs.ray_init") is not None and select(_ADDRESS) is None:
         yield _ADDRESS, THREADS, "trainer.n_gpus_per_node"
 
