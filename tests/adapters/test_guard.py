@@ -197,7 +197,9 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
     def requires_plugin(name: str) -> bool:
         text = (folder / f"{name}.yaml").read_text()
         included = (OmegaConf.create(text) or {}).get("defaults") or []
-        return f"${{{guard.RESOLVER}:plugin}}" in text or any(requires_plugin(one) for one in included if one != "_self_")
+        return f"${{{guard.RESOLVER}:plugin}}" in text or any(
+            requires_plugin(one) for one in included if one != "_self_"
+        )
 
     assert requires_plugin(name)
 

@@ -85,7 +85,12 @@ def test_rollouts_are_sampled_by_the_engine_that_is_chosen(
     ],
 )
 def test_trainers_and_evaluations_run_on_the_gpu_that_is_chosen(
-    changes: dict[str, Any], dtype: str, groups: list[str], world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any],
+    dtype: str,
+    groups: list[str],
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cpu_features, "is_installed", lambda package: True)
     monkeypatch.setattr(phases, "load_course", lambda recipe: replace(load_course(recipe), gpu_dtype=dtype))

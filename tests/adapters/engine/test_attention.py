@@ -109,9 +109,7 @@ def test_a_critic_loads_with_the_attention_of_its_section(
     assert model(input_ids=torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, 1)
 
 
-def test_with_flash_attn_verls_own_function_loads_the_critic(
-    tiny_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_flash_attn_verls_own_function_loads_the_critic(tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_head, "is_installed", lambda package: True)
     config = AutoConfig.from_pretrained(tiny_model, attn_implementation="flash_attention_2", num_labels=1)
     with pytest.raises(RuntimeError, match="trl"):  # verl's, where flash-attn cannot be imported

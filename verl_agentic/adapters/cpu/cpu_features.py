@@ -73,9 +73,7 @@ def require_vllm(device: str = "cpu") -> None:
             "cpu": "run `make vllm` in a checkout of verl-agentic, and start the command from .venv-vllm/bin",
             "cuda": "pip install 'verl[vllm]'",
         }
-        raise MissingDependencyError(
-            f"this needs vLLM, got the environment {sys.prefix} without it; {advice[device]}"
-        )
+        raise MissingDependencyError(f"this needs vLLM, got the environment {sys.prefix} without it; {advice[device]}")
 
 
 def check_vllm(config: Any) -> None:

@@ -42,11 +42,13 @@ def read_device(args: argparse.Namespace) -> Device:
     has_cuda = torch.version.cuda is not None
     reason = "which sees no GPU" if has_cuda else "a build without CUDA"
     advice = "check nvidia-smi and CUDA_VISIBLE_DEVICES" if has_cuda else "install a build of torch with CUDA"
-    raise ConfigError(f"--device cuda needs a GPU, got torch {torch.__version__}, {reason}; {advice}, or use --device cpu")
+    raise ConfigError(
+        f"--device cuda needs a GPU, got torch {torch.__version__}, {reason}; {advice}, or use --device cpu"
+    )
 
 
 def dtype_on(device: Device, model: Path) -> str:
-    """Returns the type in which a command computes with a model folder: float32 on a CPU, on a GPU that of its files."""
+    """Returns the type in which a command computes with a model folder: on a GPU that of its files."""
     if device == "cpu":
         return "float32"
     from transformers import AutoConfig

@@ -109,7 +109,9 @@ class Quickstart:
 
     def _evaluate(self, name: str, model: Path, *, greedy: bool) -> None:
         self._phase(
-            f"eval {name}", lambda: self._evaluation(name, model, greedy=greedy), [self.settings.device, self._state.dtype]
+            f"eval {name}",
+            lambda: self._evaluation(name, model, greedy=greedy),
+            [self.settings.device, self._state.dtype],
         )
 
     def _evaluation(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
