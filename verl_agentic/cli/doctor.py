@@ -56,12 +56,13 @@ def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
 
     # The adapters of a platform act only if it is named.
     platform = os.environ.get("VERL_PLATFORM") or ("nvidia" if can_use_cuda() and list_gpus() else "cpu")
+    environment = {**os.environ, "VERL_PLATFORM": platform}
     with contextlib.ExitStack() as ending, ThreadPoolExecutor() as waiting:
         probes = []
         for place in _PLACES:  # at once: each of them imports all of verl
             probe = subprocess.Popen(
                 [sys.executable, "-m", "verl_agentic.adapters.plugin_probe", place], stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True, env={**os.environ, "VERL_PLATFORM": platform}, start_new_session=True,
+                stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True,
             )  # fmt: skip
             ending.callback(_end_tree, probe)
             probes.append(waiting.submit(_read_probe, probe, timeout_s))

@@ -52,7 +52,8 @@ def missing_attention(config: Any) -> Iterator[str]:
         # transformers takes its kernels from the hub where `kernels` is installed.
         if package and (device == "cpu" or not (is_installed(package) or is_installed("kernels"))):
             reason = "no CPU runs it" if device == "cpu" else f"{package} is not installed"
-            yield f"{role} cannot load with {key}={chosen}: {reason}; set ++{key}=sdpa {section}.use_remove_padding=false"
+            advice = f"set ++{key}=sdpa {section}.use_remove_padding=false"
+            yield f"{role} cannot load with {key}={chosen}: {reason}; {advice}"
 
 
 def _has_critic(config: Any) -> bool:
