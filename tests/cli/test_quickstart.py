@@ -250,6 +250,7 @@ def test_the_trainers_are_verls_own_and_the_control_differs_in_the_estimator_alo
     run(tmp_path / "b", control=True)
     sft, rl, _, control = [[part.replace("/b/", "/a/") for part in command] for command in world.commands]
     assert sft[1:3] == ["-m", "torch.distributed.run"] and "verl.trainer.sft_trainer" in sft
+    assert "--local-addr=127.0.0.1" in sft, "else it starts only where the name of the host resolves"
     assert rl[1:3] == ["-m", "verl.trainer.main_ppo"]
     assert set(control) - set(rl) == {"algorithm.adv_estimator=grpo_shuffled"}
     assert set(rl) <= set(control)
