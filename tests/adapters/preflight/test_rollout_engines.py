@@ -13,6 +13,7 @@ import torch
 from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3MoeConfig
 
+from verl_agentic.adapters.engine import attention
 from verl_agentic.adapters.preflight import plan_run
 from verl_agentic.adapters.preflight.first_prompt import Worker
 from verl_agentic.adapters.preflight.plan_run import plan
@@ -20,6 +21,7 @@ from verl_agentic.data.prepare import make_rows, to_records, write_parquet
 from verl_agentic.diagnostics.preflight.planned_run import Model
 from verl_agentic.diagnostics.preflight.result import judge
 from verl_agentic.env_package import load_env_package
+from verl_agentic.paths import recipes_dir
 
 RUN = """
 hydra: {searchpath: ["pkg://verl_agentic.config"]}
@@ -117,7 +119,7 @@ ATTENTION = "override_config.attn_implementation"
 def one_gpu(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Returns the findings of a run on this machine, with one pretended GPU, torch and no flash-attn."""
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(attention, "has_device", lambda config: True)
     monkeypatch.setattr(plan_run, "_count_gpus", lambda: 1)
     rows = make_rows(load_env_package("search_qa"), split="train", count=16, seed=0, options=None)
     records = to_records(rows, env_id="search_qa", split="train", agent_name="env_agent")
@@ -153,8 +155,36 @@ def test_a_run_that_leaves_a_model_at_flash_attention_fails_before_it_starts(sec
 
 
 def test_packages_of_another_machine_are_not_tested(one_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(attention, "has_device", lambda config: False)
     monkeypatch.setattr(plan_run, "_count_gpus", lambda: 0)
     _, findings = one_gpu("agentic/one_gpu", f"~critic.model.{ATTENTION}")
     assert not [one for one in findings if one.status == "fail"]
     assert any("flash_attn is not installed" in one.found for one in findings if one.status == "not tested")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "failed"),
+    [
+        ([], []),
+        ([f"~model.{ATTENTION}"], ["plugin"]),
+        (["+engine.param_ofload=true"], ["unknown_keys"]),
+        (["data.train_files=/nowhere.jsonl"], ["files"]),
+        (["optim.lr=high"], ["value_types"]),
+    ],
+)
+def test_a_run_of_sft_is_judged_by_what_it_has(
+    overrides: list[str], failed: list[str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    monkeypatch.setattr(attention, "has_device", lambda config: True)
+    monkeypatch.setattr(plan_run, "_count_gpus", lambda: 1)
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    values = {
+        "model.path": tiny_model,
+        "data.train_files": tmp_path / "rows.jsonl",
+        "trainer.default_local_dir": tmp_path,
+    }
+    given = [*(f"{key}={value}" for key, value in values.items()), "+agentic=one_gpu_sft", *overrides]
+    findings = judge(plan(recipes_dir() / "quickstart", "sft", given))
+    assert sorted({one.check for one in findings if one.status == "fail"}) == failed, findings
+    assert not [one for one in findings if one.status == "not tested"]

@@ -95,6 +95,8 @@ def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
     from verl_agentic.adapters.preflight.reward_function import try_function
 
     run = _with_rows(run, config, notes)
+    if run.is_supervised:  # its rows are those of a dataset class, and no agent plays them
+        return run
     worker = notes.attempt("model", lambda: Worker.of(config)) if _has_model(run, notes) else None
     rows, solution = (), ""
     if worker is not None:
@@ -122,6 +124,8 @@ def _with_rows(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
     ):
         notes.add(place, notes.attempt(place, lambda look=look: look(config)) or ())
     found: dict[str, Any] = {}
+    if run.is_supervised:
+        return run
     for split, name in (("train", "rows"), ("val", "val_rows")):
         files = data.data_files(config, split)
         is_missing = any(f"data.{split}_files" in message for message in notes.problems.get("files", ()))
