@@ -46,7 +46,7 @@ def registered(first: str) -> dict[str, Any]:
         "replica": get_rollout_replica_class("agentic"),
         "checkpoint engine": CheckpointEngineRegistry.get("object_store"),
         "estimator": get_adv_estimator_fn("grpo_shuffled"),
-        "critic's model": model.load_valuehead_model,
+        "critic's model": model.load_valuehead_model.__code__,
         "replay buffer": ReplayBuffer.__init__.__code__,
         "sync sample": ReplayBuffer.sample.__code__,
         "async sample": ReplayBufferAsync.sample.__code__,

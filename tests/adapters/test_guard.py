@@ -190,12 +190,18 @@ def test_estimators_off_the_policy_need_the_log_probs_of_the_rollout(name: str, 
     assert len(device.seen) == 1
 
 
-@pytest.mark.parametrize("name", ["plugin", "cpu", "cpu_sft", "long_horizon"])
+@pytest.mark.parametrize("name", ["plugin", "cpu", "cpu_sft", "one_gpu", "one_gpu_sft", "one_gpu_vllm", "long_horizon"])
 def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
     folder = Path(str(verl_agentic.config.__file__)).parent / "agentic"
-    config: Any = OmegaConf.load(folder / f"{name}.yaml")
-    includes = [entry for entry in config.get("defaults", []) if entry == "plugin"]
-    assert includes or f"${{{guard.RESOLVER}:plugin}}" in (folder / f"{name}.yaml").read_text()
+
+    def requires_plugin(name: str) -> bool:
+        text = (folder / f"{name}.yaml").read_text()
+        included = (OmegaConf.create(text) or {}).get("defaults") or []
+        return f"${{{guard.RESOLVER}:plugin}}" in text or any(
+            requires_plugin(one) for one in included if one != "_self_"
+        )
+
+    assert requires_plugin(name)
 
 
 @pytest.mark.parametrize(

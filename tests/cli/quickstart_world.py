@@ -22,6 +22,9 @@ class World:
         self.done: list[str] = []
         self.commands: list[list[str]] = []
         """Commands of trainers."""
+        self.platforms: list[str] = []
+        self.engines: list[dict[str, str]] = []
+        """Device and dtype of evaluations."""
         self.given: dict[str, dict[str, str]] = {}
         """Stage -> what its work was given, the last time."""
         self.during_rl: Callable[[Path], None] = lambda folder: None
@@ -45,9 +48,11 @@ class World:
         return {}
 
     def evaluate(
-        self, course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Any
-    ) -> dict[str, Any]:
+        self, course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Any,
+        **engine: str,
+    ) -> dict[str, Any]:  # fmt: skip
         self.done.append(f"eval {name}")
+        self.engines.append(engine)
         assert (model / "config.json").is_file()
         score = {"base": 0.0, "sft": 0.25, "rl": 0.875}.get(name, 0.5)
         episodes = [{"outcome": score, "stop_reason": "answered", "segments": [{"kind": "model", "text": name}]}]
@@ -75,6 +80,7 @@ class World:
         folder, steps = Path(given["trainer.default_local_dir"]), int(given["trainer.total_training_steps"])
         self.done.append(folder.name)
         self.commands.append(list(command))
+        self.platforms.append(environment["VERL_PLATFORM"])
         self.given[folder.name] = given
         on_poll()
         records = [{"step": i, "data": {"episode/acc": i / 10, "odd": None}} for i in range(1, steps + 1)]

@@ -16,6 +16,7 @@ import pytest
 
 from verl_agentic.adapters import plugin_probe
 from verl_agentic.cli import doctor
+from verl_agentic.diagnostics import machine
 from verl_agentic.finding import Finding
 from verl_agentic.plugin import ADAPTERS, SUPPORTED_VERL
 
@@ -220,3 +221,38 @@ def test_what_the_probe_prints_among_other_lines_is_read() -> None:
     both = output + 'x verl_agentic probe: {"ray_worker": {}}\n'
     assert plugin_probe.parse(both) == {"process": {"verl": "0.9.1"}, "ray_worker": {}}
     assert plugin_probe.parse("nothing") == {}
+
+
+def test_a_worker_looks_itself_only_where_it_imports_other_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_probe, "look", lambda: {"looked": True})
+    packages = plugin_probe.find_packages()
+    assert packages["origins"]["verl_agentic"] and ("verl_agentic", "verl_agentic.entry_point") in packages["plugins"]
+    assert plugin_probe.look_elsewhere(packages) == plugin_probe.SAME
+    monkeypatch.setenv("VERL_USE_EXTERNAL_PLUGINS", "none")
+    assert plugin_probe.look_elsewhere(packages) == {"looked": True}
+    lines = [f"verl_agentic probe: {json.dumps({'ray_worker': plugin_probe.SAME})}"]
+    assert "error" in plugin_probe.parse(lines[0])["ray_worker"]
+    lines.append(f"verl_agentic probe: {json.dumps({'process': _WELL})}")
+    assert plugin_probe.parse("\n".join(lines))["ray_worker"] == _WELL
+
+
+@pytest.mark.parametrize(
+    ("gpus", "torch_version", "platform"),
+    [("NVIDIA H100, 81559 MiB", "2.11.0+cu130", "nvidia"), ("NVIDIA H100, 81559 MiB", "2.13.0+cpu", "cpu"),
+     (None, "2.11.0+cu130", "cpu")],
+)  # fmt: skip
+def test_the_platform_of_a_gpu_is_probed_where_torch_can_use_one(
+    gpus: str | None, torch_version: str, platform: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    monkeypatch.setattr(machine, "_run", lambda command: gpus)
+    monkeypatch.setattr(machine.shutil, "which", lambda name: name)
+    monkeypatch.setattr(machine, "_installed", lambda package: torch_version)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, pathlib\n"
+        f"path = pathlib.Path({str(tmp_path)!r}) / f'seen{{os.getpid()}}'\n"
+        "path.write_text(os.environ['VERL_PLATFORM'])\nos._exit(3)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert doctor._probe(20.0)[1] == "exit code 3"
+    assert {path.read_text() for path in tmp_path.glob("seen*")} == {platform}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from quickstart_world import World
 
 from verl_agentic import paths
 from verl_agentic.adapters.cpu import cpu_features
+from verl_agentic.cli.quickstart import phases
+from verl_agentic.cli.quickstart.course import load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
 from verl_agentic.errors import ConfigError, MissingDependencyError
@@ -71,6 +74,40 @@ def test_rollouts_are_sampled_by_the_engine_that_is_chosen(
         sft, grpo = world.commands[-2:]
         assert "+agentic=cpu_vllm" not in sft
         assert ("+agentic=cpu_vllm" in grpo) == (engine == "vllm")
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype", "groups"),
+    [
+        ({}, "float32", ["one_gpu_sft_float32", "one_gpu_float32"]),
+        ({"engine": "vllm"}, "float32", ["one_gpu_sft_float32", "one_gpu_vllm"]),
+        ({}, "bfloat16", ["one_gpu_sft", "one_gpu"]),
+    ],
+)
+def test_trainers_and_evaluations_run_on_the_gpu_that_is_chosen(
+    changes: dict[str, Any],
+    dtype: str,
+    groups: list[str],
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu_features, "is_installed", lambda package: True)
+    monkeypatch.setattr(phases, "load_course", lambda recipe: replace(load_course(recipe), gpu_dtype=dtype))
+    run(tmp_path, **changes, device="cuda")
+    assert [f"+agentic={group}" in command for group, command in zip(groups, world.commands, strict=True)] == [True] * 2
+    assert set(world.platforms) == {"nvidia"} and world.engines == [{"device": "cuda", "dtype": dtype}] * 3
+    world.done.clear()
+    run(tmp_path, **changes)  # what a GPU has made is not taken for a CPU's
+    assert world.done == ALL[ALL.index("eval base") :]
+    assert set(world.platforms[2:]) == {"cpu"} and world.engines[3:] == [{"device": "cpu", "dtype": "float32"}] * 3
+    assert not any("one_gpu" in part for command in world.commands[2:] for part in command)
+
+
+def test_vllm_for_a_gpu_is_asked_for_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_features, "is_installed", lambda package: False)
+    with pytest.raises(MissingDependencyError, match=r"verl\[vllm\]"):
+        run(tmp_path, engine="vllm", device="cuda")
 
 
 def test_the_report_of_a_run_has_its_control_once_both_are_there(world: World, tmp_path: Path) -> None:
@@ -213,6 +250,7 @@ def test_the_trainers_are_verls_own_and_the_control_differs_in_the_estimator_alo
     run(tmp_path / "b", control=True)
     sft, rl, _, control = [[part.replace("/b/", "/a/") for part in command] for command in world.commands]
     assert sft[1:3] == ["-m", "torch.distributed.run"] and "verl.trainer.sft_trainer" in sft
+    assert "--local-addr=127.0.0.1" in sft, "else it starts only where the name of the host resolves"
     assert rl[1:3] == ["-m", "verl.trainer.main_ppo"]
     assert set(control) - set(rl) == {"algorithm.adv_estimator=grpo_shuffled"}
     assert set(rl) <= set(control)

@@ -90,8 +90,10 @@ def test_a_step_on_a_cpu_is_right(name: str, folder: Path, tmp_path: Path, capsy
 def test_a_step_of_rejection_sampling_runs_on_a_cpu(folder: Path, tmp_path: Path) -> None:
     row = {"input_ids": list(range(10, 40)), "loss_mask": [0] * 10 + [1] * 20}
     (tmp_path / "solved.jsonl").write_text(f"{json.dumps(row)}\n" * 8)
-    written = yaml.safe_load((Path(verl_agentic.__file__).parent / "config" / "agentic" / "cpu_sft.yaml").read_text())
-    cpu = [f"++{key}={json.dumps(value)}" for key, value in leaves(written) if key != "trainer.required"]
+    groups = Path(verl_agentic.__file__).parent / "config" / "agentic"
+    written = [yaml.safe_load((groups / f"{name}.yaml").read_text()) for name in ("one_device_sft", "cpu_sft")]
+    without = ("trainer.required", "defaults")
+    cpu = [f"++{key}={json.dumps(value)}" for one in written for key, value in leaves(one) if key not in without]
     cpu += ["engine.ulysses_sequence_parallel_size=1", "trainer.total_epochs=1"]
     command = ["-m", "verl.trainer.sft_trainer", "--config-dir", str(FOLDER), "--config-name", "swe_gym_sft"]
     values = [f"model.path={folder / 'model'}", f"data.train_files={tmp_path / 'solved.jsonl'}"]

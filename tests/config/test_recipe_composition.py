@@ -115,3 +115,43 @@ def test_long_horizons_have_a_small_learning_rate_that_falls(tmp_path: Path) -> 
     rates = [config.actor_rollout_ref.actor.optim.lr for config in (plain, long)]
     assert rates == [1e-6, 5e-7] and long.agentic.linear_lr.min_ratio == 0.1
     assert long.actor_rollout_ref.actor.optim.lr_scheduler_type == "constant", "as agentic.linear_lr needs"
+
+
+_OWN = {
+    "ppo_trainer": """
+actor_rollout_ref: {model: {enable_gradient_checkpointing: true}, actor: {use_dynamic_bsz: false}}
+critic: {model: {enable_gradient_checkpointing: true}}
+trainer: {logger: [file]}
+""",
+    "sft_trainer_engine": """
+model: {enable_gradient_checkpointing: true}
+data: {num_workers: 2, use_dynamic_bsz: true, custom_cls: {name: Mine}}
+checkpoint: {save_contents: [model]}
+trainer: {logger: [file]}
+""",
+}
+"""Values of recipes that do not depend on the device."""
+
+
+@pytest.mark.parametrize(
+    ("trainer", "base", "group"),
+    [("ppo_trainer", "agentic/tiny", "one_gpu"), ("sft_trainer_engine", "agentic/tiny_sft", "one_gpu_sft")],
+)
+def test_a_recipe_that_moves_to_a_gpu_changes_nothing_but_device_and_types(
+    trainer: str, base: str, group: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text("# @package _global_" + _OWN[trainer])
+    before, after = (
+        dict(_leaves(OmegaConf.to_container(defaults_composed(tmp_path, trainer, base, "own", *more), resolve=False)))
+        for more in ((), (f"agentic/{group}",))
+    )
+    changed = {key.rsplit(".", 1)[-1] for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    types, kernels = {"dtype", "param_dtype"}, {"use_fused_kernels", "impl_backend"}
+    assert changed <= {"device", "backend", "free_cache_engine", "num_gpus"} | types | kernels
+    assert {"device", *types} <= changed
+
+
+def _leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:
+    if not isinstance(node, dict) or not node:
+        return [(path, node)]
+    return [leaf for name, inner in node.items() for leaf in _leaves(inner, f"{path}.{name}")]

@@ -42,6 +42,8 @@ class Adapter:
     """Tells whether a run with a configuration must not start without it. None: every run may."""
     behind: tuple[str, ...] = ()
     """Adapters that are imported first: they patch the same symbols."""
+    is_used: Callable[[], bool] = lambda: True
+    """Tells whether a process may need it. Else it is not even looked for, as `needs` may take long to import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +69,12 @@ def all_features() -> tuple[Features, ...]:
 
 
 def all_adapters() -> tuple[Adapter, ...]:
-    """Returns all adapters whose package is installed, in the order in which they are imported."""
+    """Returns the adapters that this process may use, in the order in which they are imported."""
     declared = {
         adapter.module: adapter
         for features in all_features()
         for adapter in features.adapters
-        if is_installed(adapter.needs.partition(".")[0])
+        if adapter.is_used() and is_installed(adapter.needs.partition(".")[0])
     }
     ordered: dict[str, Adapter] = {}
 

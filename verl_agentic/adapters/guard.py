@@ -22,15 +22,15 @@ RESOLVER = "verl_agentic"
 
 
 def install_resolver(check: Callable[[], None]) -> None:
-    """Makes `${verl_agentic:plugin}` resolve when `check` passes.
+    """Makes `${verl_agentic:plugin}` and `${verl_agentic:sum,1,2}` resolve when `check` passes.
 
-    A recipe that holds this interpolation cannot start without the plugin, not even when nothing of it was installed:
-    OmegaConf then knows no such resolver, and says so.
+    A recipe that holds such an interpolation cannot start without the plugin, not even when nothing of it was
+    installed: OmegaConf then knows no such resolver, and says so.
     """
 
-    def required(what: str) -> str:
+    def required(what: str, *numbers: int) -> str | int:
         check()
-        return what
+        return sum(numbers) if what == "sum" else what
 
     OmegaConf.register_new_resolver(RESOLVER, required, replace=True)
 

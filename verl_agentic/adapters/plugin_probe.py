@@ -1,22 +1,29 @@
 """Probe of the plugin in a fresh process and in a Ray worker, with its patches of verl. Run as a module.
 
-Prints a JSON line for each, and for the hooks that this verl lacks.
+Prints a JSON line for each, and for the hooks that this verl lacks. Arguments: `process`, `ray_worker`; without one,
+both, one after the other.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 from verl_agentic.adapters.patching import missing_hooks, patches
 from verl_agentic.adapters.quick_imports import without_collections
 
 _MARK = "verl_agentic probe: "
+_PACKAGES = ("verl", "verl_agentic", "torch", "transformers", "tensordict", "omegaconf", "transfer_queue")
+SAME = {"is": "as in a fresh process"}
+"""State of a worker that imports what a fresh process imports."""
 
 
 def look() -> dict[str, Any]:
@@ -73,8 +80,24 @@ def missing_table() -> list[dict[str, Any]]:
     return [asdict(hook) for hook in missing_hooks()]
 
 
+def find_packages() -> dict[str, Any]:
+    """Returns where this process would import verl, the plugin and what they need most, without importing them."""
+    origins = {name: getattr(find_spec(name), "origin", None) for name in _PACKAGES}
+    plugins = sorted((one.name, one.value) for one in entry_points(group="verl.plugins"))
+    policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS")
+    return {"python": sys.executable, "origins": origins, "plugins": plugins, "policy": policy}
+
+
+def look_elsewhere(packages: dict[str, Any]) -> dict[str, Any]:
+    """Returns `SAME` if this process would import these packages, too; else the plugin's state here.
+
+    So a healthy worker need not import all of verl, which takes longer than all else that a check does.
+    """
+    return SAME if find_packages() == packages else look()
+
+
 def look_in_ray_worker() -> dict[str, Any]:
-    """Returns what a worker of a Ray cluster of its own sees."""
+    """Returns what a worker of a Ray cluster of its own sees, or `SAME`."""
     try:
         import ray
 
@@ -87,7 +110,7 @@ def look_in_ray_worker() -> dict[str, Any]:
                 _temp_dir=folder,
             )
             try:
-                return ray.get(ray.remote(look).remote())
+                return ray.get(ray.remote(look_elsewhere).remote(find_packages()))
             finally:
                 ray.shutdown()
     except Exception as cause:
@@ -103,19 +126,20 @@ def parse(output: str) -> dict[str, Any]:
     for line in output.splitlines():
         if _MARK in line:
             seen.update(json.loads(line.partition(_MARK)[2]))
+    if seen.get("ray_worker") == SAME:
+        seen["ray_worker"] = seen.get("process", {"error": "a fresh process gave no answer"})
     return seen
 
 
-def _main() -> None:
+def _main(places: Sequence[str]) -> None:
     parts = {
-        "process": look,
-        "patches": patch_table,
-        "missing_hooks": missing_table,
-        "ray_worker": look_in_ray_worker,
+        "process": {"process": look, "patches": patch_table, "missing_hooks": missing_table},
+        "ray_worker": {"ray_worker": look_in_ray_worker},
     }
-    for part, function in parts.items():
-        print(_MARK + json.dumps({part: function()}), flush=True)
+    for place in places or parts:
+        for part, function in parts[place].items():
+            print(_MARK + json.dumps({part: function()}), flush=True)
 
 
 if __name__ == "__main__":
-    _main()
+    _main(sys.argv[1:])

@@ -34,7 +34,7 @@ GROUPS = {
         "model": "test whether a model is a good start for RL, merge models, or compare them",
         "evaluate": "evaluate a model behind an OpenAI-compatible server in an environment",
         "play": "ask a trained checkpoint one question and show the episode",
-        "serve": "serve a model folder to OpenAI-compatible clients, on a CPU",
+        "serve": "serve a model folder to OpenAI-compatible clients, on a CPU or one GPU",
     },
     "Parts on their own": {
         "sandbox": "run untrusted code, try the sandbox backends, or serve sandboxes",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from verl_agentic.cli.findings import print_findings
 from verl_agentic.cli.options.numbers import positive
-from verl_agentic.diagnostics.machine import machine_checks
+from verl_agentic.diagnostics.machine import can_use_cuda, list_gpus, machine_checks
 from verl_agentic.finding import Finding
 
 _DEADLINE_S = 180.0
@@ -30,9 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints all checks; the exit code is 0 if a quickstart would run."""
-    seen, failure = _probe(args.timeout)
+    with ThreadPoolExecutor(1) as meanwhile:
+        probing = meanwhile.submit(_probe, args.timeout)
+        machine = machine_checks(supported_verl=_supported_verl())
+        seen, failure = probing.result()
     patches, missing = seen.pop("patches", []), seen.pop("missing_hooks", [])
-    machine = machine_checks(supported_verl=_supported_verl())
     checks = [*machine, *_plugin_checks(seen, failure), *_hook_checks(seen, missing)]
     is_well = all(check.status != "fail" for check in checks)
     registered = _registered(seen)
@@ -50,23 +54,32 @@ def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
     """Returns the plugin's state in a fresh process and in a Ray worker, the patches, and faults of the probe."""
     from verl_agentic.adapters import plugin_probe
 
-    command = [sys.executable, "-m", "verl_agentic.adapters.plugin_probe"]
     # The adapters of a platform act only if it is named.
-    environment = {**os.environ, "VERL_PLATFORM": os.environ.get("VERL_PLATFORM", "cpu")}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    )
+    platform = os.environ.get("VERL_PLATFORM") or ("nvidia" if can_use_cuda() and list_gpus() else "cpu")
+    environment = {**os.environ, "VERL_PLATFORM": platform}
+    with contextlib.ExitStack() as ending, ThreadPoolExecutor() as waiting:
+        probes = []
+        for place in _PLACES:  # at once: each of them imports all of verl
+            probe = subprocess.Popen(
+                [sys.executable, "-m", "verl_agentic.adapters.plugin_probe", place], stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True,
+            )  # fmt: skip
+            ending.callback(_end_tree, probe)
+            probes.append(waiting.submit(_read_probe, probe, timeout_s))
+        answers = [probe.result() for probe in probes]
+    seen = plugin_probe.parse("\n".join(output for output, _ in answers))
+    failures = [failure for place, (_, failure) in zip(_PLACES, answers, strict=True) if place not in seen]
+    return seen, next(iter(failures), "")
+
+
+def _read_probe(process: subprocess.Popen[str], timeout_s: float) -> tuple[str, str]:
+    """Returns what a probe prints, and what went wrong if that is too little; ends it at its deadline."""
     try:
         output, errors = process.communicate(timeout=timeout_s)
-        failure = errors.strip().rsplit("\n", 1)[-1] or f"exit code {process.returncode}"
+        return output, errors.strip().rsplit("\n", 1)[-1] or f"exit code {process.returncode}"
     except subprocess.TimeoutExpired:
         _end_tree(process)
-        output, _ = process.communicate()
-        failure = f"no answer within {timeout_s:g} s"
-    finally:
-        _end_tree(process)
-    seen = plugin_probe.parse(output)
-    return seen, "" if set(_PLACES) <= set(seen) else failure
+        return process.communicate()[0], f"no answer within {timeout_s:g} s"
 
 
 def _end_tree(process: subprocess.Popen[str]) -> None:

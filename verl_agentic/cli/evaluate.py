@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.cli.options.cluster_options import add_cluster_options, work_of
+from verl_agentic.cli.options.device_option import add_device_option, read_device
 from verl_agentic.cli.options.numbers import positive, whole
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def _add_best_of_arguments(play: argparse._ArgumentGroup) -> None:
     play.add_argument("--phi", type=Path, metavar="DIR", help="take turns (--best-of) or episodes (--select) that "
                       "this DPO or outcome model prefers most to --reference")  # fmt: skip
     play.add_argument("--reference", type=Path, metavar="DIR", help="name the model that --phi was trained from")
+    add_device_option(play, work="run --phi and --reference")
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -347,6 +349,11 @@ def _check_phi(args: argparse.Namespace) -> None:
             f"--phi takes --reference, --tokenizer, and --best-of or --select, and no --q, got --reference "
             f"{args.reference}, --tokenizer {args.tokenizer}, --best-of {args.best_of}, --q {args.q}; change them"
         )
+    if args.device != "auto" and not args.phi:
+        raise ConfigError(
+            f"--device is for the models of --phi, got --device {args.device} without it; the server of --endpoint has "
+            "its own device, leave --device out"
+        )
 
 
 def _chooser(args: argparse.Namespace) -> Choose | None:
@@ -362,7 +369,7 @@ def _chooser(args: argparse.Namespace) -> Choose | None:
 def _phi(args: argparse.Namespace) -> LogRatio:
     from verl_agentic.inference.log_ratio import LogRatio
 
-    return LogRatio.from_pretrained(args.phi, args.reference)
+    return LogRatio.from_pretrained(args.phi, args.reference, device=read_device(args))
 
 
 def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConfig:

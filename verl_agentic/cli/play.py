@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from verl_agentic.cli.options.device_option import add_device_option, dtype_on, read_device
 from verl_agentic.cli.options.numbers import whole
 
 
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=whole(1), default=512, help="stop after this many response tokens (default %(default)s)"
     )
+    add_device_option(parser, work="run the model")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
     if not (args.model / "config.json").is_file():
         raise DataError(f"no such model folder, got {args.model}; run `make quickstart`, or name a Hugging Face folder")
+    device = read_device(args)
     tokenizer, codec = load_codec(str(args.model))
     model = LocalModel(
         model_path=args.model,
@@ -52,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         limits=EpisodeLimits(
             max_response_tokens=args.max_tokens, max_context_tokens=args.max_tokens + 2_048, max_turns=args.max_turns
         ),
+        device=device,
+        dtype=dtype_on(device, args.model),
     )
     # The user's question has no ground truth, so there is no score.
     row = EnvRow(prompt=(Message("user", args.question),), ground_truth="0")

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.diagnostics.preflight.result import guarded, judge
 
     planned = plan(args.config_dir, args.config_name, args.overrides, allowed=args.allow)
-    numbers, failures = guarded("derived sizes", derived_numbers, planned)
+    numbers, failures = ([], []) if planned.is_supervised else guarded("derived sizes", derived_numbers, planned)
     results = [*judge(planned, args.check), *failures]
     is_well = all(result.status != "fail" for result in results)
     if args.json:

@@ -1,4 +1,4 @@
-"""`verl-agentic serve`: serves a model folder to OpenAI-compatible clients, on a CPU."""
+"""`verl-agentic serve`: serves a model folder to OpenAI-compatible clients, on a CPU or one GPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.cli.options.device_option import Device, add_device_option, dtype_on, read_device
 from verl_agentic.cli.options.numbers import MAX_PORT, whole
 from verl_agentic.listening.listening_options import add_listening_options, listen, print_use, token_of
 from verl_agentic.listening.listening_socket import url_of
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run at most this many requests in a batch (default %(default)d)",
     )
     parser.add_argument("--threads", type=whole(1), help="compute with this many threads (default: one per core)")
+    add_device_option(parser, work="run the model")
     add_listening_options(parser, port=8000, port_type=whole(0, MAX_PORT), token_variable=_TOKEN_VARIABLE)
 
 
@@ -47,7 +49,7 @@ async def _serve(args: argparse.Namespace, token: str, is_made: bool) -> None:
     with listen(args) as listening:
         served = load_served(
             args.model, name=args.name, tool_format=args.tool_format, max_running=args.max_running,
-            threads=args.threads, token=token,
+            threads=args.threads, token=token, device=read_device(args),
         )  # fmt: skip
         try:
             from verl_agentic.inference.http_server import make_app
@@ -63,7 +65,14 @@ async def _serve(args: argparse.Namespace, token: str, is_made: bool) -> None:
 
 
 def load_served(
-    model: Path, *, name: str | None, tool_format: str, max_running: int, threads: int | None, token: str
+    model: Path,
+    *,
+    name: str | None,
+    tool_format: str,
+    max_running: int,
+    threads: int | None,
+    token: str,
+    device: Device = "cpu",
 ) -> Any:
     """Returns the model of a folder for `inference.http_server.make_app`; the arguments are the options of `serve`."""
     import torch
@@ -76,5 +85,6 @@ def load_served(
     if threads is not None:
         torch.set_num_threads(threads)
     tokenizer, chat = load_codec(str(model), tool_format=tool_format)
-    engine = InferenceEngine.from_pretrained(model, EngineConfig(max_running=max_running))
+    config = EngineConfig(max_running=max_running)
+    engine = InferenceEngine.from_pretrained(model, config, device=device, dtype=dtype_on(device, model))
     return Served(engine=engine, tokenizer=tokenizer, chat=chat, name=name or model.resolve().name, token=token)

@@ -128,16 +128,26 @@ def _space(name: str, path: Path, needed_gb: float, advice: str) -> Finding:
     )
 
 
-def _accelerator() -> Finding:
+def list_gpus() -> tuple[str, ...]:
+    """Returns name and memory of each NVIDIA GPU of this machine, without torch, which takes seconds to import."""
     program = shutil.which("nvidia-smi")
     listed = _run([program, "--query-gpu=name,memory.total", "--format=csv,noheader"]) if program else None
-    if not listed:
+    return tuple((listed or "").splitlines())
+
+
+def _accelerator() -> Finding:
+    found = "; ".join(list_gpus())
+    if not found:
         return Finding(check="accelerator", status="ok", found="none: set VERL_PLATFORM=cpu to use the CPU")
-    found = "; ".join(listed.splitlines())
-    if "+cpu" in _installed("torch"):
+    if not can_use_cuda():
         advice = "this build of torch has no CUDA; install one that has it to use the GPU"
         return Finding(check="accelerator", status="warn", found=found, advice=advice)
     return Finding(check="accelerator", status="ok", found=found)
+
+
+def can_use_cuda() -> bool:
+    """Tells whether the installed build of torch can use a GPU."""
+    return "+cpu" not in _installed("torch")
 
 
 def _installed(package: str) -> str:

@@ -38,7 +38,7 @@ class LogRatio:
         self._lock = asyncio.Lock()
 
     @classmethod
-    def from_pretrained(cls, phi: Path, reference: Path) -> LogRatio:
+    def from_pretrained(cls, phi: Path, reference: Path, *, device: str = "cpu") -> LogRatio:
         """Loads two Hugging Face folders.
 
         Raises:
@@ -49,7 +49,7 @@ class LogRatio:
                 raise ConfigError(
                     f"no model is in {folder}; name a Hugging Face folder, such as global_step_N/huggingface"
                 )
-        return cls(*(load_causal_lm(folder, dtype="auto") for folder in (phi, reference)))
+        return cls(*(load_causal_lm(folder, dtype="auto").to(device) for folder in (phi, reference)))
 
     async def of(self, prompt_ids: Sequence[int], response_ids: Sequence[int], mask: Sequence[int]) -> float:
         """Returns the sum over the response's tokens with mask 1. Runs in a thread, one row at a time.

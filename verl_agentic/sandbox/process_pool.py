@@ -26,6 +26,7 @@ from verl_agentic.sandbox.interface import (
     Tree,
 )
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
+from verl_agentic.sandbox.lasting_threads import LastingThreads, start_no_more_threads
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 _T = TypeVar("_T")
@@ -41,6 +42,7 @@ class SharedPool:
         """Makes the thread; the backend is started by the first call."""
         self._pool = SandboxPool(make_backend(backend, at_least=at_least, **options), config)
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(LastingThreads())
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox-pool", daemon=True)
         self._thread.start()
         self._start_lock = asyncio.Lock()
@@ -172,6 +174,7 @@ def open_pools() -> list[SharedPool]:
 
 
 def _close_all() -> None:
+    start_no_more_threads()
     while _pools:
         _pools.popitem()[1].close()
 

@@ -102,8 +102,8 @@ def _train(tmp_path: Path, recipe: Path, rows: list[EnvRow], **settings: Any) ->
     assert [step["step"] for step in steps] == [1, 2]
     # One poll at most is waited for when the batch is ready: the interval bounds the wait. That it is the one of the
     # YAML is shown by tests/adapters/replay_buffer/test_episode_buffer.py.
-    cpu = OmegaConf.load(str(files("verl_agentic.config").joinpath("agentic/cpu.yaml")))
-    assert cpu.agentic.sampling.poll_interval_s / steps[-1]["timing_s/step"] < 0.15
+    shared = OmegaConf.load(str(files("verl_agentic.config").joinpath("agentic/one_device.yaml")))
+    assert shared.agentic.sampling.poll_interval_s / steps[-1]["timing_s/step"] < 0.15
     for step in steps:
         assert step["training/rollout_probs_diff_max"] < 1e-4
         assert step["audit/breaches"] == 0

@@ -32,6 +32,9 @@ trainer: {logger: [file], project_name: test, experiment_name: test, total_train
 checkpoint: {save_contents: [model, hf_model]}
 """
 
+ONE_GPU = ("+agentic=one_gpu_sft", "trainer.device=cpu")
+"""Rehearses the configuration of a GPU."""
+
 
 def pair(number: int) -> dict[str, Any]:
     """One side asks the tool and repeats what it says, the other one guesses."""
@@ -145,17 +148,21 @@ def test_rows_with_the_log_probs_of_their_author_are_learnt_by_weight(tmp_path: 
     assert steps[-1]["train/loss"] < 0.9 * steps[0]["train/loss"]
 
 
-def test_sft_on_exported_successes_raises_their_likelihood_and_observations_are_not_learnt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", [(), ONE_GPU], ids=["cpu", "one_gpu"])
+def test_sft_on_exported_successes_raises_their_likelihood_and_observations_are_not_learnt(
+    group: tuple[str, ...], tmp_path: Path
+) -> None:
     path = exported(tmp_path, "sft")
     rows = [row for _, row in numbered_records(path)]
     assert len(rows) == 8 and all(row["loss_mask"] == [0, 0, 0, 1, 1, 0, 0, 1] for row in rows)
     masked = [{**row, "loss_mask": [0, 0, 0, 0, 0, 1, 1, 0]} for row in rows]
-    train_on(path, tmp_path, "verl.trainer.sft_trainer")
+    train_on(path, tmp_path, "verl.trainer.sft_trainer", *group)
     after = tmp_path / "out" / "global_step_5" / "huggingface"
     gain, others = (mean_log_prob(after, each) - mean_log_prob(tmp_path / "model", each) for each in (rows, masked))
     assert gain > 0.5 > others
 
 
-def test_exported_pairs_are_learnt_like_those_of_messages(tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", [(), ONE_GPU], ids=["cpu", "one_gpu"])
+def test_exported_pairs_are_learnt_like_those_of_messages(group: tuple[str, ...], tmp_path: Path) -> None:
     path = exported(tmp_path, "pairs")
-    check_learnt(train_on(path, tmp_path, "verl_agentic.adapters.offline.dpo_trainer", "+dpo.beta=0.5"))
+    check_learnt(train_on(path, tmp_path, "verl_agentic.adapters.offline.dpo_trainer", "+dpo.beta=0.5", *group))

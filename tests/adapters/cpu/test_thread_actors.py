@@ -280,7 +280,11 @@ def test_verl_finds_its_placement_groups_and_resources() -> None:
         ({"ray_kwargs.ray_init.address": "local"}, False),
         ({"RAY_ADDRESS": "127.0.0.1:6379"}, False),
         ({"RAY_ADDRESS": "local"}, True),
-        ({"VERL_PLATFORM": "cuda"}, False),
+        ({"VERL_PLATFORM": "nvidia"}, False),
+        ({"VERL_PLATFORM": "nvidia", "trainer.device": "cuda"}, True),
+        ({"VERL_PLATFORM": "", "trainer.device": "cuda"}, True),
+        ({"VERL_PLATFORM": "", "trainer.device": "cuda", "actor_rollout_ref.rollout.nnodes": 1}, False),
+        ({"VERL_PLATFORM": "", "trainer.device": "cuda", "trainer.n_gpus_per_node": 8}, False),
     ],
 )
 def test_one_rank_without_other_servers_is_one_process(

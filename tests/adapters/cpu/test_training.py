@@ -76,6 +76,21 @@ def test_lora_trains_in_the_mode_colocate_async(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_group_for_one_gpu_trains_actor_reference_and_critic_in_its_types(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.settings = {
+        "+agentic": "one_gpu",
+        "trainer.device": "cpu",  # a rehearsal
+        "algorithm.adv_estimator": "gae",
+        "actor_rollout_ref.actor.use_kl_loss": True,
+        "critic.optim.lr": 1e-3,
+    }
+    for step in run.finish():
+        assert 1e-6 < step["training/rollout_probs_diff_max"] < 0.1, "bfloat16 on both sides"
+        assert 0 < step["critic/grad_norm"] < math.inf and math.isfinite(step["actor/kl_loss"])
+
+
+@pytest.mark.slow
 def test_separate_servers_get_the_weights_of_the_trainer(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.settings = {

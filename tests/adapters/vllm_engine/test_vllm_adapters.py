@@ -64,10 +64,13 @@ def test_variables_of_the_user_come_before_ours(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_adapter_of_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
     monkeypatch.setattr(features, "is_installed", lambda package: package != "vllm")
     without = [adapter.module for adapter in features.all_adapters()]
     monkeypatch.setattr(features, "is_installed", lambda package: True)
     assert {adapter.module for adapter in features.all_adapters()} - {*without} == {"cpu.vllm_worker"}
+    monkeypatch.setenv("VERL_PLATFORM", "nvidia")  # whose processes must not import vLLM for it
+    assert {adapter.module for adapter in features.all_adapters()} == {*without}
 
 
 def test_a_folder_of_the_name_of_a_package_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

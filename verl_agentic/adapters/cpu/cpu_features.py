@@ -48,7 +48,10 @@ def choose_threads(config: Any) -> Iterator[tuple[str, Any, str]]:
         or select("ray_kwargs.timeline_json_file")
         or os.environ.get("RAY_ADDRESS", "local") not in ("", "local")  # a cluster that runs already
     )  # fmt: skip
-    is_one = is_cpu_chosen() and ranks == 1 and has(config, f"{ROLLOUT}.name", "agentic") and not needs_ray
+    has_own_device = is_cpu_chosen() or (
+        select("trainer.device") == "cuda" and not select(f"{ROLLOUT}.nnodes")  # else servers have GPUs of their own
+    )
+    is_one = ranks == 1 and has_own_device and has(config, f"{ROLLOUT}.name", "agentic") and not needs_ray
     if is_one and select("ray_kwargs.ray_init") is not None and select(_ADDRESS) is None:
         yield _ADDRESS, THREADS, "trainer.n_gpus_per_node"
 
@@ -63,13 +66,14 @@ def is_vllm_on_cpu(config: Any) -> bool:
     return is_cpu_chosen() and has(config, f"{ROLLOUT}.name", "vllm")
 
 
-def require_vllm() -> None:
+def require_vllm(device: str = "cpu") -> None:
     """Raises a MissingDependencyError if vLLM is not installed."""
     if not is_installed("vllm"):
-        raise MissingDependencyError(
-            f"this needs vLLM, got the environment {sys.prefix} without it; run `make vllm` in a checkout of "
-            "verl-agentic, and start the command from .venv-vllm/bin"
-        )
+        advice = {
+            "cpu": "run `make vllm` in a checkout of verl-agentic, and start the command from .venv-vllm/bin",
+            "cuda": "pip install 'verl[vllm]'",
+        }
+        raise MissingDependencyError(f"this needs vLLM, got the environment {sys.prefix} without it; {advice[device]}")
 
 
 def check_vllm(config: Any) -> None:
@@ -116,12 +120,6 @@ FEATURES = Features(
             demanded_by=is_cpu_chosen,
         ),
         Adapter(
-            module="cpu.value_head",
-            needs="verl.utils.model",
-            gives="critic without flash-attention",
-            chosen_by="VERL_PLATFORM=cpu and critic.enable",
-        ),
-        Adapter(
             module="cpu.cpu_log_probs",
             needs="verl.utils.torch_functional",
             gives="log-probs in large pieces",
@@ -145,6 +143,7 @@ FEATURES = Features(
             module="cpu.vllm_worker",
             needs="vllm.model_executor.layers.utils",
             gives="weight updates of vLLM's CPU build",
+            is_used=is_cpu_chosen,
             chosen_by=f"VERL_PLATFORM=cpu and {ROLLOUT}.name=vllm",
         ),
     ),

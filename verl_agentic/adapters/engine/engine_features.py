@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from verl_agentic.adapters.engine.attention import check_attention
 from verl_agentic.adapters.features import Adapter, Features
 from verl_agentic.adapters.sections import has, plain_section, section
 from verl_agentic.errors import ConfigError
@@ -85,6 +86,7 @@ FEATURES = Features(
         **{f"critic.{key}": f"critic.{key}" for key in ("categorical", "target")},
     },
     needs_trainer=(f"{_LOSS}.per_session", "critic.target"),
+    checks=(check_attention,),
     adapters=(
         Adapter(
             module="engine.loss_config",
@@ -135,6 +137,12 @@ FEATURES = Features(
             gives="bins of categorical critics, target networks",
             chosen_by="agentic.critic.categorical, agentic.critic.target",
             demanded_by=lambda config: has(config, "critic.categorical") or has(config, "critic.target"),
+        ),
+        Adapter(
+            module="engine.value_head",
+            needs="verl.utils.model",
+            gives="critic without flash-attn",
+            chosen_by="critic.model.override_config.attn_implementation",
         ),
         Adapter(
             module="engine.categorical_critic",

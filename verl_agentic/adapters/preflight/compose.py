@@ -32,7 +32,7 @@ import verl_agentic
 from verl_agentic.adapters.config_root import prepare
 from verl_agentic.adapters.preflight.quick_yaml import quick_yaml
 from verl_agentic.adapters.sections import refused_sections, with_root_keys
-from verl_agentic.diagnostics.preflight.planned_run import MISSING
+from verl_agentic.diagnostics.preflight.planned_run import MISSING, is_supervised
 from verl_agentic.errors import ConfigError
 
 _PACKAGES = {"trtllm": "tensorrt_llm"}
@@ -85,7 +85,7 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
         return Composed(
             config=config,
             plain=plain,
-            defaults=_copy(_defaults(engine)),
+            defaults=_copy(_defaults("sft_trainer_engine" if is_supervised(plain) else "ppo_trainer", engine)),
             unresolved=tuple(unresolved),
             chosen=chosen,
         )
@@ -159,7 +159,8 @@ def _of_plugin(config: DictConfig) -> Iterator[tuple[str, str]]:
 def _of_verl(config: DictConfig) -> Iterator[tuple[str, str]]:
     """Yields `verl`, or `unchecked` for what needs a package that is not here, and a message."""
     told: set[str] = set()
-    for look in (_validate, _make_trainer, _make_rollout, _make_distillation, _make_reference):
+    looks = (_validate, _make_trainer, _make_rollout, _make_distillation, _make_reference)
+    for look in (_make_supervised,) if is_supervised(config) else looks:
         try:
             look(config)
         except Exception as refused:
@@ -220,6 +221,14 @@ def _make_reference(config: DictConfig) -> None:
     omega_conf_to_dataclass(reference)
 
 
+def _make_supervised(config: DictConfig) -> None:
+    """Makes the objects that verl's SFT trainer begins with."""
+    from verl.utils.config import omega_conf_to_dataclass
+
+    for section in ("model", "engine", "optim", "checkpoint"):
+        omega_conf_to_dataclass(config[section])
+
+
 def _needs_backend(error: BaseException, config: DictConfig) -> bool:
     """Returns whether verl failed in code of a rollout backend that is not installed here."""
     name = str(OmegaConf.select(config, "actor_rollout_ref.rollout.name"))
@@ -243,9 +252,9 @@ def _load(search_path: ConfigSearchPath, name: str, overrides: Sequence[str]) ->
 
 
 @functools.cache
-def _defaults(engine: str | None) -> dict[str, Any]:
-    """Returns verl's own configuration for an engine, as plain data."""
-    config = _load(_search_path(), "ppo_trainer", [f"model_engine={engine}"] if engine else [])
+def _defaults(trainer: str, engine: str | None) -> dict[str, Any]:
+    """Returns verl's own configuration of a trainer for an engine, as plain data."""
+    config = _load(_search_path(), trainer, [f"model_engine={engine}"] if engine else [])
     return dict(_plain(_without_hydra(config), "", []))
 
 

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.adapters.engine import attention
 from verl_agentic.adapters.quick_imports import without_collections
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.errors import describe_error
@@ -70,6 +71,8 @@ def plan(
         notes.add("values", ranges)
         for place, messages in (notes.attempt("verl", lambda: composing.refusals(composed.config)) or {}).items():
             notes.add(place, messages if place == "sections" or not composed.unresolved else [])
+        if not attention.has_device(composed.config):  # else the guard has refused it
+            notes.add("attention", list(attention.missing_attention(composed.config)))
         hints = composing.section_hints(composed.config)
         run = PlannedRun(
             config=composed.plain,
@@ -92,6 +95,8 @@ def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
     from verl_agentic.adapters.preflight.reward_function import try_function
 
     run = _with_rows(run, config, notes)
+    if run.is_supervised:  # its rows are those of a dataset class, and no agent plays them
+        return run
     worker = notes.attempt("model", lambda: Worker.of(config)) if _has_model(run, notes) else None
     rows, solution = (), ""
     if worker is not None:
@@ -119,6 +124,8 @@ def _with_rows(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
     ):
         notes.add(place, notes.attempt(place, lambda look=look: look(config)) or ())
     found: dict[str, Any] = {}
+    if run.is_supervised:
+        return run
     for split, name in (("train", "rows"), ("val", "val_rows")):
         files = data.data_files(config, split)
         is_missing = any(f"data.{split}_files" in message for message in notes.problems.get("files", ()))

@@ -126,9 +126,9 @@ def _place(worker: Any) -> tuple[str, str, int]:
 
 
 def _environment(devices: str) -> dict[str, str]:
-    """Returns variables that let an actor without GPUs see those of the trainer; empty on a CPU."""
+    """Returns variables that let an actor without GPUs see those of the trainer, which sees all without `devices`."""
     platform = get_platform()
     if platform.device_name == "cpu":
         return {}
     keep = dict.fromkeys(platform.ray_noset_envvars(), "1")
-    return {**keep, **platform.rollout_env_vars(), platform.visible_devices_envvar(): devices}
+    return {**keep, **platform.rollout_env_vars(), **({platform.visible_devices_envvar(): devices} if devices else {})}

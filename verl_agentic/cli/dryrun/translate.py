@@ -189,9 +189,10 @@ def cpu_settings() -> Iterator[tuple[str, Any]]:
     """Yields key and value of `agentic/cpu`."""
     from verl_agentic import __file__ as package
 
-    written = yaml.safe_load((Path(package).parent / "config" / "agentic" / "cpu.yaml").read_text())
-    written.pop("defaults")
-    yield from leaves(written)
+    for name in ("one_device", "cpu"):
+        written = yaml.safe_load((Path(package).parent / "config" / "agentic" / f"{name}.yaml").read_text())
+        written.pop("defaults")
+        yield from leaves(written)
 
 
 def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

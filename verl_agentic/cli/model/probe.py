@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.device_option import add_device_option, read_device
 from verl_agentic.cli.options.numbers import whole
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ _TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="test this Hugging Face folder, served here on a "
-                        "CPU; with --endpoint, the model of this name")  # fmt: skip
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="test this Hugging Face folder, served "
+                        "here; with --endpoint, the model of this name")  # fmt: skip
     parser.add_argument("--env", required=True, help="use this environment: the name of a bundled one, a folder, or a "
                         "module")  # fmt: skip
     parser.add_argument(
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "%(default)s)")  # fmt: skip
     parser.add_argument("--tool-format", default="hermes", metavar="NAME", help="parse tool calls with this parser of "
                         "verl (default %(default)s)")  # fmt: skip
+    add_device_option(parser, work="serve the model")
     _add_limits(parser)
     parser.add_argument("--out", type=Path, default=Path("outputs/probe"), metavar="DIR", help="write the episodes "
                         "of each model below this folder (default %(default)s)")  # fmt: skip
@@ -77,6 +79,10 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"a probe takes rows and at least 2 --samples, got {args.rows} and {args.samples}; raise them"
         )
+    if args.endpoint and args.device != "auto":
+        raise ConfigError(
+            f"--device is for models that are served here, got --device {args.device} with --endpoint; leave one out"
+        )
     names = ("min_pass_at_k", "min_mixed", "min_valid_calls", "min_entropy")
     limits = ProbeLimits(**{name: getattr(args, name) for name in names})
     figures = {model: _probe(args, model) for model in dict.fromkeys(args.models)}
@@ -98,7 +104,7 @@ def _probe(args: argparse.Namespace, model: str) -> dict[str, Any]:
     from verl_agentic.data.evaluation.model_probe import probe_figures
 
     out = args.out / re.sub(r"[^\w.-]+", "_", model.strip("/"))
-    with contextlib.nullcontext(args.endpoint) if args.endpoint else _served(model, args.tool_format) as url:
+    with contextlib.nullcontext(args.endpoint) if args.endpoint else _served(model, args) as url:
         parser = argparse.ArgumentParser()
         evaluate.add_arguments(parser)
         given = ["--env", args.env, "--endpoint", url, "--model", model, "--tokenizer", model, "--split", "train",
@@ -115,7 +121,7 @@ def _probe(args: argparse.Namespace, model: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _served(model: str, tool_format: str) -> Iterator[str]:
+def _served(model: str, args: argparse.Namespace) -> Iterator[str]:
     """Serves a model folder on a free port of this machine, in a thread with an event loop of its own."""
     import socket
     import threading
@@ -129,7 +135,10 @@ def _served(model: str, tool_format: str) -> Iterator[str]:
     if not (Path(model) / "config.json").is_file():
         raise DataError(f"no such model folder, got {model}; name a Hugging Face folder, or give --endpoint")
     token = os.environ.setdefault(_TOKEN_VARIABLE, secrets.token_urlsafe(24))
-    served = load_served(Path(model), name=model, tool_format=tool_format, max_running=256, threads=None, token=token)
+    served = load_served(
+        Path(model), name=model, tool_format=args.tool_format, max_running=256, threads=None, token=token,
+        device=read_device(args),
+    )  # fmt: skip
     http = GuardedServer(make_app(served))
 
     async def serve(listening: socket.socket) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from verl_agentic.cli.options.device_option import add_device_option, read_device
 from verl_agentic.cli.options.numbers import whole
 
 
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recipe", default="quickstart", help="train this recipe, which needs a course.yaml (default %(default)s)"
     )
     parser.add_argument(
-        "--out", type=Path, default=None, help="write to this folder (default outputs/RECIPE, or outputs/RECIPE-vllm)"
+        "--out", type=Path, default=None, help="write to this folder (default outputs/RECIPE, with -vllm and -cuda)"
     )
     parser.add_argument(
         "--engine",
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="agentic",
         help="sample the rollouts of GRPO with this engine; vllm must be installed (default %(default)s)",
     )
+    add_device_option(parser, work="train and evaluate", default="cpu")
     parser.add_argument(
         "--seed", type=int, default=0, help="set the seed of weights, data and sampling (default %(default)s)"
     )
@@ -57,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         sft_steps=args.sft_steps,
         eval_tasks=args.eval_tasks,
         engine=args.engine,
+        device=read_device(args),
     )
-    name = args.recipe if args.engine == "agentic" else f"{args.recipe}-{args.engine}"
+    name = "-".join([args.recipe, *(part for part in (args.engine, settings.device) if part in ("vllm", "cuda"))])
     return Quickstart(args.out or Path("outputs") / name, settings, fresh=args.fresh).run()

@@ -24,6 +24,8 @@ CPU_ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "RAY_ADDRESS": "local",  # Ray would join a cluster that runs on this machine, which refuses the run's options
 }
+ENVIRONMENTS = {"cpu": CPU_ENVIRONMENT, "cuda": {**CPU_ENVIRONMENT, "VERL_PLATFORM": "nvidia"}}
+"""Device -> variables of its trainers."""
 _POLL_S, _MEASURE_S = 0.5, 2.0
 _GRACE_S = 20.0  # for Ray, to end its own processes
 _SURVIVORS_S = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -36,6 +36,8 @@ class Course:
     """A pretrained model, as `verl-agentic model fetch` knows it; empty: a tiny random one."""
     preset: str = "0.5m"
     """Size of the tiny model."""
+    gpu_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type in which models compute on a GPU, `float32` or `bfloat16`. In `float32` a GPU learns what a CPU learns."""
     own_tokenizer: bool = True
     """Whether the tokenizer is trained on the environment's texts; otherwise it is the one for arithmetic."""
     token_share: float = 0.5

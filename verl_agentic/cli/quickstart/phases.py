@@ -44,7 +44,7 @@ class Quickstart:
             stages: by default those of the course.
         """
         if settings.engine == "vllm":
-            require_vllm()
+            require_vllm(settings.device)
         self.out = out.resolve()
         self.settings = settings
         self._course = course or load_course(settings.recipe)
@@ -108,12 +108,23 @@ class Quickstart:
             self._evaluate(stage.name, state.models[stage.name], greedy=True)
 
     def _evaluate(self, name: str, model: Path, *, greedy: bool) -> None:
-        self._phase(f"eval {name}", lambda: self._evaluation(name, model, greedy=greedy))
+        self._phase(
+            f"eval {name}",
+            lambda: self._evaluation(name, model, greedy=greedy),
+            [self.settings.device, self._state.dtype],
+        )
 
     def _evaluation(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
-        seed = self.settings.seed
         return tasks.evaluate(
-            self._course, self.out, name, model, greedy=greedy, seed=seed, advance=self._display.advance
+            self._course,
+            self.out,
+            name,
+            model,
+            greedy=greedy,
+            seed=self.settings.seed,
+            advance=self._display.advance,
+            device=self.settings.device,
+            dtype=self._state.dtype,
         )
 
     def _phase(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from verl_agentic.cli.options.device_option import Device
 from verl_agentic.cli.quickstart.child_process import MemoryMeter
 from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.cli.quickstart.display import Display
@@ -26,6 +27,8 @@ class QuickstartSettings:
     eval_tasks: int
     engine: str = "agentic"
     """Engine of the rollouts of RL: `agentic`, or `vllm`, which must be installed."""
+    device: Device = "cpu"
+    """Device of training and evaluation."""
 
 
 @dataclass(kw_only=True)
@@ -41,6 +44,11 @@ class RunState:
     """Newest product of each kind that a finished stage gave."""
     models: dict[str, Path] = field(default_factory=dict)
     """Stage -> its model."""
+
+    @property
+    def dtype(self) -> str:
+        """Type in which models compute: on a GPU that of the course."""
+        return self.course.gpu_dtype if self.settings.device == "cuda" else "float32"
 
     @property
     def steps(self) -> Mapping[str, int | None]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, run_child
+from verl_agentic.cli.quickstart.child_process import ENVIRONMENTS, run_child
 from verl_agentic.cli.quickstart.run_state import MODEL, RunState
 from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.data.rows import read_rows
@@ -18,7 +18,8 @@ from verl_agentic.settings import Settings, check_keys, read_settings, setting
 
 LOG, PAIRS, OUTCOMES, ROWS = "log", "pairs", "outcomes", "sft"
 """What stages hand on besides models: logged episodes, and exported files."""
-_TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=1", "-m")
+# The address: torchrun looks the host name up for one, and hangs where it does not resolve.
+_TORCHRUN = ("torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc_per_node=1", "-m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ class TrainingStage(ModelStage):
 
     def inputs(self, run: RunState) -> list[Any]:
         steps = run.steps.get(self.steps_option)
-        return [steps, *run.course.named(self.course).sources(self.recipe), *super().inputs(run)]
+        return [steps, self.flags(run), *run.course.named(self.course).sources(self.recipe), *super().inputs(run)]
 
     def values(self, run: RunState) -> dict[str, Any]:
         """Returns the values of its trainer that depend on the run."""
@@ -101,7 +102,7 @@ class TrainingStage(ModelStage):
 
     def flags(self, run: RunState) -> list[str]:
         """Returns further overrides that depend on the run."""
-        return []
+        return [] if run.settings.device == "cpu" else [f"+agentic={_of_dtype('one_gpu_sft', run)}"]
 
     def run(self, run: RunState) -> dict[str, Any]:
         folder, config = run.folder(self.name), run.course.named(self.course).file(self.recipe)
@@ -124,7 +125,7 @@ class TrainingStage(ModelStage):
                 "trainer.logger=[file]",
             ],
             log=logs / f"{self.name}.log",
-            environment={**CPU_ENVIRONMENT, "VERL_FILE_LOGGER_PATH": str(metrics)},
+            environment={**ENVIRONMENTS[run.settings.device], "VERL_FILE_LOGGER_PATH": str(metrics)},
             meter=run.meter,
             on_poll=lambda: run.display.follow(metrics, steps, self.metric),
         )
@@ -189,9 +190,6 @@ class RlStage(TrainingStage):
     def products(self, folder: Path) -> dict[str, Path]:
         return {MODEL: folder / "model", LOG: folder}
 
-    def inputs(self, run: RunState) -> list[Any]:
-        return [run.settings.control, run.settings.engine, *super().inputs(run)]
-
     def values(self, run: RunState) -> dict[str, Any]:
         data, seed = run.data(self.course), run.settings.seed
         outcome = run.products.get(OutcomeStage.kind)
@@ -209,7 +207,14 @@ class RlStage(TrainingStage):
 
     def flags(self, run: RunState) -> list[str]:
         control = ["algorithm.adv_estimator=grpo_shuffled"] if run.settings.control else []
-        return [*control, *(["+agentic=cpu_vllm"] if run.settings.engine == "vllm" else [])]
+        groups = {
+            ("cpu", "agentic"): [],
+            ("cpu", "vllm"): ["+agentic=cpu_vllm"],
+            ("cuda", "agentic"): [f"+agentic={_of_dtype('one_gpu', run)}"],
+            # Its kernels need bfloat16.
+            ("cuda", "vllm"): ["+agentic=one_gpu_vllm"],
+        }
+        return [*control, *groups[run.settings.device, run.settings.engine]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +245,8 @@ class SampleStage(ModelStage):
             temperature=self.temperature,
             seed=run.settings.seed,
             advance=run.display.advance,
+            device=run.settings.device,
+            dtype=run.dtype,
         )
 
 
@@ -275,6 +282,10 @@ class ExportStage(CourseStage, ExportOptions):
 STAGES: Mapping[str, type[CourseStage]] = {
     cls.kind: cls for cls in (SftStage, DpoStage, OutcomeStage, RlStage, SampleStage, ExportStage)
 }
+
+
+def _of_dtype(group: str, run: RunState) -> str:
+    return f"{group}_float32" if run.dtype == "float32" else group
 
 
 def _newest_huggingface(folder: Path) -> Path:

@@ -74,11 +74,19 @@ def make_rows(course: Course, *, seed: int, num_eval: int) -> dict[str, list[Env
 
 
 def evaluate(
-    course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Advance
+    course: Course,
+    out: Path,
+    name: str,
+    model: Path,
+    *,
+    greedy: bool,
+    seed: int,
+    advance: Advance,
+    **engine: str,
 ) -> dict[str, Any]:
     """Evaluates all held-out tasks at temperature 1, and optionally greedily; keeps the episodes for the report."""
     rows = read_rows(out / "data" / "test.jsonl")
-    local = local_model(course, model)
+    local = local_model(course, model, **engine)
     modes = {"sampled": 1.0, "greedy": 0.0} if greedy else {"sampled": 1.0}
     result: dict[str, Any] = {"num_tasks": len(rows)}
     on_episode = _counter(advance, len(rows) * len(modes))
@@ -107,6 +115,7 @@ def sample(
     temperature: float,
     seed: int,
     advance: Advance,
+    **engine: str,
 ) -> dict[str, Any]:
     """Runs several episodes of each task, and stores them as `verl-agentic evaluate` does; finished ones are kept."""
     settings = {"env": course.env, "temperature": temperature, "tokenizer": str(model)}
@@ -114,7 +123,7 @@ def sample(
     journal = Journal(folder / EPISODES)
     keep_settings(folder / "evaluation.json", settings, has_begun=bool(journal.records))
     try:
-        records = local_model(course, model).sample(
+        records = local_model(course, model, **engine).sample(
             plan, journal=journal, temperature=temperature, seed=seed, on_record=_counter(advance, len(plan))
         )
     finally:
@@ -122,11 +131,13 @@ def sample(
     return summarise(records)
 
 
-def local_model(course: Course, model: Path) -> LocalModel:
-    """Returns a model on the course's environment, with the limits of the recipe."""
+def local_model(course: Course, model: Path, **engine: str) -> LocalModel:
+    """Returns a model on the course's environment, with the limits of the recipe; `engine`: its device and dtype."""
     tokenizer, codec = load_codec(str(model), protocol=course.protocol)
     make_env = functools.partial(course.package.make_env, **course.env_config)
-    return LocalModel(model_path=model, tokenizer=tokenizer, codec=codec, make_env=make_env, limits=course.limits)
+    return LocalModel(
+        model_path=model, tokenizer=tokenizer, codec=codec, make_env=make_env, limits=course.limits, **engine
+    )
 
 
 def _counter(advance: Advance, total: int) -> Callable[[Any], None]:

@@ -33,6 +33,9 @@ class LocalModel:
     codec: Codec
     make_env: EnvFactory
     limits: EpisodeLimits
+    device: str = "cpu"
+    dtype: str = "float32"
+    """Where the engine computes, and in which type, as torch names them."""
 
     def run(
         self,
@@ -72,7 +75,7 @@ class LocalModel:
         seed: int,
         on_record: Callable[[Mapping[str, Any]], None],
     ) -> list[dict[str, Any]]:
-        engine = InferenceEngine.from_pretrained(self.model_path)
+        engine = InferenceEngine.from_pretrained(self.model_path, device=self.device, dtype=self.dtype)
         try:
             return await evaluate(
                 plan,
@@ -93,7 +96,7 @@ class LocalModel:
     async def _run(
         self, rows: Sequence[EnvRow], temperature: float, seed: int, on_episode: Callable[[Episode], None]
     ) -> list[Episode]:
-        engine = InferenceEngine.from_pretrained(self.model_path)
+        engine = InferenceEngine.from_pretrained(self.model_path, device=self.device, dtype=self.dtype)
         try:
             return await run_episodes(
                 rows,

@@ -119,6 +119,11 @@ class FunctionTrial:
     """The reason why it could not be called here."""
 
 
+def is_supervised(config: Mapping[str, Any]) -> bool:
+    """Returns whether a configuration is that of verl's SFT trainer, which has no actor."""
+    return "engine" in config and "actor_rollout_ref" not in config
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
     """A composed configuration, and facts about it."""
@@ -160,6 +165,11 @@ class PlannedRun:
     """Training rows with a partial solution; None if they were not counted."""
     metrics: frozenset[str] | None = None
     """Numbers of every sample's reward, by which groups can be filtered; None if unknown."""
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether it is a run of verl's SFT trainer."""
+        return is_supervised(self.config)
 
     def get(self, path: str, default: Any = None) -> Any:
         """Returns a value of the configuration; `default` if it is not set or null."""

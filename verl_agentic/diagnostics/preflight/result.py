@@ -21,6 +21,11 @@ _REGISTRY = Registry[Check](
 )
 _ADVICE = "a value has a form that this check does not expect: correct it; the other findings may name it"
 load_check, check_names = _REGISTRY.load, _REGISTRY.names
+_OF_SUPERVISED = (
+    *("files", "loggers", "machine", "missing_values", "plugin", "sections", "unknown_keys", "unresolved"),
+    *("value_types", "verl_validation"),
+)
+"""The checks that do not read an agent, a rollout or an advantage."""
 
 
 def judge(run: PlannedRun, own: Sequence[str] = ()) -> list[Finding]:
@@ -31,7 +36,8 @@ def judge(run: PlannedRun, own: Sequence[str] = ()) -> list[Finding]:
     Raises:
         ConfigError: there is no function at an address.
     """
-    checks = {name: load_check(name) for name in (*check_names(), *own)}
+    names = _OF_SUPERVISED if run.is_supervised else check_names()
+    checks = {name: load_check(name) for name in (*names, *own)}
     found = []
     for name, check in checks.items():
         findings, failures = guarded(name, check, run)

@@ -32,6 +32,7 @@ from verl_agentic.sandbox.interface import (
     TakenTree,
     Tree,
 )
+from verl_agentic.sandbox.lasting_threads import LastingThreads
 from verl_agentic.settings import Settings, setting
 
 _THREADS = 16  # that wait for the engine
@@ -107,7 +108,7 @@ class DockerBackend:
         """
         if self._engine is not None:
             return
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
+        self._threads = LastingThreads(_THREADS, thread_name_prefix="docker")
         try:
             engine = self._engine = await self._in_thread(Engine, self._config.url)
             await self._in_thread(engine.check, self._config.runtime)

@@ -32,6 +32,7 @@ from verl_agentic.sandbox.interface import (
     check_take,
     tree_entries,
 )
+from verl_agentic.sandbox.lasting_threads import LastingThreads
 from verl_agentic.sandbox.local.local_process import Execution
 from verl_agentic.sandbox.source_trees import packed, refuse_image
 
@@ -67,7 +68,7 @@ class LocalBackend:
             _warn()
         await asyncio.to_thread(_remove_orphans)
         self._base = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}_"))
-        self._threads = ThreadPoolExecutor(self._max_running, thread_name_prefix="sandbox")
+        self._threads = LastingThreads(self._max_running, thread_name_prefix="sandbox")
 
     async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> LocalSandbox:
         """Makes a folder with the trees; see `Backend.create`.

@@ -10,7 +10,7 @@ _ELSEWHERE = "run preflight on the machine of the run"
 
 
 def machine(run: PlannedRun) -> list[Finding]:
-    """Returns the engine and the GPUs that the run needs and this machine does not have."""
+    """Returns engine, GPUs and packages that the run needs and this machine does not have."""
     name, found = str(run.get("actor_rollout_ref.rollout.name")), []
     if name in _ENGINES and name not in run.packages:
         found.append(not_tested(f"{name} is not installed here: its version and its options", _ELSEWHERE))
@@ -18,4 +18,5 @@ def machine(run: PlannedRun) -> list[Finding]:
     if run.get("trainer.device") == "cuda" and run.num_gpus_here is not None and run.num_gpus_here < num_needed:
         gpus = f"this machine has {run.num_gpus_here} of trainer.n_gpus_per_node={num_needed} GPUs"
         found.append(not_tested(f"{gpus}: memory and speed", _ELSEWHERE))
+    found += [not_tested(message, _ELSEWHERE) for message in run.problems.get("attention", ())]
     return found or [ok("the rollout engine and the GPUs of the run are here")]
