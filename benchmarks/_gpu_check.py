@@ -66,7 +66,12 @@ class Check:
         assert bound is not None
         target = Target(bound=bound, at_least=max_value is None)
         is_tested = self.is_gpu or not only_gpu
-        verdict = {"name": name, "value": value, "target": str(target), "ok": target.is_met(value) if is_tested else None}
+        verdict = {
+            "name": name,
+            "value": value,
+            "target": str(target),
+            "ok": target.is_met(value) if is_tested else None,
+        }
         self.verdicts.append(verdict)
         self.write()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from _gpu_check import Check
-from _gpu_model import BOUNDS, compute_log_probs, load_reference, make_random_ids, make_model
+from _gpu_model import BOUNDS, compute_log_probs, load_reference, make_model, make_random_ids
 from _gpu_time import wait_for
 from _report import median
 
@@ -113,7 +113,9 @@ async def _measure_speeds(check: Check, folder: Path, dtype: str) -> dict[int, f
         used_mib = torch.cuda.memory_reserved() / 2**20 - before_mib if check.is_gpu else None
         await engine.release_memory()
         kept_mib = torch.cuda.memory_reserved() / 2**20 - before_mib if check.is_gpu else None
-        check.note({f"{dtype}: MiB of the weights, while it served, after the release": [weights_mib, used_mib, kept_mib]})
+        check.note(
+            {f"{dtype}: MiB of the weights, while it served, after the release": [weights_mib, used_mib, kept_mib]}
+        )
         beyond = None if kept_mib is None else kept_mib - weights_mib
         check.judge(f"{dtype}: MiB kept beside the weights", beyond, max_value=_MAX_KEPT_MIB, only_gpu=True)
     finally:
