@@ -113,9 +113,8 @@ async def _measure_speeds(check: Check, folder: Path, dtype: str) -> dict[int, f
         used_mib = torch.cuda.memory_reserved() / 2**20 - before_mib if check.is_gpu else None
         await engine.release_memory()
         kept_mib = torch.cuda.memory_reserved() / 2**20 - before_mib if check.is_gpu else None
-        check.note(
-            {f"{dtype}: MiB of the weights, while it served, after the release": [weights_mib, used_mib, kept_mib]}
-        )
+        held = {"weights": weights_mib, "while it serves": used_mib, "after the release": kept_mib}
+        check.note({f"{dtype}: MiB held": held})
         beyond = None if kept_mib is None else kept_mib - weights_mib
         check.judge(f"{dtype}: MiB kept beside the weights", beyond, max_value=_MAX_KEPT_MIB, only_gpu=True)
     finally:
