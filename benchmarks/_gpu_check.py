@@ -46,13 +46,13 @@ class Check:
     def judge(
         self,
         name: str,
-        value: float | None,
+        value: float,
         *,
         min_value: float | None = None,
         max_value: float | None = None,
         only_gpu: bool = False,
     ) -> None:
-        """Records a value with a bound. NaN misses every bound; None was not tested.
+        """Records a value with a bound. NaN, for what could not be measured, misses every bound.
 
         Args:
             name: of the verdict.

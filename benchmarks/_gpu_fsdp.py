@@ -146,7 +146,7 @@ def update(engine: Any, batch: Any, on_output: Callable[[Any], Any] = lambda out
 
 
 def compute_token_gradients(engine: Any, batch: Any) -> torch.Tensor:
-    """Returns the derivative of the loss at every position of all rows, one after the other, and updates the weights."""
+    """Updates the weights; returns the derivative of the loss at each position of all rows, one after the other."""
     gradients: list[torch.Tensor] = []
 
     def watch(model_output: Any) -> Any:

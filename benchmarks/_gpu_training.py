@@ -41,7 +41,7 @@ class Training:
     steps: list[dict[str, Any]] = field(default_factory=list)
     """Metrics of each training step."""
     started_at: float | None = None
-    first_step_s: float | None = None
+    first_step_s: float = math.nan
     """Seconds from the start of the trainer to the metrics of its first step."""
 
     def follow(self, check: Check) -> None:
@@ -51,7 +51,7 @@ class Training:
         lines = [line for path in self.out.glob("logs/rl_*.jsonl") for line in path.read_text().split("\n")[:-1]]
         steps = [data for line in lines if "timing_s/step" in (data := json.loads(line)["data"])]
         if len(steps) > len(self.steps):
-            if self.first_step_s is None and self.started_at is not None:
+            if math.isnan(self.first_step_s) and self.started_at is not None:
                 self.first_step_s = time.monotonic() - self.started_at
             self.steps = steps
             check.note({name: self.values(name) for name in _NOTED if self.values(name)})

@@ -35,12 +35,18 @@ from typing import Any
 from _gpu_check import read_result, write_result
 from _report import commit
 
-from verl_agentic.cli.quickstart.child_process import (
-    ChildFailedError,
-    MemoryMeter,
-    run_child,
-    termination_as_interrupt,
-)
+try:
+    from verl_agentic.cli.quickstart.child_process import (
+        ChildFailedError,
+        MemoryMeter,
+        run_child,
+        termination_as_interrupt,
+    )
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"the checks need the package {error.name}, got {sys.executable} without it; run its `-m pip install -e '.[cpu]'`, "
+        "which keeps an installed torch, or name another Python: make gpu-check PYTHON=/path/to/python"
+    ) from None
 
 SHARES = {
     "machine": 6,
@@ -68,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with termination_as_interrupt():
         for position, name in enumerate(names):
             shares = [SHARES[other] for other in names[position:]]
-            limit_s = (end - time.monotonic()) * shares[0] / sum(shares)
+            limit_s = max(end - time.monotonic(), 0) * shares[0] / sum(shares)
             statuses[name] = run_check(name, options.device, out, limit_s=limit_s)
     print(f"{options.device}: " + ", ".join(f"{name} {status}" for name, status in statuses.items()), flush=True)
     print(f"written: {out}", flush=True)
@@ -82,7 +88,7 @@ def run_check(name: str, device: str, out: Path, *, limit_s: float) -> str:
         `passed`; `missed`: a bound; `failed`: it ended with an error; `cut`: it was out of time; `skipped`;
         `not tested`: it judged no value.
     """
-    print(f"== {name} on {device}, at most {max(limit_s, 0):.0f} s", flush=True)
+    print(f"== {name} on {device}, at most {limit_s:.0f} s", flush=True)
     (out / f"{name}.json").unlink(missing_ok=True)
     begin, printer, failure, error = time.monotonic(), _VerdictPrinter(out, name), "", ""
 
@@ -122,7 +128,7 @@ def _read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=SHARES, default=list(SHARES), metavar="NAME", help="checks to run")
     parser.add_argument("--out", type=Path, default=Path("build/gpu"), help="folder of the results (%(default)s)")
     options = parser.parse_args(argv)
-    if options.minutes <= 0:
+    if not options.minutes > 0:
         parser.error(f"--minutes must be positive, got {options.minutes:g}; the checks need 8")
     if options.device != "cpu":
         import torch
@@ -154,8 +160,7 @@ class _VerdictPrinter:
         verdicts = read_result(self._out, self._name).get("verdicts", [])
         for verdict in verdicts[self._num_printed :]:
             word = {True: "ok", False: "MISSED", None: "not tested"}[verdict["ok"]]
-            value = "no value" if verdict["value"] is None else f"{verdict['value']:.4g}"
-            print(f"   {word:10} {verdict['name']}: {value} ({verdict['target']})", flush=True)
+            print(f"   {word:10} {verdict['name']}: {verdict['value']:.4g} ({verdict['target']})", flush=True)
         self._num_printed = len(verdicts)
 
 

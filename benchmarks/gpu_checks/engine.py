@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import random
 import time
 from dataclasses import dataclass
@@ -102,21 +103,21 @@ class Sampled:
 
 async def _measure_speeds(check: Check, folder: Path, dtype: str) -> dict[int, float]:
     """Returns tokens per second by number of rows; judges the memory that the engine keeps."""
-    before_mib = _held_mib(check)
+    before_mib = _settle_memory(check)
     engine = InferenceEngine.from_pretrained(folder, device=check.device, dtype=dtype)
-    weights_mib = _held_mib(check) - before_mib
+    weights_mib = _settle_memory(check) - before_mib
     speeds = {}
     try:
         for num_rows in _MIN_TOKENS_PER_S:
             speeds[num_rows] = await _measure_speed(engine, num_rows, num_new=128 if check.is_gpu else 8)
             check.note({f"{dtype}: tokens/s, {num_rows} rows": round(speeds[num_rows])})
-        used_mib = torch.cuda.memory_reserved() / 2**20 - before_mib if check.is_gpu else None
+        serving_mib = _read_memory(check) - before_mib
         await engine.release_memory()
-        kept_mib = torch.cuda.memory_reserved() / 2**20 - before_mib if check.is_gpu else None
-        held = {"weights": weights_mib, "while it serves": used_mib, "after the release": kept_mib}
-        check.note({f"{dtype}: MiB held": held})
-        beyond = None if kept_mib is None else kept_mib - weights_mib
-        check.judge(f"{dtype}: MiB kept beside the weights", beyond, max_value=_MAX_KEPT_MIB, only_gpu=True)
+        kept_mib = _read_memory(check) - before_mib
+        held = {"weights": weights_mib, "while it serves": serving_mib, "after the release": kept_mib}
+        check.note({f"{dtype}: MiB of the GPU": held})
+        name = f"{dtype}: MiB kept beside the weights"
+        check.judge(name, kept_mib - weights_mib, max_value=_MAX_KEPT_MIB, only_gpu=True)
     finally:
         await engine.close()
     return speeds
@@ -135,10 +136,13 @@ async def _measure_speed(engine: InferenceEngine, num_rows: int, *, num_new: int
     return median(speeds[1:])
 
 
-def _held_mib(check: Check) -> float:
-    """Returns the memory of the GPU that this process holds, after it has given back what it can; 0 on a CPU."""
+def _settle_memory(check: Check) -> float:
+    """Gives back the memory that nobody uses; returns the MiB of the GPU that this process holds."""
     gc.collect()
-    if not check.is_gpu:
-        return 0.0
-    torch.cuda.empty_cache()
-    return torch.cuda.memory_reserved() / 2**20
+    if check.is_gpu:
+        torch.cuda.empty_cache()
+    return _read_memory(check)
+
+
+def _read_memory(check: Check) -> float:
+    return torch.cuda.memory_reserved() / 2**20 if check.is_gpu else math.nan
