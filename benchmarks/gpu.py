@@ -44,8 +44,8 @@ try:
     )
 except ModuleNotFoundError as error:
     raise SystemExit(
-        f"the checks need the package {error.name}, got {sys.executable} without it; "
-        "run its -m pip install -e '.[cpu]', which keeps an installed torch, or name another Python: make gpu-check PYTHON=/path/to/python"
+        f"the checks need the package {error.name}, got {sys.executable} without it; install this checkout there with "
+        "`-m pip install -e '.[cpu]'`, which keeps an installed torch, or name another: make gpu-check PYTHON=..."
     ) from None
 
 SHARES = {
