@@ -25,10 +25,10 @@ from verl_agentic.algorithms.estimate import CreditSettings, estimate
 from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
 
 _TESTS = Path(__file__).resolve().parents[2] / "tests" / "algorithms"
-sys.path[:0] = [str(_TESTS), str(_TESTS / "policy_losses")]
+sys.path[:0] = [str(_TESTS), str(_TESTS / "policy_losses"), str(_TESTS.parent / "fixtures")]
 
 import batches  # noqa: E402
-from test_every_policy_loss import CASES, matrix, random_batch  # noqa: E402
+from test_every_policy_loss import CASES, gradient, matrix, random_batch  # noqa: E402
 
 Tensors = Sequence[torch.Tensor]
 _NUM_BATCHES = 8
@@ -122,9 +122,8 @@ def _move(batch: LossBatch, device: str, dtype: torch.dtype) -> LossBatch:
 
 def _run_loss(name: str, options: dict[str, Any], batch: LossBatch) -> Tensors:
     """Returns a loss and its gradient."""
-    loss = matrix(load_policy_loss(name)(batch, **options))
-    (gradient,) = torch.autograd.grad(loss.sum(), batch.log_prob_BT)
-    return loss.detach(), gradient
+    loss = load_policy_loss(name)(batch, **options)
+    return matrix(loss).detach(), gradient(loss, batch)
 
 
 def _count_host_reads(name: str, options: dict[str, Any]) -> int:
