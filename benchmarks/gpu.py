@@ -49,14 +49,14 @@ except ModuleNotFoundError as error:
     ) from None
 
 SHARES = {
-    "machine": 6,
-    "tensors": 5,
+    "machine": 12,
+    "tensors": 8,
     "engine": 14,
-    "trainer": 18,
-    "quickstart": 20,
-    "vllm": 14,
-    "overhead": 6,
-    "real_model": 34,
+    "trainer": 20,
+    "quickstart": 22,
+    "vllm": 16,
+    "overhead": 8,
+    "real_model": 30,
 }
 """Check -> its share of the time, in the order in which they run."""
 CHECKS = Path(__file__).with_name("gpu_checks")

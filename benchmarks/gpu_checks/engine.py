@@ -109,7 +109,7 @@ async def _measure_speeds(check: Check, folder: Path, dtype: str) -> dict[int, f
     speeds = {}
     try:
         for num_rows in _MIN_TOKENS_PER_S:
-            speeds[num_rows] = await _measure_speed(engine, num_rows, num_new=128 if check.is_gpu else 8)
+            speeds[num_rows] = await _measure_speed(check, engine, num_rows)
             check.note({f"{dtype}: tokens/s, {num_rows} rows": round(speeds[num_rows])})
         serving_mib = _read_memory(check) - before_mib
         await engine.release_memory()
@@ -123,12 +123,13 @@ async def _measure_speeds(check: Check, folder: Path, dtype: str) -> dict[int, f
     return speeds
 
 
-async def _measure_speed(engine: InferenceEngine, num_rows: int, *, num_new: int) -> float:
+async def _measure_speed(check: Check, engine: InferenceEngine, num_rows: int) -> float:
+    max_prompt, num_new, repeats = (128, 128, _REPEATS) if check.is_gpu else (16, 2, 1)
     rng = random.Random(num_rows)
-    prompts = [make_random_ids(rng, rng.randint(16, 128)) for _ in range(num_rows)]
+    prompts = [make_random_ids(rng, rng.randint(8, max_prompt)) for _ in range(num_rows)]
     params = SamplingParams(max_tokens=num_new, ignore_eos=True)
     speeds = []
-    for _ in range(1 + _REPEATS):  # the first warms up
+    for _ in range(1 + repeats):  # the first warms up
         await engine.clear_cache()
         begin = time.perf_counter()
         await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts))

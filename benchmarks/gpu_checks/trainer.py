@@ -38,8 +38,7 @@ def run(check: Check) -> None:
             _test_exactness(check, folder, dtype=dtype, bound=bound)
         if check.is_gpu:
             torch.cuda.empty_cache()
-        if not _test_long_rows(check) or not check.is_gpu:
-            narrow_nan(check)
+        _test_long_rows(check)
 
 
 def _test_exactness(check: Check, folder: Path, *, dtype: str, bound: float) -> None:
@@ -78,8 +77,8 @@ async def _play_episodes(check: Check, folder: Path, dtype: str) -> list[Episode
         await engine.close()
 
 
-def _test_long_rows(check: Check) -> bool:
-    """Updates a model of 440 M on long rows in bfloat16; returns whether all gradients are finite."""
+def _test_long_rows(check: Check) -> None:
+    """Updates a model of 440 M on long rows in bfloat16; a gradient that is not finite is narrowed."""
     num_rows, num_tokens = (64, 1024) if check.is_gpu else (2 * MICRO_BATCH, 128)
     engine = make_engine(make_model(check, "big", preset="440m"), "bfloat16")
     rng, episodes = random.Random(2), []
@@ -99,4 +98,5 @@ def _test_long_rows(check: Check) -> bool:
     if check.is_gpu:
         check.note({"long rows: peak memory, GiB": round(torch.cuda.max_memory_allocated() / 2**30, 2)})
     check.judge("long rows: share of the peak of the GPU", tflop_per_s / peak, min_value=0.25, only_gpu=True)
-    return num_bad == 0
+    if num_bad or not check.is_gpu:
+        narrow_nan(check, update=lambda: update(engine, batch))
