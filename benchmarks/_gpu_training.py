@@ -7,8 +7,10 @@ import math
 import shutil
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from _gpu_check import Check
@@ -18,6 +20,13 @@ from verl_agentic.cli.quickstart.child_process import MemoryMeter, run_child
 
 COMMAND = (sys.executable, "-c", "import sys; from verl_agentic.cli import main; sys.exit(main())")
 """`verl-agentic` of this interpreter."""
+FLOAT32_SFT = ("engine.mixed_precision.param_dtype=fp32",)
+FLOAT32_RL = (
+    "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32",
+    "actor_rollout_ref.ref.fsdp_config.mixed_precision.param_dtype=fp32",
+    "actor_rollout_ref.rollout.dtype=float32",
+)
+"""Overrides that compute as a CPU does."""
 _NOTED = (
     "episode/acc",
     "training/rollout_probs_diff_max",
@@ -71,12 +80,24 @@ class Training:
         return median(values) if values else math.nan
 
 
-def run_quickstart(check: Check, *flags: str, after: str | None = None) -> Training:
-    """Trains, and returns the steps and the summary.
+def run_quickstart(
+    check: Check,
+    *flags: str,
+    recipe: str = "quickstart",
+    keys: Mapping[str, Any] = MappingProxyType({}),
+    sft: Sequence[str] = (),
+    rl: Sequence[str] = (),
+    after: str | None = None,
+) -> Training:
+    """Trains by SFT and RL, and returns the steps of RL and the summary.
 
     Args:
         check: gets the figures of each step.
         flags: of `verl-agentic quickstart`.
+        recipe: whose course is run.
+        keys: of the course, in place of the recipe's.
+        sft: overrides of the recipe's file for SFT.
+        rl: overrides of the recipe's file for RL.
         after: check whose model, data and SFT are used, if it has run.
 
     Raises:
@@ -86,10 +107,14 @@ def run_quickstart(check: Check, *flags: str, after: str | None = None) -> Train
     shutil.rmtree(out, ignore_errors=True)
     if after is not None and (check.out / after / "run").is_dir():
         shutil.copytree(check.out / after / "run", out, ignore=shutil.ignore_patterns("rl", "rl[._]*", "eval_rl*"))
+    stages = [{"sft": {"overrides": list(sft)}}, {"rl": {"overrides": list(rl)}}]
+    course = check.folder / "course"
+    course.mkdir(exist_ok=True)
+    (course / "course.yaml").write_text(json.dumps({"extends": recipe, **keys, "stages": stages}))
     training, meter = Training(out), MemoryMeter()
     try:
         run_child(
-            [*COMMAND, "quickstart", "--device", check.device, "--out", str(out), *flags],
+            [*COMMAND, "quickstart", "--recipe", course, "--device", check.device, "--out", str(out), *flags],
             log=check.folder / "quickstart.log",
             environment={},
             meter=meter,
@@ -109,12 +134,13 @@ def run_quickstart(check: Check, *flags: str, after: str | None = None) -> Train
     return training
 
 
-def rehearsal_flags(check: Check) -> tuple[str, ...]:
-    """Returns the options that make a run short enough for a rehearsal on a CPU."""
-    return () if check.is_gpu else ("--sft-steps", "10", "--rl-steps", "2", "--eval-tasks", "8")
+REHEARSAL = ("--sft-steps", "10", "--rl-steps", "2", "--eval-tasks", "8")
+"""Options of a run that is short enough for a rehearsal on a CPU."""
 
 
-def judge_success(check: Check, training: Training) -> None:
-    """Judges the model of a quickstart on held-out tasks."""
+def judge_success(check: Check, training: Training, *, max_probs_diff: float) -> None:
+    """Judges a run of the tiny model: probabilities of rollout and trainer, and success on held-out tasks."""
+    name = "largest difference of probabilities, rollout to trainer, in all steps"
+    check.judge(name, training.max_of("training/rollout_probs_diff_max"), max_value=max_probs_diff)
     check.judge("success after GRPO, sampled", training.summary["success_rl"], min_value=0.85, only_gpu=True)
     check.judge("success after GRPO, greedy", training.summary["greedy_rl"], min_value=0.95, only_gpu=True)
