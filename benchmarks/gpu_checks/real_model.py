@@ -5,12 +5,13 @@ A CPU rehearses the course with the tiny model.
 
 from __future__ import annotations
 
-import subprocess
-
 from _gpu_check import Check
-from _gpu_training import COMMAND, REHEARSAL, run_quickstart
+from _gpu_training import REHEARSAL, run_quickstart
 
-_FETCH = ("model", "fetch", "smollm2")
+from verl_agentic.data.model_fetch.fetch import model_folder
+from verl_agentic.errors import AgenticError
+
+_MODEL = "smollm2"
 _NUM_PROMPTS, _GROUP_SIZE, _MAX_STEPS = 16, 8, 25
 _RL = (
     f"data.train_batch_size={_NUM_PROMPTS}",
@@ -21,12 +22,14 @@ _RL = (
 
 
 def run(check: Check) -> None:
-    if check.is_gpu and subprocess.run([*COMMAND, *_FETCH]).returncode != 0:
-        check.skip(
-            f"the model is not here; {check.name}.log says why. Run verl-agentic {' '.join(_FETCH)} until it ends"
-        )
-        return
-    flags, keys = (["--rl-steps", str(_MAX_STEPS)], {}) if check.is_gpu else (REHEARSAL, {"model": ""})
+    flags, keys = REHEARSAL, {"model": ""}
+    if check.is_gpu:
+        try:
+            model_folder(_MODEL, dtype="bfloat16")
+        except AgenticError as error:
+            check.skip(f"the model is not here; run verl-agentic model fetch {_MODEL}. {error}")
+            return
+        flags, keys = ("--rl-steps", str(_MAX_STEPS)), {}
     training = run_quickstart(check, *flags, recipe="smollm2", keys=keys, rl=_RL)
     success, gen_s = training.summary["success_rl"], training.median_of("timing_s/gen")
     check.judge(f"success after {_MAX_STEPS} steps", success, min_value=0.9, only_gpu=True)
