@@ -1,7 +1,7 @@
-"""The check `tensors`: every advantage estimator, policy loss and batch metric on the device against the CPU.
+"""The check `tensors`: every advantage estimator, policy loss, metric and formula on the device against the CPU.
 
-Batches and cases are those of the tests. On a CPU both sides are the same, and
-host reads are counted on the tests' pretended device.
+Batches and cases are those of the tests. On a CPU both sides are the same, and host reads are counted on the pretended
+device of the tests.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from _gpu_check import Check
 from hypothesis import HealthCheck, Phase, given, settings
 
 from verl_agentic.algorithms.advantage import advantage_names, load_advantage
-from verl_agentic.algorithms.batch_metrics.batch_health import batch_health
-from verl_agentic.algorithms.credit.group_health import group_health
 from verl_agentic.algorithms.estimate import CreditSettings, estimate
 from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
 
@@ -31,6 +29,7 @@ sys.path[:0] = [str(_TESTS), str(_TESTS / "policy_losses"), str(_TESTS.parent / 
 import batches  # noqa: E402
 from pretended_device import pretended_device, put  # noqa: E402
 from test_every_policy_loss import CASES, gradient, matrix, random_batch  # noqa: E402
+from test_on_device import FORMULAS, METRICS  # noqa: E402
 
 Tensors = Sequence[torch.Tensor]
 _NUM_BATCHES = 8
@@ -39,7 +38,7 @@ _NUM_BATCHES = 8
 def run(check: Check) -> None:
     differences: dict[str, float] = {}
     failures: dict[str, str] = {}
-    for name, compare in [*_estimators(), *_metrics(), *_losses()]:
+    for name, compare in [*_estimators(), *_metrics(), *_formulas(), *_losses()]:
         try:
             differences[name] = compare(check.device)
         except Exception as error:
@@ -67,12 +66,22 @@ def _estimators() -> Iterator[tuple[str, Callable[[str], float]]]:
 
 
 def _metrics() -> Iterator[tuple[str, Callable[[str], float]]]:
-    for metric in (batch_health, group_health):
+    for name, metric in METRICS.items():
 
         def compute(rows: batches.Rows, metric: Any = metric) -> Tensors:
             return [torch.tensor(value) for _, value in sorted(metric(rows.batch()).items())]
 
-        yield f"metric {metric.__name__}", _compare_on_rows(compute, set(batches.COLUMNS))
+        yield f"metric {name}", _compare_on_rows(compute, set(batches.COLUMNS))
+
+
+def _formulas() -> Iterator[tuple[str, Callable[[str], float]]]:
+    for name, (function, inputs) in FORMULAS.items():
+
+        def compare(device: str, function: Any = function, inputs: Any = inputs) -> float:
+            sides = [function(*(tensor.to(place) for tensor in inputs)) for place in ("cpu", device)]
+            return _max_difference(*(side if isinstance(side, tuple) else (side,) for side in sides))
+
+        yield f"formula {name}", compare
 
 
 def _losses() -> Iterator[tuple[str, Callable[[str], float]]]:
