@@ -158,7 +158,7 @@ def _max_difference(ours: Tensors, theirs: Tensors) -> float:
     """Returns the largest difference; infinity where one side is not finite and the other is."""
     differences = [0.0]
     for one, other in zip(ours, theirs, strict=True):
-        one, other = one.double().cpu(), other.double().cpu()
+        one, other = (torch.as_tensor(side).double().cpu() for side in (one, other))
         gap = torch.where((one == other) | (one.isnan() & other.isnan()), 0.0, (one - other).abs())
         differences.append(float(gap.nan_to_num(nan=torch.inf).max()) if gap.numel() else 0.0)
     return max(differences)
