@@ -20,13 +20,6 @@ from verl_agentic.cli.quickstart.child_process import MemoryMeter, run_child
 
 COMMAND = (sys.executable, "-c", "import sys; from verl_agentic.cli import main; sys.exit(main())")
 """`verl-agentic` of this interpreter."""
-FLOAT32_SFT = ("engine.mixed_precision.param_dtype=fp32",)
-FLOAT32_RL = (
-    "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32",
-    "actor_rollout_ref.ref.fsdp_config.mixed_precision.param_dtype=fp32",
-    "actor_rollout_ref.rollout.dtype=float32",
-)
-"""Overrides that compute as a CPU does."""
 _NOTED = (
     "episode/acc",
     "training/rollout_probs_diff_max",
@@ -85,7 +78,6 @@ def run_quickstart(
     *flags: str,
     recipe: str = "quickstart",
     keys: Mapping[str, Any] = MappingProxyType({}),
-    sft: Sequence[str] = (),
     rl: Sequence[str] = (),
     after: str | None = None,
 ) -> Training:
@@ -96,7 +88,6 @@ def run_quickstart(
         flags: of `verl-agentic quickstart`.
         recipe: whose course is run.
         keys: of the course, in place of the recipe's.
-        sft: overrides of the recipe's file for SFT.
         rl: overrides of the recipe's file for RL.
         after: check whose model, data and SFT are used, if it has run.
 
@@ -107,7 +98,7 @@ def run_quickstart(
     shutil.rmtree(out, ignore_errors=True)
     if after is not None and (check.out / after / "run").is_dir():
         shutil.copytree(check.out / after / "run", out, ignore=shutil.ignore_patterns("rl", "rl[._]*", "eval_rl*"))
-    stages = [{"sft": {"overrides": list(sft)}}, {"rl": {"overrides": list(rl)}}]
+    stages = [{"sft": {}}, {"rl": {"overrides": list(rl)}}]
     course = check.folder / "course"
     course.mkdir(exist_ok=True)
     (course / "course.yaml").write_text(json.dumps({"extends": recipe, **keys, "stages": stages}))
