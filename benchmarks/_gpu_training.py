@@ -7,10 +7,8 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from _gpu_check import Check
@@ -73,22 +71,12 @@ class Training:
         return median(values) if values else math.nan
 
 
-def run_quickstart(
-    check: Check,
-    *flags: str,
-    recipe: str = "quickstart",
-    keys: Mapping[str, Any] = MappingProxyType({}),
-    rl: Sequence[str] = (),
-    after: str | None = None,
-) -> Training:
+def run_quickstart(check: Check, *flags: str, after: str | None = None) -> Training:
     """Trains by SFT and RL, and returns the steps of RL and the summary.
 
     Args:
         check: gets the figures of each step.
         flags: of `verl-agentic quickstart`.
-        recipe: whose course is run.
-        keys: of the course, in place of the recipe's.
-        rl: overrides of the recipe's file for RL.
         after: check whose model, data and SFT are used, if it has run.
 
     Raises:
@@ -98,14 +86,10 @@ def run_quickstart(
     shutil.rmtree(out, ignore_errors=True)
     if after is not None and (check.out / after / "run").is_dir():
         shutil.copytree(check.out / after / "run", out, ignore=shutil.ignore_patterns("rl", "rl[._]*", "eval_rl*"))
-    stages = [{"sft": {}}, {"rl": {"overrides": list(rl)}}]
-    course = check.folder / "course"
-    course.mkdir(exist_ok=True)
-    (course / "course.yaml").write_text(json.dumps({"extends": recipe, **keys, "stages": stages}))
     training, meter = Training(out), MemoryMeter()
     try:
         run_child(
-            [*COMMAND, "quickstart", "--recipe", course, "--device", check.device, "--out", str(out), *flags],
+            [*COMMAND, "quickstart", "--device", check.device, "--out", str(out), *flags],
             log=check.folder / "quickstart.log",
             environment={},
             meter=meter,
