@@ -10,8 +10,8 @@ from pathlib import Path
 
 from _gpu_check import Check
 from _gpu_training import REHEARSAL, run_quickstart
-from verl_agentic.data.model_fetch.fetch import model_folder
 
+from verl_agentic.data.model_fetch.fetch import model_folder
 from verl_agentic.errors import AgenticError
 
 _MODEL = "smollm2"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import subprocess
 import sys
 import textwrap
@@ -150,6 +151,33 @@ def test_every_check_has_a_file_a_share_of_the_time_and_a_line_of_help(tmp_path:
     script = load_script()
     names = {line.split("|")[1].strip() for line in script.__doc__.splitlines() if line.startswith("| ")} - {"check"}
     assert {path.stem for path in script.CHECKS.glob("*.py")} == names == set(script.SHARES)
+
+
+def test_steps_of_a_training_are_followed_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(_FOLDER))
+    check_type = importlib.import_module("_gpu_check").Check
+    training = importlib.import_module("_gpu_training").Training(tmp_path / "run")
+    check = check_type(name="quickstart", device="cpu", out=tmp_path)
+    logs = tmp_path / "run" / "logs"
+    logs.mkdir(parents=True)
+
+    def log(*lines: dict[str, Any], unfinished: str = "") -> None:
+        rows = [json.dumps({"step": number, "data": line}) + "\n" for number, line in enumerate(lines)]
+        (logs / "rl_0.jsonl").write_text("".join(rows) + unfinished)
+        training.follow(check)
+
+    (logs / "rl.log").touch()
+    log(validation := {"val/acc": 0.2})
+    assert math.isnan(training.first_step_s) and math.isnan(training.max_of("gap")) and not check.figures
+    first, second, third = ({"timing_s/step": time, "gap": gap} for time, gap in ((9.0, 0.1), (2.0, 0.3), (4.0, 0.2)))
+    log(validation, first, unfinished='{"step": 2, "da')
+    assert training.first_step_s >= 0 and check.figures == {"timing_s/step": [9.0]}
+    assert math.isnan(training.median_of("timing_s/step")), "the first step warms up"
+    log(validation, first, second, third)
+    assert training.median_of("timing_s/step") == 3.0 and training.max_of("gap") == 0.3
+    assert json.loads((tmp_path / "quickstart.json").read_text())["figures"] == {"timing_s/step": [9.0, 2.0, 4.0]}
+    log(validation, first, second | {"gap": math.nan}, third, third)
+    assert math.isnan(training.max_of("gap"))
 
 
 @pytest.mark.nightly
