@@ -21,6 +21,9 @@ _RL = (
     f"actor_rollout_ref.actor.ppo_mini_batch_size={_NUM_PROMPTS}",
     f"actor_rollout_ref.rollout.n={_GROUP_SIZE}",
     f"actor_rollout_ref.rollout.max_num_seqs={_NUM_PROMPTS * _GROUP_SIZE}",
+    # The recipe's few rows a pass suit the memory of a CPU.
+    f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={_NUM_PROMPTS * _GROUP_SIZE // 2}",
+    f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={_NUM_PROMPTS * _GROUP_SIZE // 2}",
 )
 
 

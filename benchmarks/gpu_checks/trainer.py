@@ -28,6 +28,7 @@ from verl_agentic.inference.inference_engine import InferenceEngine
 from verl_agentic.inference.request import SamplingParams
 
 _NUM_EPISODES = 16
+_NARROW_S = 30.0
 
 
 def run(check: Check) -> None:
@@ -77,7 +78,7 @@ async def _play_episodes(check: Check, folder: Path, dtype: str) -> list[Episode
 
 
 def _test_long_rows(check: Check) -> None:
-    """Updates a model of 440 M on long rows in bfloat16; a gradient that is not finite is narrowed."""
+    """Updates a model of 440 M on long rows in bfloat16, and tests which kernels and shapes give finite gradients."""
     num_rows, num_tokens, repeats = (64, 1024, 3) if check.is_gpu else (MICRO_BATCH, 48, 1)
     engine = make_engine(make_model(check, "big", preset="440m"), "bfloat16")
     rng, episodes = random.Random(2), []
@@ -98,5 +99,4 @@ def _test_long_rows(check: Check) -> None:
     if check.is_gpu:
         check.note({"long rows: peak memory, GiB": round(torch.cuda.max_memory_allocated() / 2**30, 2)})
     check.judge("long rows: share of the peak of the GPU", tflop_per_s / peak, min_value=0.25, only_gpu=True)
-    if num_bad or not check.is_gpu:
-        narrow_nan(check, update=lambda: update(engine, batch), seconds=60 if check.is_gpu else 20)
+    narrow_nan(check, update=lambda: update(engine, batch), seconds=_NARROW_S)
