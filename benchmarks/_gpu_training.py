@@ -109,7 +109,7 @@ def run_quickstart(check: Check, *flags: str, after: str | None = None) -> Train
     return training
 
 
-REHEARSAL = ("--sft-steps", "10", "--rl-steps", "2", "--eval-tasks", "8")
+REHEARSAL = ("--sft-steps", "4", "--rl-steps", "2", "--eval-tasks", "4")
 """Options of a run that is short enough for a rehearsal on a CPU."""
 
 
