@@ -11,7 +11,6 @@ from pathlib import Path
 from _gpu_check import Check
 from _gpu_training import REHEARSAL, run_quickstart
 
-from verl_agentic.data.model_fetch.fetch import model_folder
 from verl_agentic.errors import AgenticError
 
 _MODEL = "smollm2"
@@ -30,6 +29,8 @@ _RL = (
 def run(check: Check) -> None:
     flags = REHEARSAL
     if check.is_gpu:
+        from verl_agentic.data.model_fetch.fetch import model_folder
+
         try:
             model_folder(_MODEL, dtype="bfloat16")
         except AgenticError as error:
