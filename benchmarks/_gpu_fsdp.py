@@ -110,8 +110,8 @@ def make_batch(episodes: Sequence[Episode], device: str) -> Any:
         "global_batch_size": len(episodes),
         "pad_token_id": 0,
     }
-    nested: dict[str, Any] = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
-    return tu.get_tensordict(nested, settings).to(device)
+    nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
+    return tu.get_tensordict({**nested}, settings).to(device)
 
 
 def infer_log_probs(engine: Any, batch: Any) -> list[torch.Tensor]:
