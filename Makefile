@@ -7,6 +7,7 @@
 # make test-recipes preflight and one training step of every published system, and every stage of every course
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
+# make gpu-check    prove the plugin on the GPU of this machine in 8 minutes, or rehearse on its CPU (PYTHON=one with torch)
 # make peers        install TRL and ms-swift into build/peers, for `python benchmarks/peers.py`
 # make check        lint, format, types, import contracts
 # make test-vllm    run the tests that need vLLM, in .venv-vllm (made if it is missing)
@@ -26,7 +27,7 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env vllm peers families findings check docs bench bench-accept install clean results-long test-vllm
+.PHONY: gpu-check quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env vllm peers families findings check docs bench bench-accept install clean results-long test-vllm
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -154,6 +155,12 @@ $(VENV)/.docs: $(VENV)/.installed
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo build/site/index.html
+
+# Installs nothing: torch for a GPU is the user's. Without PYTHON=, .venv's CPU build rehearses.
+gpu-check: OUT := build/gpu
+gpu-check:
+	$(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(BIN)/python),$(PYTHON)),$(PYTHON)) benchmarks/gpu.py \
+		--out $(OUT) $(GPU_ARGS)
 
 bench: install
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)

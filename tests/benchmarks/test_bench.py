@@ -77,6 +77,7 @@ def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
         "budget_split",
         "credit_results",
         "env_server",
+        "gpu",
         "graders",
         "long_episodes",
         "peers",

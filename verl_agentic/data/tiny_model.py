@@ -75,6 +75,9 @@ PRESETS = {
     "1m": Preset(layers=3, hidden=160, heads=5, kv_heads=5, head_dim=32, intermediate=432),
     "2m": Preset(layers=4, hidden=192, heads=6, kv_heads=6, head_dim=32, intermediate=512),
     "10m": Preset(layers=6, hidden=384, heads=6, kv_heads=2, head_dim=64, intermediate=1024),
+    # Sizes for a GPU; the layers of the larger one are those of Qwen3-0.6B.
+    "75m": Preset(layers=12, hidden=768, heads=12, kv_heads=4, head_dim=64, intermediate=2048),
+    "440m": Preset(layers=28, hidden=1024, heads=16, kv_heads=8, head_dim=128, intermediate=3072),
 }
 DEFAULT_PRESET = "0.5m"
 
