@@ -10,16 +10,18 @@ Axes: B rows, T new tokens, H heads, K key-value heads, D head size, L positions
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.inference.kv_cache import CacheShape, SlotCache
-from verl_agentic.inference.span import SlotSpan, make_span
+from verl_agentic.inference.span import REACH_STEP, SlotSpan, make_span
 
 _FUSED_TYPES = frozenset({"llama", "qwen2", "qwen3"})
 _STATIC_ROPE = frozenset({"default", "linear", "llama3"})
@@ -70,7 +72,7 @@ def _compared(model: Any) -> ModuleDecoder:
         decoder = ModuleDecoder(model)
         shape = decoder.cache_shape
         cache = SlotCache(shape)
-        cache.resize(slots=2, positions=len(ids))
+        cache.resize(slots=2, positions=REACH_STEP)
         first = decoder.forward(make_span([ids[:5], ids[:3]], [0, 0], start=0, shape=shape), cache)
         second = decoder.forward(make_span([ids[5:6], ids[3:7]], [5, 3], start=0, shape=shape), cache)
         with torch.inference_mode():
@@ -100,6 +102,7 @@ def _cache_shape(model: Any) -> CacheShape:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
         dtype=weight.dtype,
         device=weight.device,
+        vocab_size=model.get_output_embeddings().weight.shape[0],
     )
 
 
@@ -136,6 +139,7 @@ class FusedDecoder:
         self._eps = config.rms_norm_eps
         self._scale = self.cache_shape.head_dim**-0.5
         self._turns = self._rotary_table(config.max_position_embeddings)
+        self._layers: list[_Layer] = []
         self._fuse()
 
     def update(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -146,10 +150,20 @@ class FusedDecoder:
     @torch.inference_mode()
     def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         """Returns logits; see `Decoder.forward`."""
+        with _choose_attention(self.cache_shape.device):
+            return self._run(span, cache)
+
+    def _run(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         hidden = F.embedding(span.ids_BT, self._embedding)
         turns = self._turns[span.positions_BT][:, :, None]
+        # The query heads that share a key-value head attend as more tokens of one head: no kernel for a GPU takes a
+        # mask with fewer key-value heads, and keys and values would be copied for every query head.
+        shared = self._heads // self.cache_shape.kv_heads
+        mask = span.mask_B1TL
+        if span.ids_BT.shape[1] > 1 and shared > 1:
+            mask = mask.repeat(1, 1, shared, 1)
         for index, layer in enumerate(self._layers):
-            hidden = hidden + self._attend(index, layer, hidden, turns, span, cache)
+            hidden = hidden + self._attend(index, layer, hidden, turns, mask, span, cache)
             normed = F.rms_norm(hidden, self._shape, layer.post_norm, self._eps)
             gate, up = F.linear(normed, layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
@@ -157,7 +171,7 @@ class FusedDecoder:
         return F.linear(F.rms_norm(last, self._shape, self._final_norm, self._eps), self._head)
 
     def _attend(
-        self, index: int, layer: _Layer, hidden: Tensor, turns: Tensor, span: SlotSpan, cache: SlotCache
+        self, index: int, layer: _Layer, hidden: Tensor, turns: Tensor, mask: Tensor, span: SlotSpan, cache: SlotCache
     ) -> Tensor:
         batch, new = span.ids_BT.shape
         kv, size = self.cache_shape.kv_heads, self.cache_shape.head_dim
@@ -169,18 +183,19 @@ class FusedDecoder:
         queries, keys = _rotate(turned, turns).transpose(1, 2).split([self._heads, kv], dim=1)
         values = values.transpose(1, 2)
         _store(cache, index, keys, values, span)
+        queries = queries.reshape(batch, kv, -1, size)
         attended = [
             F.scaled_dot_product_attention(
                 queries[begin:end],
                 cache.keys[index, span.start + begin : span.start + end, :, :reach],
                 cache.values[index, span.start + begin : span.start + end, :, :reach],
-                attn_mask=span.mask_B1TL[begin:end, ..., :reach],
+                attn_mask=mask[begin:end, ..., :reach],
                 scale=self._scale,
-                enable_gqa=kv != self._heads,
             )
             for begin, end, reach in span.chunks
         ]
-        return F.linear(torch.cat(attended).transpose(1, 2).reshape(batch, new, -1), layer.out, layer.out_bias)
+        heads = (attended[0] if len(attended) == 1 else torch.cat(attended)).reshape(batch, self._heads, new, size)
+        return F.linear(heads.transpose(1, 2).reshape(batch, new, -1), layer.out, layer.out_bias)
 
     def _rotary_table(self, positions: int) -> Tensor:
         """Returns `[positions, D / 2]` complex numbers, by which pairs of a head's components are multiplied."""
@@ -195,10 +210,17 @@ class FusedDecoder:
         self._head = self._model.lm_head.weight.detach()
         self._final_norm = model.norm.weight.detach()
         self._shape = (self._embedding.shape[1],)
-        self._layers = [self._fused(layer) for layer in model.layers]
+        for index, layer in enumerate(model.layers):
+            fused = self._fuse_attention(layer.self_attn)
+            if index == len(self._layers):
+                self._layers.append(_Layer(**fused, **_share_weights(layer)))
+            # In place afterwards: graphs hold the addresses.
+            for name, tensor in fused.items():
+                if tensor is not None:
+                    getattr(self._layers[index], name).copy_(tensor)
 
-    def _fused(self, layer: Any) -> _Layer:
-        attention, mlp = layer.self_attn, layer.mlp
+    def _fuse_attention(self, attention: Any) -> dict[str, Tensor | None]:
+        """Returns the tensors of a layer that are copies of the model's."""
         heads, kv, size = self._heads, self.cache_shape.kv_heads, self.cache_shape.head_dim
 
         def paired(q: Tensor, k: Tensor, *others: Tensor) -> Tensor:
@@ -211,17 +233,37 @@ class FusedDecoder:
         qk_norm = None
         if q_norm is not None and k_norm is not None:
             qk_norm = paired(q_norm.repeat(heads), k_norm.repeat(kv)).view(heads + kv, size)
-        return _Layer(
-            input_norm=layer.input_layernorm.weight.detach(),
-            qkv=paired(*(p.weight for p in projections)),
-            qkv_bias=None if projections[0].bias is None else paired(*(p.bias for p in projections)),
-            qk_norm=qk_norm,
-            out=attention.o_proj.weight.detach(),
-            out_bias=None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
-            post_norm=layer.post_attention_layernorm.weight.detach(),
-            gate_up=torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()]),
-            down=mlp.down_proj.weight.detach(),
-        )
+        return {
+            "qkv": paired(*(p.weight for p in projections)),
+            "qkv_bias": None if projections[0].bias is None else paired(*(p.bias for p in projections)),
+            "qk_norm": qk_norm,
+        }
+
+
+def _share_weights(layer: Any) -> dict[str, Tensor | None]:
+    """Returns the other tensors of a layer, which are the model's own; those of the gated MLP move into one."""
+    attention, mlp = layer.self_attn, layer.mlp
+    gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).detach()
+    for module, weight in zip((mlp.gate_proj, mlp.up_proj), gate_up.chunk(2), strict=True):
+        module.weight = nn.Parameter(weight, requires_grad=False)
+    return {
+        "input_norm": layer.input_layernorm.weight.detach(),
+        "out": attention.o_proj.weight.detach(),
+        "out_bias": None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
+        "post_norm": layer.post_attention_layernorm.weight.detach(),
+        "gate_up": gate_up,
+        "down": mlp.down_proj.weight.detach(),
+    }
+
+
+def _choose_attention(device: torch.device) -> AbstractContextManager[None]:
+    """Keeps cuDNN away on CUDA, which builds a plan for every new length; lengths grow with every token.
+
+    torch 2.11 prefers it for half precision on an H100 (`sdp_utils.cpp`, `check_prefer_cudnn_attention`).
+    """
+    if device.type != "cuda":
+        return nullcontext()
+    return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 def _rotate(x: Tensor, turns: Tensor) -> Tensor:
@@ -244,13 +286,14 @@ class ModuleDecoder:
     @torch.inference_mode()
     def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         """Returns logits; see `Decoder.forward`."""
-        output = self._model(
-            input_ids=span.ids_BT,
-            position_ids=span.positions_BT,
-            attention_mask=span.mask_B1TL,
-            past_key_values=_SlotView(cache, span),
-            use_cache=True,
-        )
+        with _choose_attention(self.cache_shape.device):
+            output = self._model(
+                input_ids=span.ids_BT,
+                position_ids=span.positions_BT,
+                attention_mask=span.mask_B1TL,
+                past_key_values=_SlotView(cache, span),
+                use_cache=True,
+            )
         return output.logits[torch.arange(span.ids_BT.shape[0], device=span.ids_BT.device), span.last_B]
 
 

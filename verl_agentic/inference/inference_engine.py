@@ -194,7 +194,7 @@ class InferenceEngine:
             )
         generator = None
         if params.seed is not None:
-            generator = torch.Generator(device=self._decoder.cache_shape.device).manual_seed(params.seed)
+            generator = torch.Generator().manual_seed(params.seed)
         return Running(
             prompt_ids=tuple(prompt_ids),
             params=params,
