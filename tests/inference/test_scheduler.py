@@ -11,7 +11,6 @@ from reference_model import Stepped, hf_greedy, plain_log_probs, prompt
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.inference import span as spans
-from verl_agentic.inference.decoder import make_decoder
 from verl_agentic.inference.request import Generation
 from verl_agentic.inference.span import SlotSpan
 
@@ -72,19 +71,17 @@ def test_short_requests_do_not_attend_over_the_slots_of_long_ones(
     model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spans, "_CHUNK_ROWS", 4)
-    decoder, shares = make_decoder(model), []
-
-    class Watched:
-        cache_shape = decoder.cache_shape
-
-        def forward(self, span: SlotSpan, cache: Any) -> Any:
-            if span.ids_BT.shape[1] == 1:
-                attended = sum((end - begin) * reach for begin, end, reach in span.chunks)
-                shares.append(float((span.positions_BT + 1).sum()) / attended)
-            return decoder.forward(span, cache)
-
     rng, stepped = random.Random(0), Stepped(model, tokenizer, prefill_tokens=10_000)
-    stepped.scheduler._decoder = cast(Any, Watched())
+    decoder, shares = cast(Any, stepped.scheduler._decoder), []
+    forward = decoder.forward
+
+    def watched(span: SlotSpan, cache: Any) -> Any:
+        if span.ids_BT.shape[1] == 1:
+            attended = sum((end - begin) * reach for begin, end, reach in span.chunks)
+            shares.append(float((span.positions_BT + 1).sum()) / attended)
+        return forward(span, cache)
+
+    decoder.forward = watched
     for case in range(24):
         stepped.submit(prompt(case, rng.randint(8, 200)), max_tokens=rng.randint(15, 60))
     stepped.finish()
