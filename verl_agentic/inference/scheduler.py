@@ -19,7 +19,7 @@ from verl_agentic.inference.decode_step import DecodeStep
 from verl_agentic.inference.decoder import Decoder
 from verl_agentic.inference.kv_cache import PrefixStore, SlotCache, common_length
 from verl_agentic.inference.request import FinishReason, Generation, Running
-from verl_agentic.inference.span import attention_chunks, make_span
+from verl_agentic.inference.span import attention_chunks, count_attended, make_span
 from verl_agentic.inference.stop_text import StopFilter, tokens_before_stop
 from verl_agentic.inference.token_sampling import read_sampled, sample
 from verl_agentic.settings import Settings
@@ -273,7 +273,7 @@ class Scheduler:
         lengths = self._rows.computed[: self._rows.count]
         order = np.argsort(-lengths, kind="stable")
         now, then = (
-            sum((end - begin) * reach for begin, end, reach in attention_chunks(some, shape=self._decoder.cache_shape))
+            count_attended(attention_chunks(some, shape=self._decoder.cache_shape))
             for some in (lengths.tolist(), lengths[order].tolist())
         )
         if now > _MAX_WASTE * then:

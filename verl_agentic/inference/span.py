@@ -5,7 +5,7 @@ Axes: B rows, T new tokens, L positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,8 @@ from verl_agentic.inference.kv_cache import CacheShape
 
 _CHUNK_ROWS = 16
 """Of a CPU. An accelerator attends for all rows at once, because it waits for launches rather than for memory."""
+_MIN_GAIN = 1.1
+"""Positions of a batch in one piece over those in chunks, from which on chunks are worth their calls."""
 REACH_STEP = 16
 """Of an accelerator, whose kernels copy a mask of any other length. Slots have a multiple of it."""
 
@@ -112,9 +114,19 @@ def make_decode_span(
 
 def attention_chunks(reaches: Sequence[int], *, shape: CacheShape) -> tuple[tuple[int, int, int], ...]:
     """Returns chunks of rows, each with its first row, its end and its longest reach."""
-    size = _CHUNK_ROWS if shape.device.type == "cpu" else len(reaches)
-    ends = [*range(size, len(reaches), size), len(reaches)]
-    return tuple((begin, end, max(reaches[begin:end])) for begin, end in zip([0, *ends], ends, strict=False))
+    whole = (0, len(reaches), max(reaches))
+    if shape.device.type != "cpu":
+        return (whole,)
+    ends = [*range(_CHUNK_ROWS, len(reaches), _CHUNK_ROWS), len(reaches)]
+    bounds = zip([0, *ends], ends, strict=False)
+    chunks = tuple((begin, end, max(reaches[begin:end])) for begin, end in bounds)
+    is_worth = _MIN_GAIN * count_attended(chunks) < count_attended([whole])
+    return chunks if is_worth else (whole,)
+
+
+def count_attended(chunks: Iterable[tuple[int, int, int]]) -> int:
+    """Returns the number of positions that all rows of the chunks read."""
+    return sum((end - begin) * reach for begin, end, reach in chunks)
 
 
 def _make_mask(positions_BT: Tensor, reach: int, shape: CacheShape) -> Tensor:
