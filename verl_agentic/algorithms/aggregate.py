@@ -44,7 +44,8 @@ def weights_of_mean_one(scores_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return torch.where(means_B1 > 0, scores_BT / means_B1, mask_BT.float())
 
 
-def as_floats(scalars: Mapping[str, Tensor]) -> dict[str, float]:
-    """Returns scalars as numbers, with one device synchronisation for all."""
-    values = torch.stack([scalar.detach().float() for scalar in scalars.values()]).tolist()
-    return dict(zip(scalars, values, strict=True))
+def as_floats(scalars: Mapping[str, Tensor | float]) -> dict[str, float]:
+    """Returns scalars as numbers. The host waits for the device once, however many tensors there are."""
+    tensors = {name: scalar.detach().float() for name, scalar in scalars.items() if isinstance(scalar, Tensor)}
+    values = torch.stack(list(tensors.values())).tolist() if tensors else []
+    return {**scalars, **dict(zip(tensors, values, strict=True))}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from torch import Tensor
 
+from verl_agentic.algorithms.aggregate import as_floats
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import BatchFunction, Registry
 
@@ -74,7 +75,8 @@ class Loss:
     """`[B]` float: averaged over the rows of the whole mini-batch."""
     is_shared: bool = False
     """Whether the rows of a session share one loss, so that sessions weigh the same whatever their number of rows."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Tensor | float] = field(default_factory=dict)
+    """Name -> scalar. Leave tensors on their device: the call of the loss reads all of them at once."""
 
 
 OPTIONAL = frozenset(f.name for f in fields(LossBatch) if f.default is None)
@@ -88,12 +90,17 @@ class PolicyLossType(BatchFunction):
     only_token_mean: bool = False
 
     def __call__(self, batch: LossBatch, **options: Any) -> Loss:
-        """Returns the loss of a micro-batch. Raises ConfigError if an option is unknown or a column is missing."""
+        """Returns the loss of a micro-batch, with metrics as floats.
+
+        Raises:
+            ConfigError: an option is unknown or a column is missing.
+        """
         self.check_options(options)
         if missing := self.missing_columns(batch):
             advice = "; ".join(_SOURCES.get(name, f"{name} comes from the trainers agentic_*") for name in missing)
             raise ConfigError(f"policy loss {self.name!r} needs {missing}, got none; {advice}")
-        return self.function(batch, **options)
+        loss = self.function(batch, **options)
+        return replace(loss, metrics=as_floats(loss.metrics))
 
 
 def policy_loss(

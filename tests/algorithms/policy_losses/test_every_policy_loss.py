@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pretended_device import DEVICE, pretended_device, put, take
 
-from verl_agentic.algorithms.policy_loss import Loss, LossBatch, load_policy_loss, policy_loss_names
+from verl_agentic.algorithms.aggregate import masked, token_mean
+from verl_agentic.algorithms.losses.kl import Estimator
+from verl_agentic.algorithms.policy_loss import (
+    Loss,
+    LossBatch,
+    PolicyLossType,
+    load_policy_loss,
+    policy_loss,
+    policy_loss_names,
+)
 
 Tensor = torch.Tensor
 NAMES = policy_loss_names()
 OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "masked_ppo": [{}, *({"kl": kl, "kl_coef": 0.5} for kl in ("k1", "k2", "k3", "k3_is"))],
+    "masked_ppo": [{}, *({"kl": kl, "kl_coef": 0.5} for kl in get_args(Estimator))],
+    "pacs": [{}, {"balanced": False}],
     "ratio_masked": [{"low": 0.9}, {"of": "rollout", "low": 0.9, "high": 1.1}],
-    "sequence_ppo": [{"kl_coef": 0.5}],
+    "sequence_ppo": [{}, {"kl_coef": 0.5}],
 }
+MAX_WAITS = 2
+"""Times that a loss may make the host wait for the device, in both passes together."""
 CASES = [(name, options) for name in NAMES for options in OPTIONS.get(name, [{}])]
 GROUP_SIZE, NUM_GROUPS, WIDTH = 2, 3, 7
 
@@ -190,6 +203,84 @@ def test_metrics_do_not_depend_on_padding(name: str, options: dict[str, Any]) ->
     }
     wide = load_policy_loss(name)(replace(batch, **padded), **options).metrics
     assert wide == pytest.approx(dict(load_policy_loss(name)(batch, **options).metrics))
+
+
+def check_on_device(loss_type: PolicyLossType, batch: LossBatch, options: dict[str, Any]) -> None:
+    """Fails unless a loss gives the same on a device as on the CPU, without making the host wait often."""
+    expected = loss_type(batch, **options)
+    with pretended_device() as waits:
+        there = put(batch)
+        got = loss_type(there, **options)
+        slopes_BT = gradient(got, there)
+    assert sum(waits.values()) <= MAX_WAITS, dict(waits)
+    assert matrix(got).device == DEVICE
+    torch.testing.assert_close(take(matrix(got)), matrix(expected))
+    torch.testing.assert_close(take(slopes_BT), gradient(expected, batch))
+    assert got.metrics == pytest.approx(dict(expected.metrics))
+
+
+def in_type(batch: LossBatch, dtype: torch.dtype) -> LossBatch:
+    """Returns the batch with columns of another type, and a leaf of its own."""
+    names = [f.name for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)]
+    columns = {name: getattr(batch, name).detach() for name in names if getattr(batch, name).is_floating_point()}
+    columns = {name: column.to(dtype) for name, column in columns.items()}
+    columns["log_prob_BT"].requires_grad_()
+    return replace(batch, **columns)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_device_gives_the_same_and_the_host_seldom_waits(
+    name: str, options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    check_on_device(load_policy_loss(name), in_type(random_batch(4), dtype), options)
+
+
+def made_on_the_host(batch: LossBatch) -> Tensor:
+    return batch.log_prob_BT * torch.ones(batch.log_prob_BT.shape[1])
+
+
+def positions_of_the_host(batch: LossBatch) -> Tensor:
+    return torch.where(batch.mask_BT, batch.log_prob_BT, torch.arange(float(batch.log_prob_BT.shape[1])))
+
+
+def read_in_a_loop(batch: LossBatch) -> Tensor:
+    lengths = [int(mask_T.sum()) for mask_T in batch.mask_BT]
+    return batch.log_prob_BT / max(lengths)
+
+
+def selected_by_a_mask(batch: LossBatch) -> Tensor:
+    return batch.log_prob_BT / sum(batch.log_prob_BT[batch.mask_BT & (row == 0)].sum() for row in range(3))
+
+
+def metrics_read_alone(batch: LossBatch) -> Tensor:
+    means = [float(token_mean(batch.advantages_BT, batch.mask_BT)) for _ in range(3)]
+    return batch.log_prob_BT * len(means)
+
+
+def numbers_from_the_host(batch: LossBatch) -> Tensor:
+    rows = torch.tensor(range(len(batch.log_prob_BT)), device=batch.log_prob_BT.device)
+    return batch.log_prob_BT[rows.tolist()] + rows.cpu().sum()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        made_on_the_host,
+        positions_of_the_host,
+        read_in_a_loop,
+        selected_by_a_mask,
+        metrics_read_alone,
+        numbers_from_the_host,
+    ],
+)
+def test_device_faults_of_a_loss_are_found(fault: Any) -> None:
+    @policy_loss()
+    def faulty(batch: LossBatch) -> Loss:
+        return Loss(per_token_BT=masked(fault(batch), batch.mask_BT))
+
+    with pytest.raises((AssertionError, RuntimeError), match=r"same device|copy to the|item or bool|mask as index"):
+        check_on_device(faulty, random_batch(4), {})
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

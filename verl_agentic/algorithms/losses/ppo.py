@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from verl_agentic.algorithms.aggregate import as_floats, masked, token_mean
+from verl_agentic.algorithms.aggregate import masked, token_mean
 from verl_agentic.algorithms.policy_loss import LossBatch
 from verl_agentic.metric import Metric
 
@@ -46,7 +46,7 @@ class Surrogate:
     """`[B, T]` float32: the loss, 0 where the mask is 0."""
     ratio_BT: Tensor
     """`[B, T]` float32: 1 where the mask is 0."""
-    metrics: dict[str, float]
+    metrics: dict[str, Tensor]
 
 
 def log_ratios(log_prob_BT: Tensor, old_log_prob_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -104,4 +104,4 @@ def ppo_surrogate(batch: LossBatch) -> Surrogate:
         "approx_kl": token_mean(log_ratio_BT.expm1() - log_ratio_BT, mask_BT),
         "ratio_mean": token_mean(ratio_BT, mask_BT),
     }
-    return Surrogate(per_token_BT=per_token_BT, ratio_BT=ratio_BT, metrics=as_floats(metrics))
+    return Surrogate(per_token_BT=per_token_BT, ratio_BT=ratio_BT, metrics=metrics)

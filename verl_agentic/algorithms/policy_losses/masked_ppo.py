@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from verl_agentic.algorithms.aggregate import as_floats, token_mean
+from verl_agentic.algorithms.aggregate import token_mean
 from verl_agentic.algorithms.losses.kl import Estimator, kl_per_token
 from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
@@ -47,5 +47,5 @@ def masked_ppo(batch: LossBatch, *, kl: Literal["none"] | Estimator = "none", kl
         old_log_prob_BT=batch.old_log_prob_BT,
         mask_BT=batch.mask_BT,
     )
-    metrics = {**surrogate.metrics, **as_floats({"ref_kl": token_mean(kl_BT, batch.mask_BT)})}
+    metrics = {**surrogate.metrics, "ref_kl": token_mean(kl_BT, batch.mask_BT)}
     return Loss(per_token_BT=surrogate.per_token_BT + kl_coef * kl_BT, metrics=metrics)

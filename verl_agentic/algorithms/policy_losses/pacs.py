@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from verl_agentic.algorithms.aggregate import as_floats, row_sums
+from verl_agentic.algorithms.aggregate import row_sums
 from verl_agentic.algorithms.credit.group_statistics import group_counts, group_means
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError, DataError
@@ -51,14 +51,12 @@ def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
     Paper: https://arxiv.org/abs/2509.02522
     """
     outcome_B = cast("Tensor", batch.outcome_B).float()
-    _, group_B = torch.unique(cast("Tensor", batch.group_B), return_inverse=True)
-    num_groups = int(group_B.max()) + 1 if len(group_B) else 0
-    _check_complete(group_B, cast("Tensor", batch.group_size_B), num_groups)
+    group_B = _first_equal(cast("Tensor", batch.group_B))
+    num_groups = num_sessions = len(group_B)  # at most: counting them would make the host wait
     valid_B = batch.mask_BT.any(dim=-1) & torch.isfinite(outcome_B)
-    _check_labels(torch.where(valid_B, outcome_B, 0.0))
+    _check_rows(group_B, cast("Tensor", batch.group_size_B), torch.where(valid_B, outcome_B, 0.0))
     rows_B = torch.arange(len(group_B), device=group_B.device) if batch.session_B is None else batch.session_B
-    _, session_B = torch.unique(rows_B, return_inverse=True)
-    num_sessions = int(session_B.max()) + 1 if len(session_B) else 0
+    session_B = _first_equal(rows_B)
     # Rows of a session have one group and one outcome. Invalid rows write to an extra place, which is cut off.
     place_B = torch.where(valid_B, session_B, num_sessions)
     group_S, label_S = (
@@ -83,7 +81,7 @@ def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
     accuracy = (is_right_S & counts_S).sum() / counts_S.sum().clamp(min=1)
     share_S = torch.where(counts_S, loss_S / num_rows_S.clamp(min=1), 0.0)
     per_row_B = torch.where(valid_B, share_S[session_B], 0.0)
-    return Loss(per_row_B=per_row_B, is_shared=True, metrics=as_floats({"pacs_accuracy": accuracy}))
+    return Loss(per_row_B=per_row_B, is_shared=True, metrics={"pacs_accuracy": accuracy})
 
 
 def _class_weights(is_positive_S: Tensor, group_S: Tensor, *, valid_S: Tensor, num_groups: int) -> Tensor:
@@ -94,20 +92,23 @@ def _class_weights(is_positive_S: Tensor, group_S: Tensor, *, valid_S: Tensor, n
     return torch.where((positive_S > 0) & (negative_S > 0), weights_S, 1.0).float()
 
 
-def _check_complete(group_B: Tensor, group_size_B: Tensor, num_groups: int) -> None:
-    present_B = group_counts(group_B, valid_N=torch.ones_like(group_B, dtype=torch.bool), num_groups=num_groups)
+def _first_equal(keys_B: Tensor) -> Tensor:
+    """Returns `[B]` int64 in `[0, B)`: equal where keys are, the place of the first one."""
+    return (keys_B.unsqueeze(-1) == keys_B).byte().argmax(dim=-1) if len(keys_B) else keys_B
+
+
+def _check_rows(group_B: Tensor, group_size_B: Tensor, label_B: Tensor) -> None:
+    present_B = group_counts(group_B, valid_N=torch.ones_like(group_B, dtype=torch.bool), num_groups=len(group_B))
     is_split_B = present_B != group_size_B
-    if bool(is_split_B.any()):
+    is_split, has_other_labels = torch.stack([is_split_B.any(), ((label_B < 0) | (label_B > 1)).any()]).tolist()
+    if is_split:
         row = int(is_split_B.nonzero()[0])
         raise ConfigError(
             f"pacs compares the rows of a group, got a micro-batch with {int(present_B[row])} of the "
             f"{int(group_size_B[row])} rows of one; set actor.shuffle=false, and make groups equal: no compaction, no "
             "agentic.curriculum.group_size, and data.train_batch_size a multiple of the data-parallel ranks"
         )
-
-
-def _check_labels(label_B: Tensor) -> None:
-    if bool(((label_B < 0) | (label_B > 1)).any()):
+    if has_other_labels:
         raise DataError(
             f"pacs needs outcomes in [0, 1], got {label_B.min().item()} to {label_B.max().item()}; let the rubric "
             "report `acc` as a share"

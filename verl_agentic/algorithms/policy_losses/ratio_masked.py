@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from verl_agentic.algorithms.aggregate import as_floats, token_mean
+from verl_agentic.algorithms.aggregate import token_mean
 from verl_agentic.algorithms.losses.ppo import Tensor, log_ratios, ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError
@@ -56,5 +56,5 @@ def ratio_masked(
         weights_BT = band_weights(ratio_BT, low=low, high=high)
     else:
         raise ConfigError(f"ratio_masked knows the ratios 'update' and 'rollout', got of={of!r}")
-    left_out = as_floats({"ratio_masked_frac": token_mean(weights_BT == 0, batch.mask_BT)})
-    return Loss(per_token_BT=surrogate.per_token_BT * weights_BT, metrics={**surrogate.metrics, **left_out})
+    metrics = {**surrogate.metrics, "ratio_masked_frac": token_mean(weights_BT == 0, batch.mask_BT)}
+    return Loss(per_token_BT=surrogate.per_token_BT * weights_BT, metrics=metrics)

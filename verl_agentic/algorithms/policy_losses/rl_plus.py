@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
+from verl_agentic.algorithms.aggregate import Tensor, masked, token_mean
 from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.metric import Metric
@@ -55,10 +55,9 @@ def rl_plus(batch: LossBatch, *, exponent: float = 0.5) -> Loss:
     ratio_BT = external_ratio(log_prob_BT, masked(batch.old_log_prob_BT, external_BT))
     advantages_BT = masked(batch.advantages_BT, external_BT)
     external_loss_BT = -ratio_BT * exploration_advantage(advantages_BT, log_prob_BT, exponent=exponent)
-    metrics = as_floats(
-        {
-            "external_ratio_mean": token_mean(ratio_BT, external_BT),
-            "external_frac": token_mean(external_BT, batch.mask_BT),
-        }
-    )
-    return Loss(per_token_BT=external_loss_BT + own.per_token_BT, metrics={**own.metrics, **metrics})
+    metrics = {
+        **own.metrics,
+        "external_ratio_mean": token_mean(ratio_BT, external_BT),
+        "external_frac": token_mean(external_BT, batch.mask_BT),
+    }
+    return Loss(per_token_BT=external_loss_BT + own.per_token_BT, metrics=metrics)

@@ -6,7 +6,7 @@ from typing import cast
 
 import torch
 
-from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
+from verl_agentic.algorithms.aggregate import Tensor, masked, token_mean
 from verl_agentic.algorithms.losses.ppo import log_ratios
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.metric import Metric
@@ -50,4 +50,4 @@ def rover(batch: LossBatch, *, bootstrap: float = 1.0) -> Loss:
     next_BT = at_next_sampled(cast("Tensor", batch.mean_log_ratio_BT).detach(), mask_BT)
     target_BT = masked(batch.advantages_BT, mask_BT) + bootstrap * next_BT
     metrics = {"rover_q": token_mean(q_BT, mask_BT), "rover_target": token_mean(target_BT, mask_BT)}
-    return Loss(per_token_BT=masked((q_BT - target_BT).square(), mask_BT), metrics=as_floats(metrics))
+    return Loss(per_token_BT=masked((q_BT - target_BT).square(), mask_BT), metrics=metrics)

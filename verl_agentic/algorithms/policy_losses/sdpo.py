@@ -6,7 +6,7 @@ from typing import cast
 
 import torch
 
-from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
+from verl_agentic.algorithms.aggregate import Tensor, masked, token_mean
 from verl_agentic.algorithms.losses.ppo import log_ratios
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError
@@ -52,4 +52,4 @@ def sdpo(batch: LossBatch, *, is_clip: float = 2.0) -> Loss:
     gap_BT = student_BT.detach() - masked(teacher_BT, taught_BT)
     weights_BT = log_ratios(batch.log_prob_BT, batch.old_log_prob_BT, taught_BT).detach().exp().clamp(max=is_clip)
     metrics = {"sdpo_reward": token_mean(-gap_BT, taught_BT), "sdpo_teacher_frac": token_mean(taught_BT, batch.mask_BT)}
-    return Loss(per_token_BT=weights_BT * gap_BT * student_BT, metrics=as_floats(metrics))
+    return Loss(per_token_BT=weights_BT * gap_BT * student_BT, metrics=metrics)

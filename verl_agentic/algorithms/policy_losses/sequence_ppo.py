@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.algorithms.aggregate import as_floats, row_means, token_mean
+from verl_agentic.algorithms.aggregate import row_means, token_mean
 from verl_agentic.algorithms.losses.kl import sequence_k3
 from verl_agentic.algorithms.losses.ppo import MAX_LOG_RATIO, clip_objective, log_ratios
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
@@ -63,4 +63,4 @@ def sequence_ppo(batch: LossBatch, *, kl_coef: float = 0.0) -> Loss:
         kl_B = sequence_k3(batch.log_prob_BT, batch.ref_log_prob_BT, mask_BT)
         loss_B = loss_B + kl_coef * kl_B
         metrics["row_ref_kl"] = token_mean(kl_B, is_sampled_B)
-    return Loss(per_row_B=loss_B, metrics=as_floats(metrics))
+    return Loss(per_row_B=loss_B, metrics=metrics)

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from verl_agentic.algorithms.aggregate import as_floats, masked, token_mean
+from verl_agentic.algorithms.aggregate import masked, token_mean
 from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.metric import Metric
@@ -52,7 +52,9 @@ def vapo(batch: LossBatch, *, lm_coef: float = 0.1) -> Loss:
     nll_BT = -masked(batch.log_prob_BT, positive_BT)
     # If the share is 0 there are no successes, so the divisor does not matter.
     lm_BT = nll_BT / torch.where(share_B1 > 0, share_B1, 1.0)
-    metrics = as_floats(
-        {"positive_nll": token_mean(nll_BT, positive_BT), "positive_share": token_mean(positive_BT, batch.mask_BT)}
-    )
-    return Loss(per_token_BT=surrogate.per_token_BT + lm_coef * lm_BT, metrics={**surrogate.metrics, **metrics})
+    metrics = {
+        **surrogate.metrics,
+        "positive_nll": token_mean(nll_BT, positive_BT),
+        "positive_share": token_mean(positive_BT, batch.mask_BT),
+    }
+    return Loss(per_token_BT=surrogate.per_token_BT + lm_coef * lm_BT, metrics=metrics)
