@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import logging
-import random
 from typing import Any
 
 import pytest
-import torch
 from op_recorder import record_operations
-from reference_model import Stepped, hf_greedy, plain_log_probs, prompt
+from reference_model import Stepped, hf_greedy, plain_log_probs, prompt, serve_mixed
 
 from verl_agentic.inference.decode_step import Capture, DecodeStep
-from verl_agentic.inference.request import Generation, Running, SamplingParams
-
-VARIANTS: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0.0},
-    {"temperature": 0.6},
-    {"top_k": 5},
-    {"top_p": 0.7},
-    {"repetition_penalty": 1.4},
-    {"allowed_token_ids": (5, 6, 7, 8)},
-    {"stop": ("e", "th")},
-]
-
+from verl_agentic.inference.request import Generation
 
 class Counted:
     """Captures, and counts captures and replays."""
@@ -48,35 +34,6 @@ def stepped_by(model: Any, tokenizer: Any, capture: Capture | None, **config: An
     stepped = Stepped(model, tokenizer, **config)
     stepped.scheduler._decode_step = DecodeStep(stepped.scheduler._decoder, capture=capture)
     return stepped
-
-
-def serve_mixed(stepped: Stepped, *, seed: int) -> list[Generation]:
-    """Serves requests of every kind, which arrive, are dropped and end at any time."""
-    rng, outcomes = random.Random(seed), []
-    for case in range(24):
-        variant = VARIANTS[case % len(VARIANTS)]
-        ids = prompt(7, rng.choice((0, 30))) + prompt(100 * seed + case, rng.randint(1, 90))
-        outcome: list[Any] = []
-        params = SamplingParams(seed=case, max_tokens=rng.randint(2, 30), **variant)
-        stepped.scheduler.submit(
-            Running(
-                prompt_ids=tuple(ids),
-                params=params,
-                max_tokens=params.max_tokens or 1,
-                stop_ids=frozenset((11, 12)),
-                deliver=outcome.append,
-                generator=torch.Generator().manual_seed(case),
-            )
-        )
-        outcomes.append(outcome)
-        stepped.step(rng.randint(0, 6))
-        if case in (9, 17):
-            stepped.scheduler.drop(stepped.scheduler.running[0])
-        if case == 12:
-            stepped.scheduler.finish_all("aborted")
-            stepped.scheduler.forget()
-    stepped.finish()
-    return [outcome[0] for outcome in outcomes if outcome]
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 6))])
