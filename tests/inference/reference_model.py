@@ -12,7 +12,6 @@ from verl_agentic.inference.decoder import make_decoder
 from verl_agentic.inference.request import Generation, Running, SamplingParams
 from verl_agentic.inference.scheduler import EngineConfig, Scheduler
 
-
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.0},

@@ -12,6 +12,7 @@ from reference_model import Stepped, hf_greedy, plain_log_probs, prompt, serve_m
 from verl_agentic.inference.decode_step import Capture, DecodeStep
 from verl_agentic.inference.request import Generation
 
+
 class Counted:
     """Captures, and counts captures and replays."""
 

@@ -112,6 +112,19 @@ def test_siblings_of_a_group_compute_their_prompt_once(model: Any, tokenizer: An
     assert stepped.scheduler.counts["prefill_tokens"] == 80 + 7
 
 
+def test_prompts_that_arrive_together_are_computed_together(model: Any, tokenizer: Any) -> None:
+    stepped = Stepped(model, tokenizer)
+    groups = [prompt(99, 40) + prompt(group, rng_length) for group, rng_length in enumerate((5, 30, 12, 50, 21, 8))]
+    outcomes = [(ids, stepped.submit(ids, max_tokens=12)) for ids in groups for _ in range(4)]
+    # One prompt for the common part, then one of each group, then the last token of every sibling.
+    stepped.step(3)
+    assert len(stepped.scheduler.running) == 24 and not stepped.scheduler.waiting
+    stepped.finish()
+    for ids, outcome in outcomes:
+        assert_plain(model, ids, only(outcome))
+    assert stepped.scheduler.counts["prefill_tokens"] == 40 + sum(len(ids) - 40 for ids in groups) + 18
+
+
 def test_without_reuse_everything_is_computed(model: Any, tokenizer: Any) -> None:
     stepped = Stepped(model, tokenizer, prefix_reuse=False)
     for _ in range(2):

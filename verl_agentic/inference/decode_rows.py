@@ -134,6 +134,8 @@ class DecodeRows:
         self.requests[len(order) :] = None
         self._generators[len(order) :] = None
         self.count = len(order)
+        if not self.count:
+            self._seen = self._allowed = None
 
     def sampling(self, rows: slice) -> SamplingRows:
         """Returns the parameters of rows, with new random numbers."""

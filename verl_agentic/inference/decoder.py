@@ -219,7 +219,7 @@ class FusedDecoder:
                 if tensor is not None:
                     getattr(self._layers[index], name).copy_(tensor)
 
-    def _fuse_attention(self, attention: Any) -> dict[str, Tensor | None]:
+    def _fuse_attention(self, attention: Any) -> dict[str, Any]:
         """Returns the tensors of a layer that are copies of the model's."""
         heads, kv, size = self._heads, self.cache_shape.kv_heads, self.cache_shape.head_dim
 
@@ -240,7 +240,7 @@ class FusedDecoder:
         }
 
 
-def _share_weights(layer: Any) -> dict[str, Tensor | None]:
+def _share_weights(layer: Any) -> dict[str, Any]:
     """Returns the other tensors of a layer, which are the model's own; those of the gated MLP move into one."""
     attention, mlp = layer.self_attn, layer.mlp
     gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).detach()
@@ -256,7 +256,7 @@ def _share_weights(layer: Any) -> dict[str, Tensor | None]:
     }
 
 
-def _choose_attention(device: torch.device) -> AbstractContextManager[None]:
+def _choose_attention(device: torch.device) -> AbstractContextManager[Any]:
     """Keeps cuDNN away on CUDA, which builds a plan for every new length; lengths grow with every token.
 
     torch 2.11 prefers it for half precision on an H100 (`sdp_utils.cpp`, `check_prefer_cudnn_attention`).

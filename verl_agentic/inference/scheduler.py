@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.inference.decode_rows import DecodeRows
@@ -62,9 +61,7 @@ class Scheduler:
         self._cache = SlotCache(decoder.cache_shape)
         self._prefixes = PrefixStore()
         shape = decoder.cache_shape
-        self._rows = DecodeRows(
-            config.max_running, vocab_size=shape.vocab_size, device=shape.device, seed=config.seed
-        )
+        self._rows = DecodeRows(config.max_running, vocab_size=shape.vocab_size, device=shape.device, seed=config.seed)
         self._decode_step = DecodeStep(decoder)
         self._stop_filter = StopFilter(tokenizer, vocab_size=shape.vocab_size)
         self.waiting: deque[Running] = deque()

@@ -87,7 +87,13 @@ def make_span(pieces: Sequence[Sequence[int]], past: Sequence[int], *, start: in
 
 
 def make_decode_span(
-    ids_B: Tensor, past_B: Tensor, *, start: int, reach: int, chunks: tuple[tuple[int, int, int], ...], shape: CacheShape
+    ids_B: Tensor,
+    past_B: Tensor,
+    *,
+    start: int,
+    reach: int,
+    chunks: tuple[tuple[int, int, int], ...],
+    shape: CacheShape,
 ) -> SlotSpan:
     """Returns the span of one token per row; its operations depend on no value of the tensors.
 

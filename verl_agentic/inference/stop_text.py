@@ -53,7 +53,7 @@ class StopFilter:
         return _MAYBE if not text or "\ufffd" in text or any(end in text for end in ends) else _NEVER
 
 
-def tokens_before_stop(tokenizer: Any, new_ids: Sequence[int], stop: Sequence[str]) -> int | None:
+def tokens_before_stop(tokenizer: Any, new_ids: Sequence[int] | np.ndarray, stop: Sequence[str]) -> int | None:
     """Returns the number of tokens before the first one that overlaps a stop text; None without a stop text.
 
     Called after every token that can complete a text, so it only looks for a text that the newest token completes.

@@ -35,7 +35,9 @@ def sample(logits_BV: Tensor, rows: SamplingRows) -> Tensor:
     num_rows = max(_PIECE_LOGITS // vocab, 1) if logits_BV.device.type == "cpu" else batch
     inputs_2B = torch.from_numpy(np.stack([rows.uniform_B, rows.temperature_B])).to(logits_BV.device)
     pieces = [slice(start, min(start + num_rows, batch)) for start in range(0, batch, num_rows)]
-    return torch.cat([choose(logits_BV[piece], *inputs_2B[:, piece], rows[piece]) for piece in pieces], dim=-1)
+    uniform_B, temperature_B = inputs_2B
+    sampled = [choose(logits_BV[piece], uniform_B[piece], temperature_B[piece], rows[piece]) for piece in pieces]
+    return torch.cat(sampled, dim=-1)
 
 
 def read_sampled(sampled_2B: Tensor) -> tuple[np.ndarray, np.ndarray]:

@@ -62,4 +62,3 @@ def test_an_error_ends_the_transfer_on_both_sides(tmp_path: Path) -> None:
 
     (error,) = transfer(f"ipc://{tmp_path}/b.sock", load)
     assert str(error) == "does not fit" and len(calls) == 1
-
