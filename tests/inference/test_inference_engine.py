@@ -344,7 +344,7 @@ def count_bytes(root: Any) -> int:
 
 
 async def test_a_released_engine_holds_little_more_than_the_weights(make_engine: Any) -> None:
-    model = make_model(transformers.Qwen3Config(**{**GROUPED, "intermediate_size": 512}))
+    model = make_model(transformers.Qwen3Config(**{**GROUPED, "intermediate_size": 512}, head_dim=16))
     weights = count_bytes(list(model.parameters()))
     engine = make_engine(model)
     for _ in range(2):
@@ -353,7 +353,7 @@ async def test_a_released_engine_holds_little_more_than_the_weights(make_engine:
         assert count_bytes([engine._decoder, engine._scheduler]) > 2 * weights
         await engine.release_memory()
         held = count_bytes([engine._decoder, engine._scheduler])
-        assert weights <= held < 1.3 * weights
+        assert weights <= held < 1.15 * weights
         await engine.update_weights(model.state_dict().items(), version=1)
 
 

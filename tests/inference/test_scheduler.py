@@ -114,7 +114,7 @@ def test_siblings_of_a_group_compute_their_prompt_once(model: Any, tokenizer: An
 
 def test_prompts_that_arrive_together_are_computed_together(model: Any, tokenizer: Any) -> None:
     stepped = Stepped(model, tokenizer)
-    groups = [prompt(99, 40) + prompt(group, rng_length) for group, rng_length in enumerate((5, 30, 12, 50, 21, 8))]
+    groups = [prompt(99, 40) + prompt(group, rng_length) for group, rng_length in enumerate((25, 30, 42, 50, 21, 38))]
     outcomes = [(ids, stepped.submit(ids, max_tokens=12)) for ids in groups for _ in range(4)]
     # One prompt for the common part, then one of each group, then the last token of every sibling.
     stepped.step(3)

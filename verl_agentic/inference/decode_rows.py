@@ -5,7 +5,7 @@ Axes: B rows, V ids of the vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class SamplingRows:
 
     def __getitem__(self, rows: slice) -> SamplingRows:
         """Returns a part of the rows."""
-        return SamplingRows(**{name: None if x is None else x[rows] for name, x in vars(self).items()})
+        return replace(self, **{name: x[rows] for name, x in vars(self).items() if x is not None})
 
 
 class DecodeRows:
@@ -157,7 +157,7 @@ class DecodeRows:
         # On the CPU for every device, so that a seed means the same on all.
         uniform_B = torch.rand(rows.stop - rows.start, dtype=torch.float64, generator=self._generator).numpy()
         for slot in rows.start + np.flatnonzero(self._num_drawn[rows] == _DRAWN_AHEAD):
-            generator = self._generators[slot]
+            generator: Any = self._generators[slot]
             self._uniforms[slot] = torch.rand(_DRAWN_AHEAD, dtype=torch.float64, generator=generator).numpy()
             self._num_drawn[slot] = 0
         slots = rows.start + np.flatnonzero(self._num_drawn[rows] != _NO_ID)

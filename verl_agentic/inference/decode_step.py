@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import torch
@@ -119,7 +120,7 @@ class DecodeStep:
         ids_B, past_B = inputs_4B[:2].long()
         span = make_decode_span(ids_B, past_B, start=0, reach=reach, chunks=((0, batch, reach),), shape=shape)
         buffers.logits_BV[:batch] = self._decoder.forward(span, cache)
-        buffers.sampled_2B[:, :batch] = choose(buffers.logits_BV[:batch], *inputs_4B[2:])
+        buffers.sampled_2B[:, :batch] = choose(buffers.logits_BV[:batch], inputs_4B[2], inputs_4B[3])
 
 
 class _Buffers:
@@ -151,7 +152,7 @@ class _CudaCapture:
 
     def __init__(self) -> None:
         self._stream: torch.cuda.Stream | None = None
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None
 
     def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
         if self._stream is None or self._pool is None:

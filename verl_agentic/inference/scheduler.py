@@ -159,11 +159,11 @@ class Scheduler:
                 needed = max(needed, self.waiting[0].needed)
                 if (len(running) + 1) * _round_up(needed) > self._config.max_cached_tokens:
                     break
-                request = self.waiting.popleft()
+                request = self.waiting[0]
                 if self._give_slot(request, running, copies):
                     running.append(request)
                 else:
-                    skipped.append(request)
+                    skipped.append(self.waiting.popleft())
         finally:
             self.waiting.extendleft(reversed(skipped))
         if copies:
@@ -171,18 +171,18 @@ class Scheduler:
             self._cache.move(sources, targets, length=max(lengths))
 
     def _give_slot(self, request: Running, running: list[Running], copies: list[tuple[int, int, int]]) -> bool:
-        """Makes a request run, and notes the copy from another slot; False if it waits for that slot's tokens."""
+        """Makes the first waiting request run, and notes the copy from another slot; False if it waits for that slot's tokens."""
         slot = len(running)
         prefix, length = self._prefixes.find(request.prompt_ids) if self._config.prefix_reuse else (None, 0)
         # The last prompt token is always computed: its logits choose the first new token.
         length = min(length, len(request.prompt_ids) - 1)
-        source, shared = self._find_shared(request, running)
+        source, shared, shared_later = self._find_shared(request, running)
+        if shared_later > max(length, shared) + _LEAST_SHARED:
+            return False
         if shared <= max(length, _LEAST_SHARED):
             source, shared = None, 0
-        elif source is not None and running[source].computed < shared:
-            return False
         request.computed = request.cached = length = max(length, shared)
-        self._filling.append(request)
+        self._filling.append(self.waiting.popleft())
         self._reserve(len(request.prompt_ids))
         if source is not None:
             copies.append((source, slot, length))
@@ -217,17 +217,20 @@ class Scheduler:
                 return
         raise AssertionError("admission let in more than fits")
 
-    def _find_shared(self, request: Running, running: list[Running]) -> tuple[int | None, int]:
-        """Returns the slot whose prompt shares most tokens with the request's, and their number."""
-        best, best_length, max_length = None, 0, len(request.prompt_ids) - 1
-        if self._config.prefix_reuse:
-            for slot, other in enumerate(running):
-                length = min(common_length(other.prompt_ids, request.prompt_ids), max_length)
-                if length > best_length:
-                    best, best_length = slot, length
-                if length == max_length:
-                    break
-        return best, best_length
+    def _find_shared(self, request: Running, running: list[Running]) -> tuple[int | None, int, int]:
+        """Returns the slot with most computed tokens of the request, their number, and the number that one will have.
+
+        Of equal ones the first, so that no slot is copied from before it is copied to.
+        """
+        best, best_length, later_length, max_length = None, 0, 0, len(request.prompt_ids) - 1
+        for slot, other in enumerate(running if self._config.prefix_reuse else ()):
+            length = min(common_length(other.prompt_ids, request.prompt_ids), max_length)
+            later_length = max(later_length, length)
+            if min(length, other.computed) > best_length:
+                best, best_length = slot, min(length, other.computed)
+            if best_length == max_length:
+                break
+        return best, best_length, later_length
 
     def _fill(self) -> None:
         """Computes the next piece of new prompts; finished prompts begin to decode."""

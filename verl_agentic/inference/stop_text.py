@@ -42,8 +42,9 @@ class StopFilter:
         """Returns the rows whose newest id can complete one of their texts."""
         rows = np.flatnonzero(keys_B)
         keys, ids = keys_B[rows], ids_B[rows]
-        for at in np.flatnonzero(self._states[keys, ids] == _UNKNOWN):
-            self._states[keys[at], ids[at]] = self._classify(int(keys[at]), int(ids[at]))
+        is_unknown = self._states[keys, ids] == _UNKNOWN
+        for key, token in {*zip(keys[is_unknown].tolist(), ids[is_unknown].tolist(), strict=True)}:
+            self._states[key, token] = self._classify(key, token)
         return rows[self._states[keys, ids] == _MAYBE]
 
     def _classify(self, key: int, token: int) -> int:

@@ -1,10 +1,11 @@
-"""Weights of a trainer for the server on its own GPU, through verl's buckets of CUDA IPC."""
+"""Weights for the server on the trainer's own device: in its process, or through verl's buckets of CUDA IPC."""
 
 from __future__ import annotations
 
 import importlib.util
 import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,15 @@ import torch
 import verl
 from torch import Tensor
 from verl.utils.device import get_device_id, get_device_name, is_support_ipc
+
+from verl_agentic.adapters.cpu.thread_objects import Shared
+
+
+@dataclass(frozen=True)
+class LocalWeights(Shared):
+    """Weights for a server that is a thread of the trainer's process; nothing is copied on the way."""
+
+    pairs: list[tuple[str, Tensor]]
 
 
 def can_share_device() -> bool:
