@@ -259,7 +259,8 @@ def _share_weights(layer: Any) -> dict[str, Any]:
 def _choose_attention(device: torch.device) -> AbstractContextManager[Any]:
     """Keeps cuDNN away on CUDA, which builds a plan for every new length; lengths grow with every token.
 
-    torch 2.11 prefers it for half precision on an H100 (`sdp_utils.cpp`, `check_prefer_cudnn_attention`).
+    torch 2.11 prefers it for half precision on an H100 (`sdp_utils.cpp`, `check_prefer_cudnn_attention`). The choice
+    holds for all threads of the process until the block ends.
     """
     if device.type != "cuda":
         return nullcontext()

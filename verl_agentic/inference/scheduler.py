@@ -171,7 +171,10 @@ class Scheduler:
             self._cache.move(sources, targets, length=max(lengths))
 
     def _give_slot(self, request: Running, running: list[Running], copies: list[tuple[int, int, int]]) -> bool:
-        """Makes the first waiting request run, and notes the copy from another slot; False if it waits for that slot's tokens."""
+        """Makes the first waiting request run, and notes the copy from another slot.
+
+        Returns False if another request is computing many of its tokens: it waits and copies them.
+        """
         slot = len(running)
         prefix, length = self._prefixes.find(request.prompt_ids) if self._config.prefix_reuse else (None, 0)
         # The last prompt token is always computed: its logits choose the first new token.
