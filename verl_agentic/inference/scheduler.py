@@ -180,7 +180,8 @@ class Scheduler:
         # The last prompt token is always computed: its logits choose the first new token.
         length = min(length, len(request.prompt_ids) - 1)
         source, shared, shared_later = self._find_shared(request, running)
-        if shared_later > max(length, shared) + _LEAST_SHARED:
+        min_gain = 1 if shared_later == len(request.prompt_ids) - 1 else _LEAST_SHARED + 1
+        if shared_later >= max(length, shared) + min_gain:
             return False
         if shared <= max(length, _LEAST_SHARED):
             source, shared = None, 0
