@@ -29,16 +29,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from verl_agentic.algorithms.losses.token_log_probs import token_log_probs
 from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
 
-_ALL = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+_OTHERS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_FIRST = "cudnn first"
+"""As torch 2.11 chooses on an H100, if TORCH_CUDNN_SDPA_DEPRIORITIZED is not set."""
 BACKENDS: dict[str, list[SDPBackend]] = {
-    "default": [],
-    "without cudnn": list(_ALL),
-    "cudnn": [SDPBackend.CUDNN_ATTENTION],
+    _FIRST: [SDPBackend.CUDNN_ATTENTION, *_OTHERS],
+    "without cudnn": _OTHERS,
     "flash": [SDPBackend.FLASH_ATTENTION],
     "efficient": [SDPBackend.EFFICIENT_ATTENTION],
     "math": [SDPBackend.MATH],
+    "cudnn": [SDPBackend.CUDNN_ATTENTION],
 }
-"""Name -> kernels that torch may choose from; empty: as it does without being told."""
+"""Name -> kernels that torch may choose from, the preferred ones first."""
 _OLD_LOG_PROB = -5.0
 
 
@@ -75,7 +77,7 @@ class Variant:
     """One thing that differs from the run that failed."""
 
     name: str = "as it failed"
-    backend: str = "default"
+    backend: str = _FIRST
     dtype: torch.dtype = torch.bfloat16
     is_narrow: bool = False
     """Heads of half the size."""
@@ -113,7 +115,7 @@ def kernel_variants(size: Size) -> Iterator[Variant]:
 def model_variants() -> Iterator[Variant]:
     """Yields the variants of a whole model, the most telling ones first."""
     yield Variant()
-    yield from (Variant(name=name, backend=name) for name in BACKENDS if name != "default")
+    yield from (Variant(name=name, backend=name) for name in BACKENDS if name != _FIRST)
     yield Variant(name="eager attention", attention="eager")
     yield Variant(name="padded", mask="padding")
     yield Variant(name="sum of log-probs", loss="sum")
@@ -144,7 +146,7 @@ def narrow_nan(
         *(("model", one, lambda one=one: _test_model(check.device, size, one)) for one in model_variants()),
     ]
     if update is not None:
-        engines = [Variant(name=name, backend=name) for name in ("default", "without cudnn", "math")]
+        engines = [Variant(name=name, backend=name) for name in (_FIRST, "without cudnn", "math")]
         stages += [("engine", one, lambda one=one: _test_engine(one.backend, update)) for one in engines]
     for stage, variant, test in stages:
         results = figures.setdefault(f"nan: {stage}", {})
@@ -164,16 +166,16 @@ def explain(figures: Mapping[str, Any]) -> str:
         for backend, found in backends.items()
         if isinstance(found, dict) and found["bad"]
     ]
-    if guilty:
-        return f"torch's attention alone is not finite: {'; '.join(guilty)}"
-    first = models.get("as it failed")
-    engines = figures.get("nan: engine", {})
+    first, parts = models.get("as it failed"), []
     if isinstance(first, dict) and first["first"]:
         safe = [name for name, found in models.items() if isinstance(found, dict) and not found["first"]]
-        return f"the model is not finite, first in {first['first']}; finite are: {', '.join(safe) or 'none'}"
-    if engines and not math.isfinite(engines.get("default", math.nan)):
-        return "only verl's engine is not finite: its sharding, its log-probs, or its clipping"
-    return "all is finite here" if first else "not decided"
+        parts.append(f"the model is not finite, first in {first['first']}; finite are: {', '.join(safe) or 'none'}")
+    if guilty:
+        parts.append(f"torch's attention alone is not finite: {', '.join(guilty)}")
+    norm = figures.get("nan: engine", {}).get(_FIRST)
+    if not parts and isinstance(norm, float) and not math.isfinite(norm):
+        parts.append("only verl's engine is not finite: its sharding, its log-probs, or its clipping")
+    return "; ".join(parts) or ("all is finite here" if isinstance(first, dict) else "not decided")
 
 
 # -- attention alone ---------------------------------------------------------------------------------------------------
@@ -183,16 +185,13 @@ def _test_kernels(device: str, size: Size, variant: Variant) -> dict[str, Any]:
     """Returns, by backend, what is not finite, and the largest difference to float32 in the gradient of q."""
     inputs = _make_attention_inputs(device, size, variant)
     exact = _run_kernel(inputs, "math", torch.float32)
-    results: dict[str, Any] = {"chosen": _chosen_backend(inputs, variant.dtype)}
+    results: dict[str, Any] = {}
     for backend in BACKENDS:
-        if backend == "without cudnn":
-            continue
         found = _attempt(lambda backend=backend: _run_kernel(inputs, backend, variant.dtype))
-        if not isinstance(found, dict):
-            results[backend] = found
-            continue
-        bad = [name for name, tensor in found.items() if not bool(tensor.isfinite().all())]
-        results[backend] = {"bad": bad, "error of dq": float((found["dq"] - exact["dq"]).abs().max())}
+        if isinstance(found, dict):
+            bad = [name for name, tensor in found.items() if not bool(tensor.isfinite().all())]
+            found = {"bad": bad, "error of dq": float((found["dq"] - exact["dq"]).abs().max())}
+        results[backend] = found
     return results
 
 
@@ -246,16 +245,8 @@ def _run_kernel(inputs: _AttentionInputs, backend: str, dtype: torch.dtype) -> d
     return dict(zip(("out", "dq", "dk", "dv"), (one.float() for one in (out.detach(), *gradients)), strict=True))
 
 
-def _chosen_backend(inputs: _AttentionInputs, dtype: torch.dtype) -> str:
-    leaves = [one.to(dtype).requires_grad_() for one in (inputs.q, inputs.k, inputs.v)]
-    return SDPBackend(torch._fused_sdp_choice(*leaves, **inputs.options)).name
-
-
-@contextlib.contextmanager
-def _kernels(backend: str) -> Iterator[None]:
-    kernels = BACKENDS[backend]
-    with sdpa_kernel(kernels) if kernels else contextlib.nullcontext():
-        yield
+def _kernels(backend: str) -> contextlib.AbstractContextManager[None]:
+    return sdpa_kernel(BACKENDS[backend], set_priority=True)
 
 
 # -- a whole model -----------------------------------------------------------------------------------------------------
@@ -280,17 +271,17 @@ class Trace:
         flags = torch.stack(self.flags).tolist() if self.flags else []
         return next((place for place, is_finite in zip(self.places, flags, strict=True) if not is_finite), "")
 
-    def watch(self, name: str, module: torch.nn.Module) -> tuple[Any, Any]:
+    def watch(self, name: str, module: torch.nn.Module) -> list[Any]:
         """Watches the output of a module, and the gradients of its output and its inputs; returns the handles."""
 
         def add_gradients(_: Any, inputs: Any, outputs: Any) -> None:
             self.add(f"backward, output of {name}", outputs)
             self.add(f"backward, input of {name}", inputs)
 
-        return (
-            module.register_forward_hook(lambda _m, _i, out: self.add(f"forward {name}", out)),
-            module.register_full_backward_hook(add_gradients),
-        )
+        handles = [module.register_forward_hook(lambda _m, _i, out: self.add(f"forward {name}", out))]
+        if not isinstance(module, torch.nn.Embedding):  # its input, ids, has no gradient
+            handles.append(module.register_full_backward_hook(add_gradients))
+        return handles
 
 
 def _test_model(device: str, size: Size, variant: Variant) -> dict[str, Any]:
@@ -340,7 +331,10 @@ def _make_model(device: str, size: Size, variant: Variant) -> Any:
     )
     with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(0)
-        return Qwen3ForCausalLM(config).to(variant.dtype).train()
+        model = Qwen3ForCausalLM(config).train()
+    for parameter in model.parameters():  # buffers stay float32, as in verl's engine
+        parameter.data = parameter.data.to(variant.dtype)
+    return model
 
 
 def _compute_loss(model: Any, ids_BT: Tensor, size: Size, variant: Variant) -> Tensor:
@@ -418,7 +412,7 @@ class _Record:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--out", type=Path)

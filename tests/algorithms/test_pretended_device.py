@@ -14,6 +14,11 @@ Tensor = torch.Tensor
 X = torch.arange(6.0).reshape(2, 3)
 
 
+@torch.inference_mode()
+def inferred(x: Tensor) -> Tensor:
+    return 2 * x
+
+
 def filled(x: Tensor) -> Tensor:
     x = x.clone()
     x[x > 1] = 0.0
@@ -60,6 +65,7 @@ FREE: dict[str, Callable[[Tensor], Any]] = {
     "number of the host": lambda x: x * torch.tensor(2.0),
     "number to choose": lambda x: torch.where(x > 1, x, 0.0),
     "filled": filled,
+    "inference mode": inferred,
     "index of the device": lambda x: x[:, torch.arange(2, device=x.device)],
     "made on the device": lambda x: torch.zeros(3, device=x.device) + x,
     "pinned": lambda x: torch.ones(3).pin_memory().to(DEVICE, non_blocking=True) + x,
@@ -103,8 +109,8 @@ def test_results_and_gradients_are_those_of_the_cpu() -> None:
 
 
 def test_the_device_ends_with_the_block() -> None:
-    before = torch.tensor, torch.as_tensor, torch.Generator, torch.inference_mode, torch.Tensor.pin_memory
+    before = torch.tensor, torch.as_tensor, torch.Generator, torch._C._InferenceMode, torch.Tensor.pin_memory
     with pytest.raises(ValueError, match="inside"), pretended_device():
         raise ValueError("inside")
-    assert before == (torch.tensor, torch.as_tensor, torch.Generator, torch.inference_mode, torch.Tensor.pin_memory)
+    assert before == (torch.tensor, torch.as_tensor, torch.Generator, torch._C._InferenceMode, torch.Tensor.pin_memory)
     assert torch.tensor([1.0], device=DEVICE).is_meta

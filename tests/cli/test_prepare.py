@@ -45,6 +45,20 @@ def test_both_splits_are_written_with_the_command_line_that_uses_them(
             assert (info["split"], info["env"], record["agent_name"]) == (split, "python_math", "env_agent")
 
 
+@pytest.mark.parametrize("truth", ["", "see the proof", "42"])
+def test_a_ground_truth_that_no_answer_can_meet_is_refused_with_the_component_that_scores_it(
+    truth: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prepare", "python_math", "--out", str(tmp_path), "--train", "2", "--test", "0"]) == 0
+    path = tmp_path / "train.parquet"
+    records = read_records(path)
+    records[1]["reward_model"]["ground_truth"] = truth
+    write_parquet(records, path)
+    check = ["prepare", "python_math", "--check", str(path), "--reward", "math"]
+    assert main(check) == (0 if truth == "42" else 2)
+    assert ("row 1" in capsys.readouterr().err) == (truth != "42")
+
+
 def test_a_split_of_no_rows_is_left_out_and_tools_are_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

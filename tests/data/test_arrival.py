@@ -10,18 +10,23 @@ from typing import Any
 
 import numpy as np
 import pandas
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from verl_agentic.cli.dryrun.plan import _first_rows
 from verl_agentic.data.as_verl import changed_values
+from verl_agentic.data.export.shapes import SHAPES
+from verl_agentic.data.export.write_records import write_records
 from verl_agentic.data.overlap.chunks import chunks_of
 from verl_agentic.data.parquet import decoded_columns, env_row, to_columns
 from verl_agentic.data.plain_values import differences, to_plain
 from verl_agentic.data.prepare import to_records, write_parquet
+from verl_agentic.data.record_files import numbered_records
 from verl_agentic.data.rows import read_rows, row_of_columns, write_rows
 from verl_agentic.env import EnvRow
+from verl_agentic.errors import DataError
 from verl_agentic.types import Message, ToolCall
 
 DATES = ("2024-01-02", "2024-01-02T10:00:00Z", "2024-01-02 10:00", "1999-12-31")
@@ -159,5 +164,45 @@ def test_a_row_arrives_as_it_was_written(
             for reader, found in read.items():
                 values = [as_values(row, ADDED) for row in found]
                 assert not list(differences(reader, expected, values))
+
+    check()
+
+
+TYPED = {
+    pa.string(): st.none() | TEXTS,
+    pa.bool_(): st.booleans(),
+    pa.int32(): st.none() | st.integers(-(2**31), 2**31 - 1),
+    pa.float64(): st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    pa.list_(pa.int32()): st.lists(st.integers(0, 2**31 - 1), max_size=4),
+    pa.list_(pa.int8()): st.lists(st.integers(0, 1), max_size=4),
+    pa.list_(pa.float32()): st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), max_size=4),
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_export_arrives_as_it_was_written_or_is_refused(shape: str, suffix: str, tmp_path: Path) -> None:
+    import datasets
+
+    datasets.disable_progress_bars()
+    columns = SHAPES[shape]
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(
+        st.lists(st.fixed_dictionaries({name: TYPED[kind] for name, kind in columns.items()}), min_size=1, max_size=3)
+    )
+    def check(records: list[dict[str, Any]]) -> None:
+        with TemporaryDirectory(dir=tmp_path) as folder:
+            path = Path(folder) / f"export.{suffix}"
+            try:
+                write_records(records, path, columns=columns)
+            except DataError:
+                assert suffix == "jsonl"
+                return
+            assert changed_values(path) == []
+            kind = "parquet" if suffix == "parquet" else "json"
+            loaded = datasets.load_dataset(kind, data_files=str(path), split="train", cache_dir=f"{folder}/cache")
+            for reader, found in (("ours", [record for _, record in numbered_records(path)]), ("datasets", loaded)):
+                assert not list(differences(reader, records, list(found)))
 
     check()

@@ -1,7 +1,8 @@
-"""A model with missing weights, which would be random, is refused."""
+"""Loading of models: missing weights are refused, and attention avoids kernels with known faults."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from verl_agentic.errors import DataError
+from verl_agentic.inference.cudnn_attention import VARIABLE
 from verl_agentic.inference.load_model import load_causal_lm
 from verl_agentic.inference.log_ratio import LogRatio
 
@@ -28,6 +30,18 @@ def test_weights_with_the_names_of_lora_are_not_replaced_by_random_ones(tiny_mod
     lora = changed(tiny_model, tmp_path / "lora", "base_model.model.model.layers.0.")
     with pytest.raises(DataError, match=r"lora lacks \d+ weights, got none for model\.layers\.0\."):
         LogRatio.from_pretrained(lora, tiny_model)
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "1"), ("0", "0")])
+def test_a_loaded_model_avoids_cudnns_attention_unless_the_environment_chooses(
+    chosen: str | None, expected: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "")  # restored afterwards
+    monkeypatch.delenv(VARIABLE)
+    if chosen is not None:
+        monkeypatch.setenv(VARIABLE, chosen)
+    load_causal_lm(tiny_model)
+    assert os.environ[VARIABLE] == expected
 
 
 async def test_a_diverged_model_chooses_nothing(tiny_model: Path) -> None:

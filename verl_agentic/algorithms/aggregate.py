@@ -47,5 +47,5 @@ def weights_of_mean_one(scores_BT: Tensor, mask_BT: Tensor) -> Tensor:
 def as_floats(scalars: Mapping[str, Tensor | float]) -> dict[str, float]:
     """Returns scalars as numbers. The host waits for the device once, however many tensors there are."""
     tensors = {name: scalar.detach().float() for name, scalar in scalars.items() if isinstance(scalar, Tensor)}
-    values = torch.stack(list(tensors.values())).tolist() if tensors else []
-    return {**scalars, **dict(zip(tensors, values, strict=True))}
+    values = iter(torch.stack(list(tensors.values())).tolist() if tensors else ())
+    return {name: next(values) if name in tensors else float(scalar) for name, scalar in scalars.items()}

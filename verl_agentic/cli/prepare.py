@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "into the rows (default %(default)s)")  # fmt: skip
     parser.add_argument("--learnable", type=Path, metavar="FILE", help="leave out tasks that were always or never "
                         "solved in this episodes.jsonl of an evaluation")  # fmt: skip
+    parser.add_argument("--reward", nargs="+", default=[], metavar="NAME", help="refuse rows whose ground truth no "
+                        "answer can meet by one of these reward components, such as math")  # fmt: skip
     parser.add_argument("--check", type=Path, nargs="+", metavar="FILE", help="check these files and write nothing")
     add_hindsight_arguments(parser)
 
@@ -44,9 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Writes the files, or checks some; returns 0."""
     from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.data.file_checks import check_records
     from verl_agentic.data.prepare import tools_of
     from verl_agentic.env_package import load_env_package
     from verl_agentic.errors import ConfigError
+    from verl_agentic.rewards.component import load_component
 
     package = load_env_package(args.env)
     stored = [name for name in ("hindsight", "solved", "rewrite") if getattr(args, name)]
@@ -66,26 +71,29 @@ def run(args: argparse.Namespace) -> int:
         write = write_rewritten if args.rewrite else write_hindsight
         write(args, package, _out(args, package))
         return 0
-    names = tools_of(package, parse_key_values(args.config, option="--config"))
-    return _check(args, package, names) if args.check else _write(args, package, names)
+    check = partial(
+        check_records,
+        tools_of=tools_of(package, parse_key_values(args.config, option="--config")),
+        check_row=package.check_row,
+        components=[load_component(name) for name in args.reward],
+    )
+    return _check(args, check) if args.check else _write(args, package, check)
 
 
-def _check(args: argparse.Namespace, package: Any, names: Any) -> int:
+def _check(args: argparse.Namespace, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
     from verl_agentic.data.as_verl import refuse_changed
-    from verl_agentic.data.file_checks import check_records
     from verl_agentic.data.prepare import read_records
 
     for path in args.check:
         refuse_changed(path)
         records = read_records(path)
-        asyncio.run(check_records(records, tools_of=names, check_row=package.check_row, where=f"{path}: "))
+        asyncio.run(check(records, where=f"{path}: "))
         print(f"{path}: {len(records)} rows, fine")
     return 0
 
 
-def _write(args: argparse.Namespace, package: Any, names: Any) -> int:
+def _write(args: argparse.Namespace, package: Any, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
     from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.data.file_checks import check_records
     from verl_agentic.data.prepare import make_rows, to_records, write_parquet
     from verl_agentic.errors import ConfigError
 
@@ -101,7 +109,7 @@ def _write(args: argparse.Namespace, package: Any, names: Any) -> int:
         if count:
             rows = make_rows(package, split=split, count=count, seed=args.seed, options=options)
             records = to_records(rows, env_id=env_id, split=split, agent_name=args.agent_name, tool_selection=selection)
-            asyncio.run(check_records(records, tools_of=names, check_row=package.check_row, where=f"{split}: "))
+            asyncio.run(check(records, where=f"{split}: "))
             written[split] = _learnable(records, args.learnable) if split == "train" and args.learnable else records
     for split, records in written.items():
         write_parquet(records, out / _FILES[split])

@@ -8,8 +8,10 @@ from typing import Any
 from verl_agentic.data.parquet import BY_ENVIRONMENT, extra_of, ground_truth_of
 from verl_agentic.data.plain_values import null_paths, to_plain, value_paths
 from verl_agentic.data.rows import row_of_columns
+from verl_agentic.data.truth_checks import unmet_truth
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import AgenticError, DataError
+from verl_agentic.rewards.component import ComponentType
 
 ToolNames = Callable[[EnvRow], Awaitable[set[str]]]
 _MOST_SHOWN = 10
@@ -20,6 +22,7 @@ async def check_records(
     *,
     tools_of: ToolNames,
     check_row: Callable[[EnvRow], None] | None = None,
+    components: Sequence[ComponentType] = (),
     where: str = "",
 ) -> None:
     """Checks that rows can be trained on.
@@ -28,6 +31,7 @@ async def check_records(
         records: rows as columns, as verl reads them.
         tools_of: row -> the names of the tools of its environment.
         check_row: the environment's check of a row (`EnvPackage.check_row`).
+        components: those that will score the rows; their ground truths must be ones that an answer can meet.
         where: prefix of the row's number in messages, such as the name of a file.
 
     Raises:
@@ -40,6 +44,7 @@ async def check_records(
         name = f"{where}row {number}"
         found = [f"{name}, {problem}" for problem in _problems_of(record)]
         found += [f"{name}, {problem}" for problem in _index_problems(record, number, seen)]
+        found = found or [f"{name}, {problem}" for problem in unmet_truth(record, components)]
         if not found:
             problems_of_env = _start_problems(record, check_row) or await _tool_problems(record, tools_of)
             found = [f"{name}, {problem}" for problem in problems_of_env]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from verl_agentic.data.parquet import ground_truth_of
 from verl_agentic.data.record_files import numbered_records
@@ -18,9 +19,14 @@ def truth_problems(path: Path, components: Sequence[ComponentType]) -> Iterator[
     Raises:
         DataError: the file cannot be read.
     """
-    checks = [(kind.name, kind.truth_problem) for kind in components if kind.truth_problem is not None]
-    for number, record in numbered_records(path) if checks else ():
-        truth = ground_truth_of(record.get("reward_model"))
-        for name, problem_of in checks if truth is not None else ():
-            if problem := problem_of(truth):
-                yield f"{path}:{number}: {name}: {problem}"
+    if any(kind.truth_problem for kind in components):
+        for number, record in numbered_records(path):
+            yield from (f"{path}:{number}: {problem}" for problem in unmet_truth(record, components))
+
+
+def unmet_truth(record: Mapping[str, Any], components: Sequence[ComponentType]) -> Iterator[str]:
+    """Yields why no answer to a row can meet its ground truth, for each component that says so."""
+    truth = ground_truth_of(record.get("reward_model"))
+    for kind in components if truth is not None else ():
+        if kind.truth_problem is not None and (problem := kind.truth_problem(truth)):
+            yield f"{kind.name}: {problem}"

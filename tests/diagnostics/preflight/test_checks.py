@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from verl_agentic.algorithms.advantage import advantage_names, load_advantage
+from verl_agentic.diagnostics.preflight.checks.attention_kernels import attention_kernels
 from verl_agentic.diagnostics.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
 from verl_agentic.diagnostics.preflight.checks.context_length import context_length
 from verl_agentic.diagnostics.preflight.checks.data_files import data_files
@@ -35,6 +36,7 @@ from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, Model, Pla
 from verl_agentic.diagnostics.preflight.result import check_names, guarded, judge, load_check
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding
+from verl_agentic.inference.cudnn_attention import VARIABLE
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -80,6 +82,22 @@ def test_every_check_is_found_by_its_file_and_stands_a_run_of_which_little_is_kn
     assert derived_numbers(planned({})) == []
     run = planned(SIZES, is_read=lambda name: True)
     assert [result for result in judge(run) if result.status == "fail"] == []
+
+
+@pytest.mark.parametrize("section", ["actor_rollout_ref.model", "critic.model", "model"])
+def test_cudnns_attention_is_warned_of_where_the_environment_chooses_it(
+    section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_gpu = {"trainer.device": "cuda", f"{section}.override_config.attn_implementation": "sdpa"}
+    chosen = {f"ray_kwargs.ray_init.runtime_env.env_vars.{VARIABLE}": "0"}
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert statuses(attention_kernels(planned(on_gpu))) == ["ok"]
+    assert statuses(attention_kernels(planned({**on_gpu, **chosen}))) == ["warn"]
+    assert statuses(attention_kernels(planned({**on_gpu, **chosen, "trainer.device": "cpu"}))) == ["ok"]
+    monkeypatch.setenv(VARIABLE, "0")
+    assert statuses(attention_kernels(planned(on_gpu))) == ["warn"]
+    eager = {f"{section}.override_config.attn_implementation": "eager"}
+    assert statuses(attention_kernels(planned({**on_gpu, **eager}))) == ["ok"]
 
 
 def test_samples_are_padded_to_whole_mini_batches_and_that_is_told() -> None:

@@ -101,6 +101,12 @@ FEATURES = Features(
             demanded_by=_is_our_loss,
         ),
         Adapter(
+            module="engine.attention_kernels",
+            needs=_FSDP,
+            gives="attention without cuDNN's kernels, whose gradients became NaN on Hopper",
+            chosen_by="attn_implementation=sdpa, unless TORCH_CUDNN_SDPA_DEPRIORITIZED is set",
+        ),
+        Adapter(
             module="engine.mean_log_prob",
             needs=_FSDP,
             gives="mean log-prob over the vocabulary",
