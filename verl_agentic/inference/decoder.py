@@ -10,14 +10,12 @@ Axes: B rows, T new tokens, H heads, K key-value heads, D head size, L positions
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.inference.kv_cache import CacheShape, SlotCache
@@ -150,10 +148,6 @@ class FusedDecoder:
     @torch.inference_mode()
     def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         """Returns logits; see `Decoder.forward`."""
-        with _choose_attention(self.cache_shape.device):
-            return self._run(span, cache)
-
-    def _run(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         hidden = F.embedding(span.ids_BT, self._embedding)
         turns = self._turns[span.positions_BT][:, :, None]
         # The query heads that share a key-value head attend as more tokens of one head: no kernel for a GPU takes a
@@ -256,17 +250,6 @@ def _share_weights(layer: Any) -> dict[str, Any]:
     }
 
 
-def _choose_attention(device: torch.device) -> AbstractContextManager[Any]:
-    """Keeps cuDNN away on CUDA, which builds a plan for every new length; lengths grow with every token.
-
-    torch 2.11 prefers it for half precision on an H100 (`sdp_utils.cpp`, `check_prefer_cudnn_attention`). The choice
-    holds for all threads of the process until the block ends.
-    """
-    if device.type != "cuda":
-        return nullcontext()
-    return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
-
-
 def _rotate(x: Tensor, turns: Tensor) -> Tensor:
     """Applies rotary position embedding to neighbours. Paper: https://arxiv.org/abs/2104.09864."""
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
@@ -287,14 +270,13 @@ class ModuleDecoder:
     @torch.inference_mode()
     def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         """Returns logits; see `Decoder.forward`."""
-        with _choose_attention(self.cache_shape.device):
-            output = self._model(
-                input_ids=span.ids_BT,
-                position_ids=span.positions_BT,
-                attention_mask=span.mask_B1TL,
-                past_key_values=_SlotView(cache, span),
-                use_cache=True,
-            )
+        output = self._model(
+            input_ids=span.ids_BT,
+            position_ids=span.positions_BT,
+            attention_mask=span.mask_B1TL,
+            past_key_values=_SlotView(cache, span),
+            use_cache=True,
+        )
         return output.logits[torch.arange(span.ids_BT.shape[0], device=span.ids_BT.device), span.last_B]
 
 
