@@ -7,12 +7,23 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
+from verl_agentic.adapters.cpu import platform
+from verl_agentic.adapters.server import device_weights
 from verl_agentic.adapters.server.device_weights import receive_weights, send_weights
 
 WEIGHTS = {f"layer.{i}": torch.full((300, 8), float(i), dtype=torch.bfloat16) for i in range(1000)}
+
+
+@pytest.fixture(autouse=True)
+def host_as_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives verl's module the functions of a CPU, whatever platform the tests run on."""
+    transfer_module = device_weights._load_transfer()
+    monkeypatch.setattr(transfer_module, "get_torch_device", lambda: platform._DEVICE)
+    monkeypatch.setattr(transfer_module, "is_support_ipc", lambda: False)
 
 
 def transfer(address: str, load: object) -> list[Exception]:
