@@ -35,6 +35,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_a_course_of_a_pretrained_model_begins_with_a_copy_of_it(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+    monkeypatch.setattr(tasks, "model_folder", lambda name, dtype: fetched.append(name) or made / "model")
+    course = replace(COURSE, model="smollm2")
+    assert tasks.make_model([course], tmp_path / "model", seed=1) == {"model": "smollm2"} and fetched == ["smollm2"]
+    for path in (made / "model").iterdir():
+        assert (tmp_path / "model" / path.name).read_bytes() == path.read_bytes()
+    assert course.inputs() != COURSE.inputs(), "another model: the phase is repeated"
+
+
 def operands(rows: list) -> set[str]:
     return {number for row in rows for number in row.prompt[0].content.removeprefix("What is ").rstrip("?").split("*")}
 

@@ -162,3 +162,30 @@ def batch(rows: int, **entries: Any) -> TensorDict:
     constants = {"dp_size": 1, "batch_num_tokens": 1_000, "global_batch_size": rows, "temperature": 0.7}
     flags = {"use_remove_padding": False, "calculate_entropy": True}
     return tu.get_tensordict(tensors, {**constants, **flags, **entries})
+
+
+@pytest.mark.parametrize("idle", [[], [0, 4], [8], list(range(9))], ids=["none", "two", "the longest", "all"])
+@pytest.mark.parametrize("options", [{}, {"use_kl_loss": True, "kl_loss_type": "k3+"}, {"entropy_coeff": 0.1}])
+def test_rows_without_advantage_change_no_gradient_and_pass_without_one(
+    model: Any, monkeypatch: pytest.MonkeyPatch, idle: list[int], options: dict[str, Any]
+) -> None:
+    config = FSDPActorConfig(
+        **{"strategy": "fsdp2", "rollout_n": 1, "use_dynamic_bsz": True, "loss_agg_mode": "token-mean", **options}
+    )
+    engine, data, loss = Engine(model), batch(9), functools.partial(ppo_loss, config=config)
+    for row in idle:
+        data["advantages"].unbind()[row].zero_()
+    expected = step(engine, VERL, data, loss)
+    trained: list[int] = []
+    prepare = VERL.prepare_model_inputs
+
+    def count(self: Any, micro_batch: Any) -> Any:
+        trained.append(len(micro_batch) * torch.is_grad_enabled())
+        return prepare(self, micro_batch)
+
+    monkeypatch.setattr(Engine, "prepare_model_inputs", count)
+    found = step(engine, CpuEngineWithLMHead, data, loss)
+    assert sum(trained) == (9 if options else max(1, 9 - len(idle)))
+    assert values(found[0]["metrics"]) == pytest.approx(values(expected[0]["metrics"]), rel=1e-9, abs=1e-12)
+    assert set(found[1]) == set(expected[1])
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-9, atol=1e-12)

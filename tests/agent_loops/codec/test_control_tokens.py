@@ -86,6 +86,7 @@ TEXT_PROTOCOLS = {
     "search_r1": ("search", "query"),
     "research": ("search", "query"),
     "retool": ("python", "code"),
+    "python_tags": ("python", "code"),
     "ragen": ("act", "action"),
     "json_action": ("act", "action"),
     "mini_swe": ("bash", "command"),

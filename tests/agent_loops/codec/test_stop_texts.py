@@ -22,6 +22,7 @@ from verl_agentic.types import Message, Reward, StopReason
 CALLS = {"search_r1": "<search>q</search>", "research": "<search>q</search>", "retool": "<code>print(1)</code>"}
 ANSWERS = {"search_r1": "<answer>42</answer>", "research": r"<answer>\boxed{42}</answer>"}
 ANSWERS["retool"] = ANSWERS["research"]
+CALLS["python_tags"], ANSWERS["python_tags"] = "<python>print(1)</python>", ANSWERS["search_r1"]
 
 
 class Tool:
@@ -53,7 +54,7 @@ def play(chat: Any, protocol: str, turns: Sequence[str], *, budget_of: str) -> t
             finish = "length" if len(ids) == max_tokens else "stop"
             return Completion(token_ids=ids, log_probs=[0.0] * len(ids), finish_reason=finish)
 
-    tool = Tool(*(("python", "code") if protocol == "retool" else ("search", "query")))
+    tool = Tool(*(("python", "code") if protocol in ("retool", "python_tags") else ("search", "query")))
     limits = EpisodeLimits(
         max_response_tokens=2_000, max_context_tokens=4_000, max_turns=4, max_turn_tokens=budget, max_retries=0
     )

@@ -36,7 +36,8 @@ SEARCH = {
         "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
     },
 }
-TOOLS = {"search_r1": "search", "research": "search", "retool": "python", "ragen": "act", "json_action": "act",
+TOOLS = {"search_r1": "search", "research": "search", "retool": "python", "python_tags": "python", "ragen": "act",
+         "json_action": "act",
          "mini_swe": "bash", "r2e": "search", "reseek": "search", "router_r1": "search", "ssrl": "search",
          "toolrl": "search"}  # fmt: skip
 TEXT_PROTOCOLS = sorted([*TOOLS, "r1"])  # r1 has no tools

@@ -30,7 +30,8 @@ from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall
 
-TOOLS = {"search_r1": "search", "research": "search", "retool": "python", "ragen": "act", "json_action": "act",
+TOOLS = {"search_r1": "search", "research": "search", "retool": "python", "python_tags": "python", "ragen": "act",
+         "json_action": "act",
          "mini_swe": "bash", "r2e": "search"}  # fmt: skip
 ARGUMENTS = {"search": "query", "python": "code", "act": "action", "bash": "command"}
 CODECS = ["characters", "chatml", "chatml that verl does not know", "strips thinking", "llama 3", *TOOLS]

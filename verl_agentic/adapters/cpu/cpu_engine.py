@@ -18,8 +18,11 @@ from verl.utils.model import convert_weight_keys
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
+from verl_agentic.adapters.cpu.idle_rows import idle_rows
 from verl_agentic.adapters.cpu.platform import is_chosen
 from verl_agentic.adapters.cpu.similar_lengths import groups_of_similar_length
+from verl_agentic.adapters.engine.shared_prompts import groups_of_prompts
+from verl_agentic.adapters.engine.shared_prompts import is_chosen as shares_prompts
 from verl_agentic.errors import ConfigError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -64,21 +67,26 @@ class _OnCpu(FSDPEngine):
 
 
 class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
-    """Actor and reference. Rows of similar length share a forward pass, because each is padded to the longest one."""
+    """Actor and reference. Rows of similar length, or of one prompt, share a forward pass."""
 
     def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> tuple[Tensor, dict[str, Any]]:
         """Returns loss and outputs of a whole micro-batch, whose rows passed through the model in groups."""
         groups = self._groups(micro_batch)
-        if len(groups) < 2:
+        idle = set() if forward_only or self.get_data_parallel_size() > 1 else idle_rows(micro_batch, loss_function)
+        if len(groups) < 2 and not idle:
             return super().forward_step(micro_batch, loss_function, forward_only)
+        parts = ([[row for row in group if (row in idle) == is_idle] for group in groups] for is_idle in (False, True))
+        live, still = ([part for part in of_kind if part] for of_kind in parts)
+        groups = [*live, *still]
         outputs: list[dict[str, Tensor]] = []
 
         def keep(*, model_output: dict[str, Tensor], data: Any, dp_group: Any) -> tuple[Tensor, dict[str, Any]]:
             outputs.append(model_output)
             return torch.tensor(1.0), {}
 
-        for group in groups:
-            super().forward_step(tu.index_select_tensor_dict(micro_batch, group), keep, forward_only)
+        for number, group in enumerate(groups):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and number < len(live)):
+                super().forward_step(tu.index_select_tensor_dict(micro_batch, group), keep, forward_only)
         output = {name: _in_order(groups, [one[name] for one in outputs]) for name in outputs[0]}
         loss, metrics = torch.tensor(1.0), {}
         if loss_function is not None:
@@ -94,7 +102,13 @@ class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
         reads_logits = tu.get_non_tensor_data(data=micro_batch, key="distillation_use_topk", default=False)
         if self.get_data_parallel_size() > 1 or not is_padded or reads_logits:
             return [list(range(len(micro_batch)))]
-        return groups_of_similar_length(micro_batch["input_ids"].offsets().diff().tolist())
+        if not shares_prompts(self.model_config) or "response_mask" not in micro_batch:
+            return groups_of_similar_length(micro_batch["input_ids"].offsets().diff().tolist())
+        packs = groups_of_prompts(micro_batch, hidden_size=self.module.config.get_text_config().hidden_size)
+        single = [pack[0] for pack in packs if len(pack) == 1]
+        lengths = micro_batch["input_ids"].offsets().diff()[single].tolist()
+        alike = [[single[row] for row in group] for group in groups_of_similar_length(lengths)]
+        return [*(pack for pack in packs if len(pack) > 1), *alike]
 
 
 class CpuEngineWithValueHead(_OnCpu, FSDPEngineWithValueHead):

@@ -21,6 +21,7 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
+from verl_agentic.adapters.engine.shared_prompts import pack_rows, prompt_lengths
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.algorithms.losses.token_log_probs import token_log_probs
 from verl_agentic.errors import ConfigError
@@ -68,6 +69,9 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
     args[_PLACES] = places_N
     if "temperature_rmpad" in args:  # one row of all tokens
         temperature_N, hidden_N = args["temperature_rmpad"][places_N], places_N
+    elif (packed := pack_rows(self, micro_batch, inputs)) is not None:
+        inputs = {**inputs, **packed.inputs}
+        temperature_N, hidden_N = args["temperature"][rows_N], packed.places(rows_N, at_N)
     else:
         temperature_N, hidden_N = args["temperature"][rows_N], rows_N * inputs["input_ids"].shape[1] + at_N
     head.asked = _Asked(
@@ -107,17 +111,14 @@ def trained_places(micro_batch: Any) -> tuple[Tensor, Tensor]:
 
     The mask is `response_mask`, `[B, R]` padded or nested, or else (SFT) `loss_mask`, nested, of whole rows.
     """
-    lengths_B = micro_batch["input_ids"].offsets().diff()
     mask = micro_batch["response_mask" if "response_mask" in micro_batch else "loss_mask"]
     if mask.is_nested:
         flat_N = mask.values().nonzero()[:, 0]
         rows_N = torch.searchsorted(mask.offsets(), flat_N, right=True) - 1
         at_N = flat_N - mask.offsets()[rows_N]
-        before_B = lengths_B - mask.offsets().diff()
     else:
         rows_N, at_N = mask.nonzero().unbind(dim=-1)
-        before_B = micro_batch["attention_mask"][:, : -mask.shape[1]].sum(dim=-1)
-    at_N = before_B[rows_N] + at_N - 1
+    at_N = prompt_lengths(micro_batch)[rows_N] + at_N - 1
     is_predicted_N = at_N >= 0  # the first token of a row has none before it
     return rows_N[is_predicted_N], at_N[is_predicted_N]
 

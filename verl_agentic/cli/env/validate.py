@@ -26,6 +26,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default %(default)s)"
     )
     parser.add_argument(
+        "--model",
+        metavar="DIR",
+        help="use the tokenizer and the chat template of this Hugging Face folder (default: those of the tiny models)",
+    )
+    parser.add_argument(
+        "--tool-format",
+        default="hermes",
+        metavar="NAME",
+        help="with --model, write tool calls as this parser of verl reads them (default %(default)s)",
+    )
+    parser.add_argument(
         "--config",
         action="append",
         default=[],
@@ -52,7 +63,12 @@ def run(args: argparse.Namespace) -> int:
     rows = rows_to_validate(package, count=args.count) if args.rows is None else read_rows(args.rows)
     config = parse_key_values(args.config, option="--config")
     package.configured(config)  # one error instead of one per episode
-    tokenizer, codec = make_script_codec(args.protocol)
+    if args.model is None:
+        tokenizer, codec = make_script_codec(args.protocol)
+    else:
+        from verl_agentic.adapters.rollout.model_codec import load_codec
+
+        tokenizer, codec = load_codec(args.model, protocol=args.protocol, tool_format=args.tool_format)
     console = Console(stderr=args.json)
     with log_only_from(logging.CRITICAL, logger="verl_agentic"), console.status("rows") as status:
 

@@ -32,6 +32,8 @@ class Course:
     """Options of the environment's `make_rows`."""
     demos: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment's `demonstrator`."""
+    model: str = ""
+    """A pretrained model, as `verl-agentic model fetch` knows it; empty: a tiny random one."""
     preset: str = "0.5m"
     """Size of the tiny model."""
     own_tokenizer: bool = True

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import random
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.data.evaluation.evaluation_run import attempts, summarise
 from verl_agentic.data.evaluation.journal import Journal, keep_settings
 from verl_agentic.data.evaluation.local_model import LocalModel, describe
+from verl_agentic.data.model_fetch.fetch import model_folder
 from verl_agentic.data.row_checks import task_of
 from verl_agentic.data.rows import read_rows, write_rows
 from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, stored_episode
@@ -36,8 +38,11 @@ Advance = Callable[[int, int], None]
 
 
 def make_model(courses: Iterable[Course], folder: Path, seed: int) -> dict[str, Any]:
-    """Makes the random model of the first course; its tokenizer is trained on texts of all of them."""
+    """Copies the pretrained model of the first course, or makes its random one, with a tokenizer for all of them."""
     first, *others = courses
+    if first.model:
+        shutil.copytree(model_folder(first.model, dtype="bfloat16"), folder, dirs_exist_ok=True)
+        return {"model": first.model}
     texts = [text for course in (first, *others) for text in _texts(course)] if first.own_tokenizer else None
     parameters = make_tiny_model(folder, preset=first.preset, seed=seed, texts=texts, token_share=first.token_share)
     return {"parameters": parameters}

@@ -1,0 +1,185 @@
+"""The kinds of questions. The last wording of each is held out: only test rows have it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .draw import Draw
+
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh".split()  # noqa: SIM905
+_WEEKDAYS_FROM, _WEEKDAYS = datetime.date(1900, 1, 1), 50_000
+_DAYS_FROM, _DAYS = datetime.date(1990, 1, 1), 12_000
+_LONG_DATE = "{:%B} {}, {}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question with its answer."""
+
+    wordings: tuple[str, ...]
+    """Ways to ask it; the last one is held out."""
+    answer: str
+    code: str
+    """Python that prints the answer."""
+    guesses: tuple[str, ...] = field(default=())
+    """Wrong answers that look right; empty: numbers of about the right size."""
+
+
+def letters(draw: Draw) -> Question:
+    """How often a letter is in a word."""
+    word = draw.word()
+    letter = draw.one_of(word)
+    return Question(
+        wordings=(
+            f'How many times does the letter "{letter}" occur in the word "{word}"?',
+            f'How many letters "{letter}" are in "{word}"?',
+            f'Count the letter "{letter}" in the word "{word}".',
+            f"How many {letter}'s are there in {word}?",
+        ),
+        answer=str(word.count(letter)),
+        code=f'print("{word}".count("{letter}"))',
+    )
+
+
+def backwards(draw: Draw) -> Question:
+    """A word spelled backwards."""
+    word = draw.word()
+    shuffled = ("".join(draw.rng.sample(word, len(word))), word)
+    return Question(
+        wordings=(
+            f'Write the word "{word}" backwards.',
+            f'What is "{word}" spelled backwards?',
+            f'Reverse the letters of the word "{word}".',
+            f"How is {word} spelled from its last letter to its first?",
+        ),
+        answer=word[::-1],
+        code=f'print("{word}"[::-1])',
+        guesses=shuffled,
+    )
+
+
+def position(draw: Draw) -> Question:
+    """The letter at a place of a word."""
+    word = draw.word()
+    place = draw.rng.randint(1, len(word) - 1)
+    ordinal = _ORDINALS[place]
+    return Question(
+        wordings=(
+            f'What is the {ordinal} letter of the word "{word}"?',
+            f'Which letter is the {ordinal} one in "{word}"?',
+            f'Name the {ordinal} letter of "{word}".',
+            f"Look at the word {word}. What is its {ordinal} letter?",
+        ),
+        answer=word[place],
+        code=f'print("{word}"[{place}])',
+        guesses=tuple(sorted(set(word))),
+    )
+
+
+def sums(draw: Draw) -> Question:
+    """Two numbers of five digits together."""
+    a, b, (one, other), things = draw.number(10_234, 98_765), draw.number(10_234, 98_765), draw.names(), draw.things()
+    return Question(
+        wordings=(
+            f"{one} has {a} {things} and {other} has {b} {things}. How many {things} do they have together?",
+            f"A town has {a} {things}, another town has {b} {things}. How many {things} do both towns have?",
+            f"A shop sold {a} {things} last year and {b} {things} this year. How many is that in total?",
+            f"There are {a} {things} in one warehouse and {b} in another. What is the total number of {things}?",
+        ),
+        answer=str(a + b),
+        code=f"print({a} + {b})",
+    )
+
+
+def differences(draw: Draw) -> Question:
+    """What is left of a number of five digits."""
+    a, b = sorted((draw.number(10_234, 98_765), draw.number(10_234, 98_765)), reverse=True)
+    (one, other), things = draw.names(), draw.things()
+    return Question(
+        wordings=(
+            f"{one} had {a} {things} and gave {b} of them to {other}. How many {things} does {one} still have?",
+            f"A shop had {a} {things} and sold {b} of them. How many {things} are left?",
+            f"{one} has {a} {things} and {other} has {b}. How many more {things} does {one} have?",
+            f"Of {a} {things}, {b} were lost. How many {things} remain?",
+        ),
+        answer=str(a - b),
+        code=f"print({a} - {b})",
+    )
+
+
+def products(draw: Draw) -> Question:
+    """A number of three digits times one of two."""
+    a, b, (one, _), things = draw.number(112, 989), draw.number(12, 98), draw.names(), draw.things()
+    return Question(
+        wordings=(
+            f"{one} has {b} boxes. There are {a} {things} in each box. How many {things} does {one} have?",
+            f"A factory makes {a} {things} in an hour. How many {things} does it make in {b} hours?",
+            f"{one} buys {a} {things}. Each of them costs {b} dollars. How many dollars does {one} pay?",
+            f"A ship carries {b} containers with {a} {things} in each of them. How many {things} does it carry?",
+        ),
+        answer=str(a * b),
+        code=f"print({a} * {b})",
+    )
+
+
+def two_steps(draw: Draw) -> Question:
+    """A product, less a number."""
+    a, b, (one, other), things = draw.number(112, 989), draw.number(12, 98), draw.names(), draw.things()
+    c = draw.number(100, a * b // 2)
+    return Question(
+        wordings=(
+            f"{one} has {b} boxes with {a} {things} in each of them. {one} gives {c} {things} to {other}. "
+            f"How many {things} are left?",
+            f"A factory makes {a} {things} in an hour and works for {b} hours. Then {c} {things} are sold. "
+            f"How many {things} remain?",
+            f"A library bought {b} crates of {a} {things} each and returned {c} {things}. How many {things} "
+            f"did it keep?",
+            f"{one} packs {a} {things} a day for {b} days, but {c} {things} break. How many whole {things} are there?",
+        ),
+        answer=str(a * b - c),
+        code=f"print({a} * {b} - {c})",
+    )
+
+
+def weekdays(draw: Draw) -> Question:
+    """The day of the week of a date."""
+    day = draw.date(_WEEKDAYS_FROM, _WEEKDAYS)
+    long = _LONG_DATE.format(day, day.day, day.year)
+    names = tuple(f"{datetime.date(2024, 1, number):%A}" for number in range(1, 8))
+    return Question(
+        wordings=(
+            f"On which day of the week was {long}?",
+            f"What day of the week was {day.isoformat()}?",
+            f"Which weekday was {long}?",
+            f"{day.isoformat()} was what day of the week?",
+        ),
+        answer=f"{day:%A}",
+        code=f'import datetime\nprint(datetime.date({day.year}, {day.month}, {day.day}).strftime("%A"))',
+        guesses=names,
+    )
+
+
+def days(draw: Draw) -> Question:
+    """The number of days between two dates."""
+    first = draw.date(_DAYS_FROM, _DAYS)
+    last = draw.date(first + datetime.timedelta(20), 880)
+    dates = [f"datetime.date({day.year}, {day.month}, {day.day})" for day in (last, first)]
+    return Question(
+        wordings=(
+            f"How many days are there from {first.isoformat()} to {last.isoformat()}?",
+            f"How many days after {first.isoformat()} is {last.isoformat()}?",
+            f"Count the days between {first.isoformat()} and {last.isoformat()}.",
+            f"It is {first.isoformat()}. In how many days is it {last.isoformat()}?",
+        ),
+        answer=str((last - first).days),
+        code=f"import datetime\nprint(({dates[0]} - {dates[1]}).days)",
+    )
+
+
+KINDS: dict[str, Callable[[Draw], Question]] = {
+    kind.__name__: kind
+    for kind in (letters, backwards, position, sums, differences, products, two_steps, weekdays, days)
+}
+"""Name -> function that draws a question."""
