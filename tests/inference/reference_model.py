@@ -12,6 +12,18 @@ from verl_agentic.inference.decoder import make_decoder
 from verl_agentic.inference.request import Generation, Running, SamplingParams
 from verl_agentic.inference.scheduler import EngineConfig, Scheduler
 
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.0},
+    {"temperature": 0.6},
+    {"top_k": 5},
+    {"top_p": 0.7},
+    {"repetition_penalty": 1.4},
+    {"allowed_token_ids": (5, 6, 7, 8)},
+    {"stop": ("e", "th")},
+]
+"""Sampling parameters of every kind."""
+
 
 def prompt(seed: int, length: int) -> list[int]:
     """Returns ids that every vocabulary of these tests has."""
@@ -82,3 +94,32 @@ class Stepped:
                 return
             self.step()
         raise AssertionError("requests that never end")
+
+
+def serve_mixed(stepped: Stepped, *, seed: int) -> list[Generation]:
+    """Serves requests of every kind, which arrive, are dropped and end at any time."""
+    rng, outcomes = random.Random(seed), []
+    for case in range(24):
+        variant = VARIANTS[case % len(VARIANTS)]
+        ids = prompt(7, rng.choice((0, 30))) + prompt(100 * seed + case, rng.randint(1, 90))
+        outcome: list[Any] = []
+        params = SamplingParams(seed=case, max_tokens=rng.randint(2, 30), **variant)
+        stepped.scheduler.submit(
+            Running(
+                prompt_ids=tuple(ids),
+                params=params,
+                max_tokens=params.max_tokens or 1,
+                stop_ids=frozenset((11, 12)),
+                deliver=outcome.append,
+                generator=torch.Generator().manual_seed(case),
+            )
+        )
+        outcomes.append(outcome)
+        stepped.step(rng.randint(0, 6))
+        if case in (9, 17):
+            stepped.scheduler.drop(stepped.scheduler.running[0])
+        if case == 12:
+            stepped.scheduler.finish_all("aborted")
+            stepped.scheduler.forget()
+    stepped.finish()
+    return [outcome[0] for outcome in outcomes if outcome]

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from reference_model import hf_greedy, plain_log_probs, plain_logits, prompt
+from test_decoder import GROUPED, make_model
 
 from verl_agentic.errors import ConfigError, DataError, PolicyError
 from verl_agentic.inference.inference_engine import InferenceEngine
@@ -319,6 +321,40 @@ async def test_memory_is_given_back_on_demand(engine: InferenceEngine) -> None:
     await engine.release_memory()
     assert kept > slots > engine.stats()["cached_tokens"] == 0
     assert (await engine.generate(prompt(0, 50), GREEDY)).num_cached_tokens == 0
+
+
+def count_bytes(root: Any) -> int:
+    """Returns the memory of all tensors that an object holds, directly or not."""
+    storages: dict[int, int] = {}
+    seen, left = set(), [root]
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, torch.Tensor):
+            storages[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
+        elif isinstance(one, dict):
+            left.extend(one.values())
+        elif isinstance(one, (list, tuple, set)):
+            left.extend(one)
+        elif hasattr(one, "__dict__") and not isinstance(one, type):
+            left.extend(vars(one).values())
+    return sum(storages.values())
+
+
+async def test_a_released_engine_holds_little_more_than_the_weights(make_engine: Any) -> None:
+    model = make_model(transformers.Qwen3Config(**{**GROUPED, "intermediate_size": 512}, head_dim=16))
+    weights = count_bytes(list(model.parameters()))
+    engine = make_engine(model)
+    for _ in range(2):
+        calls = [engine.generate(prompt(case, 100), params(max_tokens=30, repetition_penalty=1.1)) for case in range(8)]
+        await asyncio.gather(*calls)
+        assert count_bytes([engine._decoder, engine._scheduler]) > 2 * weights
+        await engine.release_memory()
+        held = count_bytes([engine._decoder, engine._scheduler])
+        assert weights <= held < 1.15 * weights
+        await engine.update_weights(model.state_dict().items(), version=1)
 
 
 def cpu_s(engine: InferenceEngine) -> float:

@@ -10,7 +10,7 @@ from reference_model import prompt
 
 from verl_agentic.inference.kv_cache import CacheShape, Prefix, PrefixStore, SlotCache, common_length
 
-SHAPE = CacheShape(layers=1, kv_heads=1, head_dim=2, dtype=torch.float32, device=torch.device("cpu"))
+SHAPE = CacheShape(layers=1, kv_heads=1, head_dim=2, dtype=torch.float32, device=torch.device("cpu"), vocab_size=8)
 
 
 def kept(token_ids: list[int]) -> Prefix:
@@ -99,5 +99,5 @@ def test_a_moved_slot_leaves_the_rest_of_the_target(length: int) -> None:
     cache = SlotCache(SHAPE)
     cache.resize(slots=2, positions=3)
     cache.keys[:, 0] = 1.0
-    cache.move(0, 1, length=length)
+    cache.move([0], [1], length=length)
     assert cache.keys[0, 1, 0, :, 0].tolist() == [1.0] * length + [0.0] * (3 - length)

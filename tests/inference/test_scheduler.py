@@ -11,7 +11,6 @@ from reference_model import Stepped, hf_greedy, plain_log_probs, prompt
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.inference import span as spans
-from verl_agentic.inference.decoder import make_decoder
 from verl_agentic.inference.request import Generation
 from verl_agentic.inference.span import SlotSpan
 
@@ -72,19 +71,17 @@ def test_short_requests_do_not_attend_over_the_slots_of_long_ones(
     model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spans, "_CHUNK_ROWS", 4)
-    decoder, shares = make_decoder(model), []
-
-    class Watched:
-        cache_shape = decoder.cache_shape
-
-        def forward(self, span: SlotSpan, cache: Any) -> Any:
-            if span.ids_BT.shape[1] == 1:
-                attended = sum((end - begin) * reach for begin, end, reach in span.chunks)
-                shares.append(float((span.positions_BT + 1).sum()) / attended)
-            return decoder.forward(span, cache)
-
     rng, stepped = random.Random(0), Stepped(model, tokenizer, prefill_tokens=10_000)
-    stepped.scheduler._decoder = cast(Any, Watched())
+    decoder, shares = cast(Any, stepped.scheduler._decoder), []
+    forward = decoder.forward
+
+    def watched(span: SlotSpan, cache: Any) -> Any:
+        if span.ids_BT.shape[1] == 1:
+            attended = sum((end - begin) * reach for begin, end, reach in span.chunks)
+            shares.append(float((span.positions_BT + 1).sum()) / attended)
+        return forward(span, cache)
+
+    decoder.forward = watched
     for case in range(24):
         stepped.submit(prompt(case, rng.randint(8, 200)), max_tokens=rng.randint(15, 60))
     stepped.finish()
@@ -115,6 +112,19 @@ def test_siblings_of_a_group_compute_their_prompt_once(model: Any, tokenizer: An
     assert stepped.scheduler.counts["prefill_tokens"] == 80 + 7
 
 
+def test_prompts_that_arrive_together_are_computed_together(model: Any, tokenizer: Any) -> None:
+    stepped = Stepped(model, tokenizer)
+    groups = [prompt(99, 40) + prompt(group, rng_length) for group, rng_length in enumerate((25, 30, 42, 50, 21, 38))]
+    outcomes = [(ids, stepped.submit(ids, max_tokens=12)) for ids in groups for _ in range(4)]
+    # One prompt for the common part, then one of each group, then the last token of every sibling.
+    stepped.step(3)
+    assert len(stepped.scheduler.running) == 24 and not stepped.scheduler.waiting
+    stepped.finish()
+    for ids, outcome in outcomes:
+        assert_plain(model, ids, only(outcome))
+    assert stepped.scheduler.counts["prefill_tokens"] == 40 + sum(len(ids) - 40 for ids in groups) + 18
+
+
 def test_without_reuse_everything_is_computed(model: Any, tokenizer: Any) -> None:
     stepped = Stepped(model, tokenizer, prefix_reuse=False)
     for _ in range(2):
@@ -129,12 +139,12 @@ def test_decoding_goes_on_while_a_long_prompt_is_computed_in_pieces(model: Any, 
     stepped.submit(prompt(0, 4), max_tokens=100)
     stepped.step()
     stepped.submit(prompt(1, 160), max_tokens=5)
-    decoding = stepped.scheduler.running[0]
-    before = decoding.num_new
+    counts = stepped.scheduler.counts
+    before = counts["generated_tokens"]
     stepped.step(9)
-    assert stepped.scheduler.running[1].num_new == 0 and decoding.num_new == before + 9
+    assert counts["generated_tokens"] == before + 9
     stepped.step(1)
-    assert stepped.scheduler.running[1].num_new == 2  # the last piece gives a first token, and the step goes on
+    assert counts["generated_tokens"] == before + 9 + 3  # the last piece gives a first token, and the step goes on
 
 
 def test_memory_stays_below_the_bound_and_old_prefixes_go_first(model: Any, tokenizer: Any) -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from verl_agentic.errors import ConfigError, PolicyError
 from verl_agentic.inference import token_sampling
+from verl_agentic.inference.decode_rows import DecodeRows
 from verl_agentic.inference.request import Running, SamplingParams
-from verl_agentic.inference.token_sampling import sample
+from verl_agentic.inference.token_sampling import read_sampled
 
 LOGITS = [2.0, 1.0, 0.5, 0.0, -1.0, -3.0]
 DRAWS = 4000
@@ -27,11 +28,24 @@ def row(*, seen: tuple[int, ...] = (), **params: Any) -> Running:
     )
 
 
+def make_rows(requests: list[Running], vocab_size: int, *, seed: int = 0) -> DecodeRows:
+    rows = DecodeRows(len(requests), vocab_size=vocab_size, device=torch.device("cpu"), seed=seed)
+    for request in requests:
+        rows.add(request, stop_key=0)
+    return rows
+
+
+def sample(logits: torch.Tensor, requests: list[Running], *, seed: int = 0) -> tuple[list[int], list[float]]:
+    sampling = make_rows(requests, logits.shape[-1], seed=seed).sampling(slice(0, len(requests)))
+    ids, log_probs = read_sampled(token_sampling.sample(logits, sampling))
+    return ids.tolist(), log_probs.tolist()
+
+
 def frequencies(*, seen: tuple[int, ...] = (), **params: Any) -> dict[int, float]:
     """Returns how often each id was drawn."""
     rows = [row(seen=seen, **params)] * DRAWS
     logits = torch.tensor(LOGITS).expand(DRAWS, -1)
-    ids, _ = sample(logits, rows, generator=torch.Generator().manual_seed(0))
+    ids, _ = sample(logits, rows)
     return {token: count / DRAWS for token, count in Counter(ids).items()}
 
 
@@ -97,7 +111,7 @@ def test_repetition_penalty_divides_positive_and_multiplies_negative_logits_of_s
 )
 def test_the_log_prob_is_the_trainers_whatever_shaped_the_choice(params: dict[str, float]) -> None:
     rows = [row(seen=(0, 1), **params), row(temperature=0.0)]
-    ids, log_probs = sample(torch.tensor([LOGITS, LOGITS]), rows, generator=torch.Generator().manual_seed(1))
+    ids, log_probs = sample(torch.tensor([LOGITS, LOGITS]), rows, seed=1)
     for token, log_prob, temperature in zip(ids, log_probs, (params.get("temperature", 1.0), 1.0), strict=True):
         expected = math.log(softmax({i: logit / temperature for i, logit in enumerate(LOGITS)})[token])
         assert log_prob == pytest.approx(expected, abs=1e-6)
@@ -107,10 +121,10 @@ def test_rows_with_their_own_seed_do_not_depend_on_their_neighbours() -> None:
     def draw(neighbours: int, seed_of_all: int) -> list[int]:
         seeded = row()
         seeded.generator = torch.Generator().manual_seed(7)
-        rows = [row() for _ in range(neighbours)] + [seeded]
-        generator = torch.Generator().manual_seed(seed_of_all)
-        logits = torch.tensor(LOGITS).expand(len(rows), -1)
-        return [sample(logits, rows, generator=generator)[0][-1] for _ in range(50)]
+        rows = make_rows([row() for _ in range(neighbours)] + [seeded], len(LOGITS), seed=seed_of_all)
+        logits = torch.tensor(LOGITS).expand(neighbours + 1, -1)
+        everyone = slice(0, neighbours + 1)
+        return [int(token_sampling.sample(logits, rows.sampling(everyone))[0, -1]) for _ in range(50)]
 
     assert draw(0, 0) == draw(5, 1)
     assert len(set(draw(0, 0))) > 2
@@ -135,7 +149,7 @@ def test_values_out_of_range_are_named(name: str, value: Any) -> None:
 
 def test_only_allowed_ids_are_sampled_and_log_probs_stay_those_of_the_vocabulary() -> None:
     assert_close(frequencies(allowed_token_ids=(3, 1)), softmax({1: 1.0, 3: 0.0}))
-    ids, log_probs = sample(torch.tensor([LOGITS]), [row(allowed_token_ids=(4,))], generator=torch.Generator())
+    ids, log_probs = sample(torch.tensor([LOGITS]), [row(allowed_token_ids=(4,))])
     assert ids == [4] and log_probs[0] == pytest.approx(math.log(softmax(dict(enumerate(LOGITS)))[4]))
     assert SamplingParams.from_mapping({"allowed_token_ids": [4]}).allowed_token_ids == (4,)
 
@@ -148,13 +162,13 @@ def test_logits_that_are_no_distribution_are_an_error(width: int, bad: float, pa
     logits[1, 1:] = bad
     logits[1, 0] = -math.inf
     with pytest.raises(PolicyError, match="1 of 2 rows"):
-        sample(logits, [row(), row(**params)], generator=torch.Generator().manual_seed(0))
+        sample(logits, [row(), row(**params)])
 
 
 def test_a_logit_of_minus_infinity_is_never_drawn() -> None:
     logits = torch.tensor([-math.inf, 0.0, -math.inf, 0.0]).expand(100, -1)
     rows = [row(), row(temperature=0.0), row(top_k=3), row(top_p=0.9)] * 25
-    ids, log_probs = sample(logits, rows, generator=torch.Generator().manual_seed(0))
+    ids, log_probs = sample(logits, rows)
     assert set(ids) == {1, 3} and log_probs == pytest.approx([-math.log(2)] * 100)
 
 
@@ -171,7 +185,7 @@ def test_the_id_at_a_share_of_the_mass_is_that_of_the_cumulative_sum(masses: lis
 
 @pytest.mark.parametrize("share", [0.0, 1 - 2.0**-53])
 def test_an_id_without_mass_is_never_drawn_at_the_ends(share: float) -> None:
-    masses = torch.rand(8, 3000, generator=torch.Generator().manual_seed(0))
+    masses = torch.rand(8, 3000)
     masses[:, :300] = masses[:, 2600:] = 0.0
     drawn = token_sampling._draw(masses, torch.full((8,), share, dtype=torch.float64))
     assert drawn.tolist() == [300 if share == 0.0 else 2599] * 8

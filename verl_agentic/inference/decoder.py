@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.inference.kv_cache import CacheShape, SlotCache
-from verl_agentic.inference.span import SlotSpan, make_span
+from verl_agentic.inference.span import REACH_STEP, SlotSpan, make_span
 
 _FUSED_TYPES = frozenset({"llama", "qwen2", "qwen3"})
 _STATIC_ROPE = frozenset({"default", "linear", "llama3"})
@@ -70,7 +70,7 @@ def _compared(model: Any) -> ModuleDecoder:
         decoder = ModuleDecoder(model)
         shape = decoder.cache_shape
         cache = SlotCache(shape)
-        cache.resize(slots=2, positions=len(ids))
+        cache.resize(slots=2, positions=REACH_STEP)
         first = decoder.forward(make_span([ids[:5], ids[:3]], [0, 0], start=0, shape=shape), cache)
         second = decoder.forward(make_span([ids[5:6], ids[3:7]], [5, 3], start=0, shape=shape), cache)
         with torch.inference_mode():
@@ -100,6 +100,7 @@ def _cache_shape(model: Any) -> CacheShape:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
         dtype=weight.dtype,
         device=weight.device,
+        vocab_size=model.get_output_embeddings().weight.shape[0],
     )
 
 
@@ -136,6 +137,7 @@ class FusedDecoder:
         self._eps = config.rms_norm_eps
         self._scale = self.cache_shape.head_dim**-0.5
         self._turns = self._rotary_table(config.max_position_embeddings)
+        self._layers: list[_Layer] = []
         self._fuse()
 
     def update(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -148,8 +150,14 @@ class FusedDecoder:
         """Returns logits; see `Decoder.forward`."""
         hidden = F.embedding(span.ids_BT, self._embedding)
         turns = self._turns[span.positions_BT][:, :, None]
+        # The query heads that share a key-value head attend as more tokens of one head: no kernel for a GPU takes a
+        # mask with fewer key-value heads, and keys and values would be copied for every query head.
+        shared = self._heads // self.cache_shape.kv_heads
+        mask = span.mask_B1TL
+        if span.ids_BT.shape[1] > 1 and shared > 1:
+            mask = mask.repeat(1, 1, shared, 1)
         for index, layer in enumerate(self._layers):
-            hidden = hidden + self._attend(index, layer, hidden, turns, span, cache)
+            hidden = hidden + self._attend(index, layer, hidden, turns, mask, span, cache)
             normed = F.rms_norm(hidden, self._shape, layer.post_norm, self._eps)
             gate, up = F.linear(normed, layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
@@ -157,7 +165,7 @@ class FusedDecoder:
         return F.linear(F.rms_norm(last, self._shape, self._final_norm, self._eps), self._head)
 
     def _attend(
-        self, index: int, layer: _Layer, hidden: Tensor, turns: Tensor, span: SlotSpan, cache: SlotCache
+        self, index: int, layer: _Layer, hidden: Tensor, turns: Tensor, mask: Tensor, span: SlotSpan, cache: SlotCache
     ) -> Tensor:
         batch, new = span.ids_BT.shape
         kv, size = self.cache_shape.kv_heads, self.cache_shape.head_dim
@@ -169,18 +177,19 @@ class FusedDecoder:
         queries, keys = _rotate(turned, turns).transpose(1, 2).split([self._heads, kv], dim=1)
         values = values.transpose(1, 2)
         _store(cache, index, keys, values, span)
+        queries = queries.reshape(batch, kv, -1, size)
         attended = [
             F.scaled_dot_product_attention(
                 queries[begin:end],
                 cache.keys[index, span.start + begin : span.start + end, :, :reach],
                 cache.values[index, span.start + begin : span.start + end, :, :reach],
-                attn_mask=span.mask_B1TL[begin:end, ..., :reach],
+                attn_mask=mask[begin:end, ..., :reach],
                 scale=self._scale,
-                enable_gqa=kv != self._heads,
             )
             for begin, end, reach in span.chunks
         ]
-        return F.linear(torch.cat(attended).transpose(1, 2).reshape(batch, new, -1), layer.out, layer.out_bias)
+        heads = (attended[0] if len(attended) == 1 else torch.cat(attended)).reshape(batch, self._heads, new, size)
+        return F.linear(heads.transpose(1, 2).reshape(batch, new, -1), layer.out, layer.out_bias)
 
     def _rotary_table(self, positions: int) -> Tensor:
         """Returns `[positions, D / 2]` complex numbers, by which pairs of a head's components are multiplied."""
@@ -195,10 +204,17 @@ class FusedDecoder:
         self._head = self._model.lm_head.weight.detach()
         self._final_norm = model.norm.weight.detach()
         self._shape = (self._embedding.shape[1],)
-        self._layers = [self._fused(layer) for layer in model.layers]
+        for index, layer in enumerate(model.layers):
+            fused = self._fuse_attention(layer.self_attn)
+            if index == len(self._layers):
+                self._layers.append(_Layer(**fused, **_share_weights(layer)))
+            # In place afterwards: graphs hold the addresses.
+            for name, tensor in fused.items():
+                if tensor is not None:
+                    getattr(self._layers[index], name).copy_(tensor)
 
-    def _fused(self, layer: Any) -> _Layer:
-        attention, mlp = layer.self_attn, layer.mlp
+    def _fuse_attention(self, attention: Any) -> dict[str, Any]:
+        """Returns the tensors of a layer that are copies of the model's."""
         heads, kv, size = self._heads, self.cache_shape.kv_heads, self.cache_shape.head_dim
 
         def paired(q: Tensor, k: Tensor, *others: Tensor) -> Tensor:
@@ -211,17 +227,27 @@ class FusedDecoder:
         qk_norm = None
         if q_norm is not None and k_norm is not None:
             qk_norm = paired(q_norm.repeat(heads), k_norm.repeat(kv)).view(heads + kv, size)
-        return _Layer(
-            input_norm=layer.input_layernorm.weight.detach(),
-            qkv=paired(*(p.weight for p in projections)),
-            qkv_bias=None if projections[0].bias is None else paired(*(p.bias for p in projections)),
-            qk_norm=qk_norm,
-            out=attention.o_proj.weight.detach(),
-            out_bias=None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
-            post_norm=layer.post_attention_layernorm.weight.detach(),
-            gate_up=torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()]),
-            down=mlp.down_proj.weight.detach(),
-        )
+        return {
+            "qkv": paired(*(p.weight for p in projections)),
+            "qkv_bias": None if projections[0].bias is None else paired(*(p.bias for p in projections)),
+            "qk_norm": qk_norm,
+        }
+
+
+def _share_weights(layer: Any) -> dict[str, Any]:
+    """Returns the other tensors of a layer, which are the model's own; those of the gated MLP move into one."""
+    attention, mlp = layer.self_attn, layer.mlp
+    gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).detach()
+    for module, weight in zip((mlp.gate_proj, mlp.up_proj), gate_up.chunk(2), strict=True):
+        module.weight = nn.Parameter(weight, requires_grad=False)
+    return {
+        "input_norm": layer.input_layernorm.weight.detach(),
+        "out": attention.o_proj.weight.detach(),
+        "out_bias": None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
+        "post_norm": layer.post_attention_layernorm.weight.detach(),
+        "gate_up": gate_up,
+        "down": mlp.down_proj.weight.detach(),
+    }
 
 
 def _rotate(x: Tensor, turns: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from verl_agentic.inference.request import Generation, Running, SamplingParams
 from verl_agentic.inference.scheduler import EngineConfig, Scheduler
 
 T = TypeVar("T")
+LoadWeights = Callable[[Iterable[tuple[str, Tensor]]], None]
 
 
 class InferenceEngine:
@@ -91,7 +92,11 @@ class InferenceEngine:
             raise
 
     async def update_weights(self, weights: Iterable[tuple[str, Tensor]], *, version: int) -> None:
-        """Loads new weights between two steps and clears the cache.
+        """Loads new weights between two steps and clears the cache; see `receive_weights`."""
+        await self.receive_weights(lambda load: load(weights), version=version)
+
+    async def receive_weights(self, receive: Callable[[LoadWeights], None], *, version: int) -> None:
+        """Calls `receive` between two steps, which passes weights on to its argument piece by piece.
 
         Running requests are aborted first, with their partial output, so that no sequence mixes weights. verl's
         asynchronous client sends them again.
@@ -103,9 +108,9 @@ class InferenceEngine:
 
         def update() -> None:
             self._scheduler.finish_all("aborted")
-            self._scheduler.forget()
+            self._scheduler.forget_prefixes()
             try:
-                self._decoder.update(weights)
+                receive(self._decoder.update)
             except Exception as cause:
                 self._spoiled = PolicyError(
                     f"the weights are partly old and partly new, got {type(cause).__name__} in their last update: "
@@ -194,7 +199,7 @@ class InferenceEngine:
             )
         generator = None
         if params.seed is not None:
-            generator = torch.Generator(device=self._decoder.cache_shape.device).manual_seed(params.seed)
+            generator = torch.Generator().manual_seed(params.seed)
         return Running(
             prompt_ids=tuple(prompt_ids),
             params=params,

@@ -17,13 +17,15 @@ _BLOCK = 16  # prefixes are found at multiples of this many tokens, then extende
 
 @dataclass(frozen=True)
 class CacheShape:
-    """The constant sizes."""
+    """The constant sizes of a model."""
 
     layers: int
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
     device: torch.device
+    vocab_size: int
+    """Number of logits."""
 
 
 class SlotCache:
@@ -47,18 +49,18 @@ class SlotCache:
         """Frees all memory; nothing may be running."""
         self.slots = self.positions = 0
         self.keys, self.values = self._empty(0, 0), self._empty(0, 0)
+        if self._shape.device.type == "cuda":
+            # Else torch keeps it, and a trainer on the same device lacks it.
+            torch._C._cuda_clearCublasWorkspaces()
+            torch.cuda.empty_cache()
 
-    def move(self, source: int, target: int, *, length: int) -> None:
-        """Copies the first `length` positions of a slot to another."""
-        if source != target:
+    def move(self, sources: Sequence[int], targets: Sequence[int], *, length: int) -> None:
+        """Copies the first `length` positions of slots to other slots, all at once."""
+        changed = [pair for pair in zip(sources, targets, strict=True) if pair[0] != pair[1]]
+        if changed:
+            source, target = torch.tensor(changed, device=self._shape.device).T
             for tensor in (self.keys, self.values):
                 tensor[:, target, :, :length] = tensor[:, source, :, :length]
-
-    def reorder(self, order: Sequence[int], *, length: int) -> None:
-        """Gives slot i the first `length` positions of slot `order[i]`."""
-        index = torch.tensor(order, device=self._shape.device)
-        for tensor in (self.keys, self.values):
-            tensor[:, : len(order), :, :length] = tensor[:, index, :, :length]
 
     def load(self, slot: int, prefix: Prefix, *, length: int) -> None:
         """Copies the first `length` positions of a kept prefix into a slot."""

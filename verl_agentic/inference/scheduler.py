@@ -10,16 +10,17 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.inference.decode_rows import DecodeRows
+from verl_agentic.inference.decode_step import DecodeStep
 from verl_agentic.inference.decoder import Decoder
 from verl_agentic.inference.kv_cache import PrefixStore, SlotCache, common_length
 from verl_agentic.inference.request import FinishReason, Generation, Running
-from verl_agentic.inference.span import attention_chunks, make_span
-from verl_agentic.inference.stop_text import tokens_before_stop
-from verl_agentic.inference.token_sampling import sample
+from verl_agentic.inference.span import attention_chunks, count_attended, make_span
+from verl_agentic.inference.stop_text import StopFilter, tokens_before_stop
+from verl_agentic.inference.token_sampling import read_sampled, sample
 from verl_agentic.settings import Settings
 
 _POSITION_STEP = 64  # slots grow by multiples of this many positions
@@ -59,9 +60,11 @@ class Scheduler:
         self._config = config
         self._cache = SlotCache(decoder.cache_shape)
         self._prefixes = PrefixStore()
-        self._generator = torch.Generator(device=decoder.cache_shape.device).manual_seed(config.seed)
+        shape = decoder.cache_shape
+        self._rows = DecodeRows(config.max_running, vocab_size=shape.vocab_size, device=shape.device, seed=config.seed)
+        self._decode_step = DecodeStep(decoder)
+        self._stop_filter = StopFilter(tokenizer, vocab_size=shape.vocab_size)
         self.waiting: deque[Running] = deque()
-        self._decoding: list[Running] = []
         self._filling: list[Running] = []
         self._is_mixed = False
         self.weights_version = 0
@@ -70,7 +73,7 @@ class Scheduler:
     @property
     def running(self) -> list[Running]:
         """All requests that have a slot, in the order of the slots."""
-        return self._decoding + self._filling
+        return [*self._rows.requests[: self._rows.count], *self._filling]
 
     @property
     def cached_tokens(self) -> int:
@@ -96,21 +99,25 @@ class Scheduler:
         self._admit()
         if self._filling:
             self._fill()
-        if self._decoding:
+        if self._rows.count:
             self._decode()
 
     def drop(self, request: Running) -> None:
         """Drops a request whose caller cancelled it."""
         if request in self.waiting:
             self.waiting.remove(request)
+        elif request in self._filling:
+            self._drop_filling(request)
         elif request in self.running:
-            self._release(request)
+            self._remove(np.array([self.running.index(request)]))
 
     def finish_all(self, reason: FinishReason) -> int:
         """Ends every running and waiting request with its partial output; returns their number."""
         ended = self.running + list(self.waiting)
+        self._remove(np.arange(self._rows.count))
         for request in ended:
             self.drop(request)
+        for request in ended:
             self._deliver(request, reason)
         return len(ended)
 
@@ -119,8 +126,9 @@ class Scheduler:
         failed = self.running or list(self.waiting)
         if not self.running:
             self.waiting.clear()
-        self._decoding, self._filling = [], []
-        self._cache.shrink()
+        self._rows.reorder(np.arange(0))
+        self._filling = []
+        self._free()
         for request in failed:
             request.deliver(error)
 
@@ -132,39 +140,68 @@ class Scheduler:
         """Empties the cache; nothing may be running."""
         assert not self.running
         self._prefixes.clear()
+        self._free()
+
+    def _free(self) -> None:
+        """Frees the memory of slots and graphs."""
+        self._decode_step.release()
         self._cache.shrink()
 
     def _admit(self) -> None:
-        while self.waiting and len(self.running) < self._config.max_running and self._fits(self.waiting[0]):
-            request, slot = self.waiting[0], len(self.running)
-            prefix, length = self._prefixes.find(request.prompt_ids) if self._config.prefix_reuse else (None, 0)
-            # The last prompt token is always computed: its logits choose the first new token.
-            length = min(length, len(request.prompt_ids) - 1)
-            source, shared = self._shared_with_running(request)
-            if shared <= max(length, _LEAST_SHARED):
-                source, shared = None, 0
-            elif source is not None and source.computed < shared:
-                return  # a sibling is computing this very prompt: wait for it and copy
-            request.computed = request.cached = length = max(length, shared)
-            self._filling.append(self.waiting.popleft())
-            self._reserve(len(request.prompt_ids))
-            if source is not None:
-                self._cache.move(self.running.index(source), slot, length=length)
-            elif prefix is not None:
-                self._cache.load(slot, prefix, length=length)
-            self.counts["prefix_hit_tokens"] += length
+        """Gives waiting requests a slot, and copies what a running one has computed already."""
+        skipped: deque[Running] = deque()
+        copies: list[tuple[int, int, int]] = []
+        running = self.running
+        needed = max((request.needed for request in running), default=0)
+        try:
+            while self.waiting and len(running) < self._config.max_running:
+                # Every request must fit if all grow to their full length.
+                needed = max(needed, self.waiting[0].needed)
+                if (len(running) + 1) * _round_up(needed) > self._config.max_cached_tokens:
+                    break
+                request = self.waiting[0]
+                if self._give_slot(request, running, copies):
+                    running.append(request)
+                else:
+                    skipped.append(self.waiting.popleft())
+        finally:
+            self.waiting.extendleft(reversed(skipped))
+        if copies:
+            sources, targets, lengths = zip(*copies, strict=True)
+            self._cache.move(sources, targets, length=max(lengths))
 
-    def _fits(self, request: Running) -> bool:
-        """Returns whether this request fits if all running requests grow to their full length."""
-        running = [*self.running, request]
-        return len(running) * _round_up(max(r.needed for r in running)) <= self._config.max_cached_tokens
+    def _give_slot(self, request: Running, running: list[Running], copies: list[tuple[int, int, int]]) -> bool:
+        """Makes the first waiting request run, and notes the copy from another slot.
+
+        Returns False if another request is computing many of its tokens: it waits and copies them.
+        """
+        slot = len(running)
+        prefix, length = self._prefixes.find(request.prompt_ids) if self._config.prefix_reuse else (None, 0)
+        # The last prompt token is always computed: its logits choose the first new token.
+        length = min(length, len(request.prompt_ids) - 1)
+        source, shared, shared_later = self._find_shared(request, running)
+        min_gain = 1 if shared_later == len(request.prompt_ids) - 1 else _LEAST_SHARED + 1
+        if shared_later >= max(length, shared) + min_gain:
+            return False
+        if shared <= max(length, _LEAST_SHARED):
+            source, shared = None, 0
+        request.computed = request.cached = length = max(length, shared)
+        self._filling.append(self.waiting.popleft())
+        self._reserve(len(request.prompt_ids))
+        if source is not None:
+            copies.append((source, slot, length))
+        elif prefix is not None:
+            self._cache.load(slot, prefix, length=length)
+        self.counts["prefix_hit_tokens"] += length
+        return True
 
     def _reserve(self, positions: int) -> None:
         """Resizes the slots of running requests to this many positions; evicts kept prefixes if needed."""
-        cache, slots = self._cache, len(self.running)
+        cache, slots = self._cache, self._rows.count + len(self._filling)
         if slots <= cache.slots and positions <= cache.positions:
             return
-        exact = max(_round_up(positions), _round_up(max(r.computed for r in self.running)))
+        computed = [*self._rows.computed[: self._rows.count].tolist(), *(r.computed for r in self._filling)]
+        exact = _round_up(max(positions, *computed))
         full = _round_up(max(r.needed for r in self.running))
         budget = self._config.max_cached_tokens
         # Spare slots and positions avoid copies, but should not evict kept prefixes.
@@ -184,44 +221,52 @@ class Scheduler:
                 return
         raise AssertionError("admission let in more than fits")
 
-    def _shared_with_running(self, request: Running) -> tuple[Running | None, int]:
-        best, best_length = None, 0
-        if self._config.prefix_reuse:
-            for other in self.running:
-                length = min(common_length(other.prompt_ids, request.prompt_ids), len(request.prompt_ids) - 1)
-                if length > best_length:
-                    best, best_length = other, length
-                if length == len(request.prompt_ids) - 1:
-                    break
-        return best, best_length
+    def _find_shared(self, request: Running, running: list[Running]) -> tuple[int | None, int, int]:
+        """Returns the slot with most computed tokens of the request, their number, and the number that one will have.
+
+        Of equal ones the first, so that no slot is copied from before it is copied to.
+        """
+        best, best_length, later_length, max_length = None, 0, 0, len(request.prompt_ids) - 1
+        for slot, other in enumerate(running if self._config.prefix_reuse else ()):
+            length = min(common_length(other.prompt_ids, request.prompt_ids), max_length)
+            later_length = max(later_length, length)
+            if min(length, other.computed) > best_length:
+                best, best_length = slot, min(length, other.computed)
+            if best_length == max_length:
+                break
+        return best, best_length, later_length
 
     def _fill(self) -> None:
         """Computes the next piece of new prompts; finished prompts begin to decode."""
         width = max(1, self._config.prefill_tokens // len(self._filling))
-        pieces = [r.token_ids[r.computed : min(len(r.token_ids), r.computed + width)] for r in self._filling]
-        logits_BV = self._forward(self._filling, pieces, len(self._decoding))
+        pieces = [r.token_ids[r.computed : r.computed + width] for r in self._filling]
+        past, first = [r.computed for r in self._filling], self._rows.count
+        self._reserve(max(before + len(piece) for before, piece in zip(past, pieces, strict=True)))
+        span = make_span(pieces, past, start=first, shape=self._decoder.cache_shape)
+        logits_BV = self._decoder.forward(span, self._cache)
         self.counts["prefill_tokens"] += sum(map(len, pieces))
         for request, piece in zip(self._filling, pieces, strict=True):
             request.computed += len(piece)
         done = [i for i, r in enumerate(self._filling) if r.computed == len(r.token_ids)]
         if not done:
             return
-        finished = [self._filling[i] for i in done]
-        tokens = sample(logits_BV[done], finished, generator=self._generator)
-        for request in finished:
+        if len(done) < len(self._filling):
+            logits_BV = logits_BV[done]
+        for request in [self._filling[i] for i in done]:
             self._start_decoding(request)
-        self._advance(finished, *tokens)
+        rows = slice(first, self._rows.count)
+        self._advance(rows, *read_sampled(sample(logits_BV, self._rows.sampling(rows))))
 
     def _start_decoding(self, request: Running) -> None:
         """Brings a filled request to the end of the decoding range, by swapping it with the first filling one."""
-        at, first = self._filling.index(request), len(self._decoding)
+        at, first = self._filling.index(request), self._rows.count
         if at > 0:
             other = self._filling[0]
             spare = self._cache.save(first, other.token_ids[: other.computed])
-            self._cache.move(first + at, first, length=request.computed)
+            self._cache.move([first + at], [first], length=request.computed)
             self._cache.load(first + at, spare, length=other.computed)
             self._filling[0], self._filling[at] = request, other
-        self._decoding.append(self._filling.pop(0))
+        self._rows.add(self._filling.pop(0), stop_key=self._stop_filter.add_stops(request.params.stop))
         self._is_mixed = True
 
     def _sort_decoding(self) -> None:
@@ -229,80 +274,81 @@ class Scheduler:
 
         The last and shortest one fills the gap of a finished one, so that the order lasts.
         """
-        lengths = [request.computed for request in self._decoding]
-        order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+        lengths = self._rows.computed[: self._rows.count]
+        order = np.argsort(-lengths, kind="stable")
         now, then = (
-            sum((end - begin) * reach for begin, end, reach in attention_chunks(some))
-            for some in (lengths, [lengths[at] for at in order])
+            count_attended(attention_chunks(some, shape=self._decoder.cache_shape))
+            for some in (lengths.tolist(), lengths[order].tolist())
         )
         if now > _MAX_WASTE * then:
-            self._cache.reorder(order, length=lengths[order[0]])
-            self._decoding = [self._decoding[at] for at in order]
+            self._cache.move(order.tolist(), range(len(order)), length=int(lengths.max()))
+            self._rows.reorder(order)
 
     def _decode(self) -> None:
         if self._is_mixed:
             self._sort_decoding()
             self._is_mixed = False
-        rows = list(self._decoding)
-        pieces = [r.token_ids[r.computed :] for r in rows]
-        logits_BV = self._forward(rows, pieces, 0)
-        for request in rows:
-            request.computed += 1
-        self._advance(rows, *sample(logits_BV, rows, generator=self._generator))
+        rows = slice(0, self._rows.count)
+        self._reserve(int(self._rows.computed[rows].max()) + 1)
+        sampled = self._decode_step.run(self._rows, self._cache, [r.computed for r in self._filling])
+        self._rows.computed[rows] += 1
+        self._advance(rows, *sampled)
 
-    def _forward(self, rows: list[Running], pieces: list[list[int]], start: int) -> Tensor:
-        self._reserve(max(r.computed + len(piece) for r, piece in zip(rows, pieces, strict=True)))
-        span = make_span(pieces, [r.computed for r in rows], start=start, shape=self._decoder.cache_shape)
-        return self._decoder.forward(span, self._cache)
-
-    def _advance(self, rows: list[Running], ids: list[int], log_probs: list[float]) -> None:
+    def _advance(self, rows: slice, ids_B: np.ndarray, log_probs_B: np.ndarray) -> None:
         """Appends the sampled tokens and ends finished requests."""
-        self.counts["generated_tokens"] += len(rows)
-        for request, token, log_prob in zip(rows, ids, log_probs, strict=True):
-            request.token_ids.append(token)
-            request.log_probs.append(log_prob)
-            reason = self._finish_reason(request, token)
-            if reason is not None:
-                self._release(request)
-                self._deliver(request, reason)
+        self.counts["generated_tokens"] += len(ids_B)
+        is_stopped, is_full = self._rows.append(rows, ids_B, log_probs_B)
+        for row in self._stop_filter.find_candidates(self._rows.stop_keys[rows], ids_B):
+            is_stopped[row] = is_stopped[row] or self._hits_stop_text(rows.start + row)
+        ended = np.flatnonzero(is_stopped | is_full)
+        if not ended.size:
+            return
+        requests = self._remove(rows.start + ended)
+        for row, request in zip(ended, requests, strict=True):
+            self._deliver(request, "stop" if is_stopped[row] else "length")
 
-    def _finish_reason(self, request: Running, token: int) -> FinishReason | None:
-        if token in request.stop_ids:
-            return "stop"
-        if request.params.stop and self._hits_stop_text(request):
-            return "stop"
-        return "length" if request.num_new >= request.max_tokens else None
+    def _hits_stop_text(self, slot: int) -> bool:
+        params = self._rows.requests[slot].params
+        length = tokens_before_stop(self._tokenizer, self._rows.get_new_ids(slot), params.stop)
+        if length is not None and not params.include_stop_str_in_output:
+            self._rows.cut(slot, length=length)
+        return length is not None
 
-    def _hits_stop_text(self, request: Running) -> bool:
-        first_new, params = len(request.prompt_ids), request.params
-        keep = tokens_before_stop(self._tokenizer, request.token_ids[first_new:], params.stop)
-        if keep is not None and not params.include_stop_str_in_output:
-            del request.token_ids[first_new + keep :], request.log_probs[keep:]
-        return keep is not None
-
-    def _release(self, request: Running) -> None:
-        """Frees the request's slot, keeps its cache as a prefix, and closes the gap."""
-        slot = self.running.index(request)
-        computed = request.token_ids[: request.computed]
-        request.computed = len(computed)
+    def _remove(self, slots: np.ndarray) -> list[Running]:
+        """Frees slots of decoding requests, keeps their cache as prefixes, closes the gaps; returns the requests."""
+        rows, count, num_filling = self._rows, self._rows.count, len(self._filling)
+        requests = [rows.write_back(slot) for slot in slots]
         if self._config.prefix_reuse:
-            self._prefixes.add(self._cache.save(slot, computed))
-        if request in self._decoding:
-            last = self._decoding[-1]
-            self._cache.move(len(self._decoding) - 1, slot, length=last.computed)
-            self._decoding[slot] = last
-            self._decoding.pop()
-            self._is_mixed = True
-            slot = len(self._decoding)  # the gap is now before the filling range
-            if self._filling:
-                last = self._filling[-1]
-                self._cache.move(slot + len(self._filling), slot, length=last.computed)
-                self._filling.insert(0, self._filling.pop())
-        else:
-            at, last = self._filling.index(request), self._filling[-1]
-            self._cache.move(len(self.running) - 1, slot, length=last.computed)
-            self._filling[at] = last
-            self._filling.pop()
+            for slot, request in zip(slots.tolist(), requests, strict=True):
+                self._prefixes.add(self._cache.save(slot, request.token_ids[: request.computed]))
+        left = np.setdiff1d(np.arange(count), slots)
+        order = np.arange(len(left))
+        gaps = slots[slots < len(left)]
+        order[gaps] = left[left >= len(left)]
+        # The last filling requests move into the places that are free before their range.
+        num_moved = min(count - len(left), num_filling)
+        last = np.arange(count + num_filling - num_moved, count + num_filling)
+        moved = self._filling[num_filling - num_moved :]
+        lengths = [*rows.computed[order[gaps]].tolist(), *(request.computed for request in moved)]
+        self._cache.move(
+            [*order[gaps].tolist(), *last.tolist()],
+            [*gaps.tolist(), *range(len(left), len(left) + num_moved)],
+            length=max(lengths, default=0),
+        )
+        self._filling = moved + self._filling[: num_filling - num_moved]
+        rows.reorder(order)
+        self._is_mixed = True
+        self._keep_bound()
+        return requests
+
+    def _drop_filling(self, request: Running) -> None:
+        """Frees the slot of a request whose prompt is not computed yet, and keeps its cache as a prefix."""
+        at, first, last = self._filling.index(request), self._rows.count, self._filling[-1]
+        if self._config.prefix_reuse:
+            self._prefixes.add(self._cache.save(first + at, request.token_ids[: request.computed]))
+        self._cache.move([first + len(self._filling) - 1], [first + at], length=last.computed)
+        self._filling[at] = last
+        self._filling.pop()
         self._keep_bound()
 
     def _keep_bound(self) -> None:

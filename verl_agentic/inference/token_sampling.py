@@ -1,66 +1,77 @@
-"""Samples the next token of every row of a batch, each row by its own parameters."""
+"""Samples the next token of every row of a batch, each row by its own parameters.
+
+Axes: B rows, S rows that sample from another distribution than that of their logits, V ids of the vocabulary.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
+import numpy as np
 import torch
 from torch import Tensor
 
 from verl_agentic.errors import PolicyError
-from verl_agentic.inference.request import Running
+from verl_agentic.inference.decode_rows import SamplingRows
 
 _BLOCK_IDS = 256
 _PIECE_LOGITS = 1 << 19
 """2 MiB of float32, which stay in the cache of a processor."""
 
 
-def sample(logits_BV: Tensor, rows: Sequence[Running], *, generator: torch.Generator) -> tuple[list[int], list[float]]:
+def sample(logits_BV: Tensor, rows: SamplingRows) -> Tensor:
     """Returns one sampled id per row, and its log-prob under `log_softmax(logits / temperature)`.
 
     Allowed ids, top-k, top-p and repetition penalty change the sampled distribution but not the log-prob, which equals
-    a trainer's for the same logits. At temperature 0 the log-prob is that of temperature 1. A row with a seed takes
-    one number from its generator; its id does not depend on the other rows.
+    a trainer's for the same logits. At temperature 0 the log-prob is that of temperature 1. The id of a row does not
+    depend on the other rows.
 
     Args:
         logits_BV: `[B, V]` logits of the last position.
-        rows: the B requests.
-        generator: source of randomness of rows without a seed.
+        rows: parameters and random numbers of the B rows.
+
+    Returns:
+        Ids and log-probs on the device of the logits, `[2, B]` float64; see `read_sampled`.
+    """
+    batch, vocab = logits_BV.shape
+    num_rows = max(_PIECE_LOGITS // vocab, 1) if logits_BV.device.type == "cpu" else batch
+    inputs_2B = torch.from_numpy(np.stack([rows.uniform_B, rows.temperature_B])).to(logits_BV.device)
+    pieces = [slice(start, min(start + num_rows, batch)) for start in range(0, batch, num_rows)]
+    uniform_B, temperature_B = inputs_2B
+    sampled = [choose(logits_BV[piece], uniform_B[piece], temperature_B[piece], rows[piece]) for piece in pieces]
+    return torch.cat(sampled, dim=-1)
+
+
+def read_sampled(sampled_2B: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ids and log-probs of `sample` as arrays. Reads the device once.
 
     Raises:
         PolicyError: the largest logit of a row is not finite, so that its logits are no distribution.
     """
-    uniform_B = torch.rand(len(rows), dtype=torch.float64, generator=generator, device=logits_BV.device)
-    for i, row in enumerate(rows):
-        if row.generator is not None:
-            uniform_B[i].uniform_(generator=row.generator)
-    num_rows = len(rows) if logits_BV.is_cuda else max(_PIECE_LOGITS // logits_BV.shape[-1], 1)
-    pieces = [
-        _sample_piece(logits_BV[start : start + num_rows], rows[start : start + num_rows], uniform_B[start:])
-        for start in range(0, len(rows), num_rows)
-    ]
-    ids, log_probs = torch.cat(pieces, dim=-1).tolist()
-    if num_invalid := sum(map(math.isnan, log_probs)):
+    ids_B, log_probs_B = sampled_2B.cpu().numpy()
+    if num_invalid := int(np.isnan(log_probs_B).sum()):
         raise PolicyError(
-            f"the largest logit is not finite in {num_invalid} of {len(rows)} rows; check the weights of the model: "
+            f"the largest logit is not finite in {num_invalid} of {len(ids_B)} rows; check the weights of the model: "
             "has training diverged?"
         )
-    return [int(token_id) for token_id in ids], log_probs
+    return ids_B.astype(np.int64), log_probs_B
 
 
-def _sample_piece(logits_BV: Tensor, rows: Sequence[Running], uniform_B: Tensor) -> Tensor:
-    """Returns ids and log-probs as float64, `[2, B]`, so that a device is read once; NaN where nothing can be drawn."""
+def choose(logits_BV: Tensor, uniform_B: Tensor, temperature_B: Tensor, rows: SamplingRows | None = None) -> Tensor:
+    """Returns the ids and log-probs of `sample`; NaN where nothing can be drawn.
+
+    Without `rows` it depends on no value of the host, so that a graph may hold it. No row is then shaped.
+    """
     logits_BV = logits_BV.float()
-    temperatures = [row.params.temperature for row in rows]
-    if not all(t in (0.0, 1.0) for t in temperatures):
-        logits_BV = logits_BV / logits_BV.new_tensor([t or 1.0 for t in temperatures])[:, None]
-    shaped_BV = _shape(logits_BV, rows)
+    is_greedy_B = temperature_B == 0.0
+    temperatures = None if rows is None else rows.temperature_B
+    if temperatures is None or not np.isin(temperatures, (0.0, 1.0)).all():
+        logits_BV = logits_BV / torch.where(is_greedy_B, 1.0, temperature_B).float()[:, None]
+    shaped_BV = logits_BV if rows is None else _shape(logits_BV, rows)
     masses_BV = torch.softmax(shaped_BV, dim=-1)
-    ids_B = _draw(masses_BV, uniform_B[: len(rows)]) if any(temperatures) else shaped_BV.argmax(dim=-1)
-    if any(temperatures) and not all(temperatures):
-        is_greedy_B = torch.tensor([t == 0.0 for t in temperatures], device=ids_B.device)
-        ids_B = torch.where(is_greedy_B, shaped_BV.argmax(dim=-1), ids_B)
+    ids_B = None if temperatures is not None and not temperatures.any() else _draw(masses_BV, uniform_B)
+    if temperatures is None or not temperatures.all():
+        largest_ids_B = shaped_BV.argmax(dim=-1)
+        ids_B = largest_ids_B if ids_B is None else torch.where(is_greedy_B, largest_ids_B, ids_B)
+    assert ids_B is not None
     if shaped_BV is not logits_BV:
         masses_BV = torch.softmax(logits_BV, dim=-1)
     # The largest mass is exp(0) over the total: the logarithm of a chosen mass might be that of 0.
@@ -98,47 +109,42 @@ def _first_above(ends_BN: Tensor, target_B1: Tensor) -> Tensor:
     return index_B1.clamp(max=ends_BN.shape[-1] - 1)
 
 
-def _shape(logits_BV: Tensor, rows: Sequence[Running]) -> Tensor:
+def _shape(logits_BV: Tensor, rows: SamplingRows) -> Tensor:
     """Returns the logits to sample from, with penalty, allowed ids, top-k and top-p of each row."""
-    vocab = logits_BV.shape[-1]
-    special = [
-        i
-        for i, row in enumerate(rows)
-        if row.params.repetition_penalty != 1.0
-        or 0 < row.params.top_k < vocab
-        or row.params.top_p < 1.0
-        or row.params.allowed_token_ids
-    ]
-    if not special:
+    special = np.flatnonzero(rows.is_shaped_B)
+    if not special.size:
         return logits_BV
-    shaped_BV = logits_BV.clone()
-    for i in special:
-        params, row_V = rows[i].params, logits_BV[i]
-        if params.repetition_penalty != 1.0:
-            row_V = _penalise(row_V, rows[i].token_ids, params.repetition_penalty)
-        if params.allowed_token_ids:
-            allowed = torch.tensor(params.allowed_token_ids, device=row_V.device)
-            row_V = torch.full_like(row_V, -torch.inf).index_copy(0, allowed, row_V[allowed])
-        if 0 < params.top_k < vocab:
-            row_V = row_V.masked_fill(row_V < torch.topk(row_V, params.top_k).values[-1], -torch.inf)
-        shaped_BV[i] = _keep_top_p(torch.log_softmax(row_V, dim=-1), params.top_p)
-    return shaped_BV
+    special_S = torch.from_numpy(special).to(logits_BV.device)
+    logits_SV = logits_BV[special_S]
+    options_3S = torch.from_numpy(np.stack([rows.penalty_B, rows.top_k_B, rows.top_p_B])[:, special])
+    penalty_S, top_k_S, top_p_S = options_3S.to(logits_BV.device)
+    if rows.seen_BV is not None:
+        logits_SV = _penalise(logits_SV, rows.seen_BV[special_S], penalty_S.float()[:, None])
+    if rows.allowed_BV is not None:
+        logits_SV = logits_SV.masked_fill(~rows.allowed_BV[special_S], -torch.inf)
+    top_ks = rows.top_k_B[special]
+    if (top_ks < logits_SV.shape[-1]).any():
+        is_cut = top_ks < logits_SV.shape[-1]
+        largest_SK = torch.topk(logits_SV, int(top_ks[is_cut].max())).values
+        last_S1 = (top_k_S.long().clamp(max=largest_SK.shape[-1]) - 1)[:, None]
+        is_cut_S1 = (top_k_S < logits_SV.shape[-1])[:, None]
+        logits_SV = logits_SV.masked_fill(is_cut_S1 & (logits_SV < largest_SK.gather(-1, last_S1)), -torch.inf)
+    shaped_SV = torch.log_softmax(logits_SV, dim=-1)
+    if (rows.top_p_B < 1.0).any():
+        shaped_SV = _keep_top_p(shaped_SV, top_p_S.float()[:, None])
+    return logits_BV.index_copy(0, special_S, shaped_SV)
 
 
-def _penalise(logits_V: Tensor, token_ids: Sequence[int], penalty: float) -> Tensor:
+def _penalise(logits_SV: Tensor, seen_SV: Tensor, penalty_S1: Tensor) -> Tensor:
     """Divides positive and multiplies negative logits of all seen tokens. Paper: https://arxiv.org/abs/1909.05858."""
-    seen = torch.tensor(sorted(set(token_ids)), device=logits_V.device)
-    seen = seen[seen < logits_V.shape[-1]]
-    values = logits_V[seen]
-    return logits_V.index_put((seen,), torch.where(values > 0, values / penalty, values * penalty))
+    penalised_SV = torch.where(logits_SV > 0, logits_SV / penalty_S1, logits_SV * penalty_S1)
+    # A row without a penalty has no marks of its own: those of an earlier request may be left in its place.
+    return torch.where(seen_SV & (penalty_S1 != 1.0), penalised_SV, logits_SV)
 
 
-def _keep_top_p(log_probs_V: Tensor, top_p: float) -> Tensor:
+def _keep_top_p(log_probs_SV: Tensor, top_p_S1: Tensor) -> Tensor:
     """Removes all but the fewest tokens whose mass reaches `top_p`. Paper: https://arxiv.org/abs/1904.09751."""
-    if top_p >= 1.0:
-        return log_probs_V
-    sorted_V, order_V = torch.sort(log_probs_V, descending=True)
-    mass_before_V = torch.cumsum(sorted_V.exp(), dim=-1) - sorted_V.exp()
-    removed_V = torch.empty_like(mass_before_V, dtype=torch.bool)
-    removed_V[order_V] = mass_before_V >= top_p
-    return log_probs_V.masked_fill(removed_V, -torch.inf)
+    sorted_SV, order_SV = torch.sort(log_probs_SV, descending=True)
+    mass_before_SV = torch.cumsum(sorted_SV.exp(), dim=-1) - sorted_SV.exp()
+    is_removed_SV = (mass_before_SV >= top_p_S1) & (top_p_S1 < 1.0)
+    return log_probs_SV.masked_fill(torch.zeros_like(is_removed_SV).scatter(-1, order_SV, is_removed_SV), -torch.inf)

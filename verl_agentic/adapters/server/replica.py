@@ -12,7 +12,11 @@ from verl.plugin.platform import get_platform
 from verl.utils.device import get_visible_devices_keyword
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica
+from verl.workers.rollout.utils import ensure_async_iterator
 
+from verl_agentic.adapters.cpu.thread_actors import ActorHandle as ThreadHandle
+from verl_agentic.adapters.server import device_weights
+from verl_agentic.adapters.server.device_weights import LocalWeights
 from verl_agentic.adapters.server.object_store import StoredWeights, put_buckets
 from verl_agentic.adapters.server.rollout_server import RolloutServer
 from verl_agentic.errors import ConfigError
@@ -83,7 +87,10 @@ class ServerAdapter(BaseRollout):
         peft_config: Any = None,
         **_: Any,
     ) -> None:
-        """Sends full tensors to the server, in buckets through Ray's object store.
+        """Sends full tensors to the server.
+
+        In one process they are handed over as they are. Else they go in buckets: by device memory on a GPU, or through
+        Ray's object store.
 
         Args:
             weights: (asynchronous) iterable of name and tensor; every rank iterates over it.
@@ -101,11 +108,21 @@ class ServerAdapter(BaseRollout):
                 "rollout.name=agentic serves merged weights, got a LoRA adapter; "
                 "set actor_rollout_ref.model.lora.merge=True"
             )
+        bucket_mb = self.config.checkpoint_engine.update_weights_bucket_megabytes
         if isinstance(weights, StoredWeights):
             references = await weights.references()
+        elif isinstance(self._handle(), ThreadHandle):
+            pairs = [pair async for pair in ensure_async_iterator(weights)]
+            await self._handle().take_weights.remote(LocalWeights(pairs), global_steps)
+            return
+        elif device_weights.can_share_device() and self.is_leader_rank:
+            address = device_weights.make_address(self.replica_rank)
+            loaded = self._handle().receive_weights.remote(address, global_steps)
+            await device_weights.send_weights(weights, address, bucket_mb=bucket_mb)
+            await loaded
+            return
         else:
-            limit = self.config.checkpoint_engine.update_weights_bucket_megabytes << 20
-            references = await put_buckets(weights, bucket_bytes=limit, keep=self.is_leader_rank)
+            references = await put_buckets(weights, bucket_bytes=bucket_mb << 20, keep=self.is_leader_rank)
         if self.is_leader_rank:
             await self._handle().load_weights.remote(references, global_steps)
 

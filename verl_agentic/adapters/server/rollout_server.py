@@ -17,6 +17,7 @@ from verl.utils.device import get_device_name
 from verl.workers.config import HFModelConfig
 from verl.workers.rollout.replica import TokenOutput
 
+from verl_agentic.adapters.server.device_weights import LocalWeights, receive_weights
 from verl_agentic.adapters.server.object_store import unpack
 from verl_agentic.adapters.server.server_features import engine_config
 from verl_agentic.errors import ConfigError
@@ -100,6 +101,24 @@ class RolloutServer:
         """
         version = self._engine.weights_version if global_steps is None else global_steps
         await self._engine.update_weights(unpack([await reference for reference in references]), version=version)
+
+    async def take_weights(self, weights: LocalWeights, global_steps: int | None) -> None:
+        """Loads new weights from a trainer in the same process; see `receive_weights`."""
+        version = self._engine.weights_version if global_steps is None else global_steps
+        await self._engine.update_weights(weights.pairs, version=version)
+
+    async def receive_weights(self, address: str, global_steps: int | None) -> None:
+        """Loads new weights from a trainer on the same device, at once between two steps.
+
+        Args:
+            address: socket of the sender.
+            global_steps: version of the weights.
+
+        Raises:
+            DataError: a name or shape does not match the model.
+        """
+        version = self._engine.weights_version if global_steps is None else global_steps
+        await self._engine.receive_weights(lambda load: receive_weights(address, load), version=version)
 
     async def abort_all_requests(self, reject_request: bool = False) -> dict[str, Any]:
         """Ends all requests with partial results; new ones wait for `resume_generation`, or are rejected."""
