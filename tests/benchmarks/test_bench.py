@@ -82,6 +82,7 @@ def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
         "long_episodes",
         "peers",
         "quickstart_results",
+        "rollout_path",
         "simulate_cluster",
         "startup",
         "step_cost",
