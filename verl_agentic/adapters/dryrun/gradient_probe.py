@@ -24,6 +24,10 @@ def watch(write: Write) -> None:
     """Makes verl's engines report each update."""
     from verl.workers.engine.base import BaseEngine
 
+    from verl_agentic.adapters.engine.worker_columns import keep_records
+
+    keep_records("extra_fields")  # the kinds of a row's tokens
+
     @wrap(BaseEngine, "train_batch")
     def train_watched(train_batch: Any, self: Any, data: Any, loss_function: Any) -> Any:
         completions = read_completions(Path(os.environ[FOLDER_VARIABLE]))

@@ -85,9 +85,9 @@ def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> Packe
         inputs: verl's padded inputs of these rows.
     """
     names = {"input_ids", "position_ids", "attention_mask"}
-    # Ranks must pass through the model equally often, and their micro-batches differ.
-    has_ranks = engine.get_data_parallel_size() > 1
-    if not is_chosen(engine.model_config) or has_ranks or set(inputs) != names or len(micro_batch) < 2:
+    if not is_chosen(engine.model_config) or set(inputs) != names or len(micro_batch) < 2:
+        return None
+    if engine.get_data_parallel_size() > 1:  # they must pass through the model equally often, and their rows differ
         return None
     rows, lengths = micro_batch["input_ids"].unbind(), prompt_lengths(micro_batch).tolist()
     length = lengths[0]

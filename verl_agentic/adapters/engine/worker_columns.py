@@ -21,6 +21,12 @@ RECORDS = frozenset(
     }
 )
 """Columns of datasets and agent loops that no engine reads."""
+_kept: set[str] = set()
+
+
+def keep_records(*names: str) -> None:
+    """Leaves these records in the batches of this process's workers."""
+    _kept.update(names)
 
 
 @wrap(transferqueue_utils, "_async_meta_to_realdata")
@@ -28,4 +34,5 @@ async def fetch_without_records(fetch: Any, meta: Any) -> Any:
     """Fetches the columns of a batch for a worker."""
     if not hasattr(meta, "field_names"):  # keys, without the names of their columns
         meta = await transferqueue_utils.async_kv_batch_meta2batch_meta(meta)
-    return await fetch(meta.select_fields([name for name in meta.field_names if name not in RECORDS]))
+    left_out = RECORDS - _kept
+    return await fetch(meta.select_fields([name for name in meta.field_names if name not in left_out]))
