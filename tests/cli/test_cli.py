@@ -22,7 +22,7 @@ _VERBS = {
     *("evaluate", "export", "give", "label", "leave", "let", "list", "listen", "load", "make"),
     *("keep", "name", "override", "parse", "pass", "play", "print", "read", "refuse", "reject"),
     *("repeat", "require", "run", "sample", "save", "score", "send", "serve", "set", "show"),
-    *("divide", "exit", "find", "limit", "share", "subtract"),
+    *("convert", "divide", "exit", "fetch", "find", "limit", "share", "subtract"),
     *("shuffle", "stop", "take", "test", "train", "try", "use", "wait", "write"),
 }
 _MAIN = ("-c", "from verl_agentic.cli import main; raise SystemExit(main())")

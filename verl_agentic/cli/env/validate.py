@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tool-format",
         default="hermes",
         metavar="NAME",
-        help="with --model, write tool calls as this parser of verl reads them (default %(default)s)",
+        help="write tool calls as this parser of verl reads them; needs --model (default %(default)s)",
     )
     parser.add_argument(
         "--config",

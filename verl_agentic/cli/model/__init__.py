@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.cli.command_group import command_group
 
 COMMANDS = {
-    "fetch": "bring a small pretrained model onto this machine, as a Hugging Face folder",
+    "fetch": "fetch a small pretrained model onto this machine, as a Hugging Face folder",
     "merge": "make one model of several that were trained from one base",
     "probe": "test whether models are a good start for RL in an environment; exit code 1 if one is not",
     "front": "compare evaluated models by several figures and show those that no other one beats",
