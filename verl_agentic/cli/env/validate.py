@@ -32,9 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tool-format",
-        default="hermes",
         metavar="NAME",
-        help="write tool calls as this parser of verl reads them; needs --model (default %(default)s)",
+        help="write tool calls as this parser of verl reads them; needs --model (default hermes)",
     )
     parser.add_argument(
         "--config",
@@ -58,7 +57,10 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.data.env_validation.validate_env import rows_to_validate, validate
     from verl_agentic.data.rows import read_rows
     from verl_agentic.env_package import load_env_package
+    from verl_agentic.errors import ConfigError
 
+    if args.tool_format and args.model is None:
+        raise ConfigError("--tool-format needs --model DIR, got none; add or drop one")
     package = load_env_package(args.env)
     rows = rows_to_validate(package, count=args.count) if args.rows is None else read_rows(args.rows)
     config = parse_key_values(args.config, option="--config")
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from verl_agentic.adapters.rollout.model_codec import load_codec
 
-        tokenizer, codec = load_codec(args.model, protocol=args.protocol, tool_format=args.tool_format)
+        tokenizer, codec = load_codec(args.model, protocol=args.protocol, tool_format=args.tool_format or "hermes")
     console = Console(stderr=args.json)
     with log_only_from(logging.CRITICAL, logger="verl_agentic"), console.status("rows") as status:
 
