@@ -113,15 +113,15 @@ def test_a_longer_conversation_starts_with_the_rendering_of_the_shorter_one(
             assert whole.startswith(render(tokenizer, CONVERSATION[: k + 1], tools=tools))
 
 
-def test_presets_span_300_thousand_to_10_million_parameters(tmp_path: Path) -> None:
-    counts = {preset: make_tiny_model(tmp_path / preset, preset=preset) for preset in PRESETS}
-    assert all(0.3e6 <= count <= 10e6 for count in counts.values()), counts
+def test_presets_have_the_number_of_parameters_of_their_name(tmp_path: Path) -> None:
     nominal = {preset: float(preset.removesuffix("m")) * 1e6 for preset in PRESETS}
-    assert counts == pytest.approx(nominal, rel=0.1)
+    for_a_cpu = {preset: count for preset, count in nominal.items() if count <= 10e6}
+    counts = {preset: make_tiny_model(tmp_path / preset, preset=preset) for preset in for_a_cpu}
+    assert counts == pytest.approx(for_a_cpu, rel=0.1) and len(counts) == 4
 
 
 def test_an_unknown_preset_and_a_file_in_the_way_are_the_users_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown preset, got '7b'; use one of \['0.5m', '10m', '1m', '2m'\]"):
+    with pytest.raises(ConfigError, match=r"unknown preset, got '7b'; use one of .*'0.5m'"):
         make_tiny_model(tmp_path, preset="7b")
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="is a file; name a folder"):

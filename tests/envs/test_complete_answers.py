@@ -30,6 +30,8 @@ from verl_agentic.types import Action, StopReason, ToolCall
 PLAYED = (
     ("python_math", "chat"),
     ("python_math", "retool"),
+    ("everyday", "chat"),
+    ("everyday", "python_tags"),
     ("search_qa", "chat"),
     ("search_qa", "search_r1"),
     ("search_qa", "research"),
