@@ -28,7 +28,7 @@ class Check:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it runs on a GPU; a CPU rehearses with tiny models."""
+        """Returns whether the check runs on a GPU; a CPU rehearses with tiny models."""
         return self.device == "cuda"
 
     @property

@@ -45,7 +45,7 @@ _OLD_LOG_PROB = -5.0
 
 
 class Check(Protocol):
-    """What `narrow_nan` needs of a check of `gpu.py`."""
+    """The part of a check of `gpu.py` that `narrow_nan` uses."""
 
     device: str
 
@@ -82,7 +82,7 @@ class Variant:
     is_narrow: bool = False
     """Heads of half the size."""
     is_shared: bool = True
-    """Whether several heads share keys and values."""
+    """True if several heads share keys and values."""
     mask: str = ""
     """`ones`: a mask that hides nothing; `padding`: rows of different lengths, padded at the right."""
     tokens_left: int = 0
@@ -94,7 +94,7 @@ class Variant:
     loss: str = "masked_ppo"
     """`sum`: of the log-probs; `verl`: masked_ppo on log-probs by verl's function."""
     is_sampled: bool = False
-    """Whether logits are those of sampled tokens, in pieces."""
+    """True if logits are those of sampled tokens, in pieces."""
     updates: int = 1
 
 
@@ -254,7 +254,7 @@ def _kernels(backend: str) -> contextlib.AbstractContextManager[None]:
 
 @dataclass
 class Trace:
-    """Whether each tensor at the borders of modules is finite, in the order in which they were computed."""
+    """Name of each tensor at the borders of modules, and true if it is finite, in the order of computation."""
 
     places: list[str] = field(default_factory=list)
     flags: list[Tensor] = field(default_factory=list)

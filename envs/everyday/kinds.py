@@ -28,7 +28,7 @@ class Question:
 
 
 def letters(draw: Draw) -> Question:
-    """How often a letter is in a word."""
+    """Asks for the number of times that a letter is in a word."""
     word = draw.word()
     letter = draw.one_of(word)
     return Question(
@@ -44,7 +44,7 @@ def letters(draw: Draw) -> Question:
 
 
 def backwards(draw: Draw) -> Question:
-    """A word spelled backwards."""
+    """Asks for a word spelled backwards."""
     word = draw.word()
     shuffled = ("".join(draw.rng.sample(word, len(word))), word)
     return Question(
@@ -61,7 +61,7 @@ def backwards(draw: Draw) -> Question:
 
 
 def position(draw: Draw) -> Question:
-    """The letter at a place of a word."""
+    """Asks for the letter at a place of a word."""
     word = draw.word()
     place = draw.rng.randint(1, len(word) - 1)
     ordinal = _ORDINALS[place]
@@ -79,7 +79,7 @@ def position(draw: Draw) -> Question:
 
 
 def sums(draw: Draw) -> Question:
-    """Two numbers of five digits together."""
+    """Asks for the sum of two numbers of five digits."""
     a, b, (one, other), things = draw.number(10_234, 98_765), draw.number(10_234, 98_765), draw.names(), draw.things()
     return Question(
         wordings=(
@@ -94,7 +94,7 @@ def sums(draw: Draw) -> Question:
 
 
 def differences(draw: Draw) -> Question:
-    """What is left of a number of five digits."""
+    """Asks for the difference of two numbers of five digits."""
     a, b = sorted((draw.number(10_234, 98_765), draw.number(10_234, 98_765)), reverse=True)
     (one, other), things = draw.names(), draw.things()
     return Question(
@@ -110,7 +110,7 @@ def differences(draw: Draw) -> Question:
 
 
 def products(draw: Draw) -> Question:
-    """A number of three digits times one of two."""
+    """Asks for a number of three digits times one of two."""
     a, b, (one, _), things = draw.number(112, 989), draw.number(12, 98), draw.names(), draw.things()
     return Question(
         wordings=(
@@ -125,7 +125,7 @@ def products(draw: Draw) -> Question:
 
 
 def two_steps(draw: Draw) -> Question:
-    """A product, less a number."""
+    """Asks for a product less a number."""
     a, b, (one, other), things = draw.number(112, 989), draw.number(12, 98), draw.names(), draw.things()
     c = draw.number(100, a * b // 2)
     return Question(
@@ -144,7 +144,7 @@ def two_steps(draw: Draw) -> Question:
 
 
 def weekdays(draw: Draw) -> Question:
-    """The day of the week of a date."""
+    """Asks for the day of the week of a date."""
     day = draw.date(_WEEKDAYS_FROM, _WEEKDAYS)
     long = _LONG_DATE.format(day, day.day, day.year)
     names = tuple(f"{datetime.date(2024, 1, number):%A}" for number in range(1, 8))
@@ -162,7 +162,7 @@ def weekdays(draw: Draw) -> Question:
 
 
 def days(draw: Draw) -> Question:
-    """The number of days between two dates."""
+    """Asks for the number of days between two dates."""
     first = draw.date(_DAYS_FROM, _DAYS)
     last = draw.date(first + datetime.timedelta(20), 880)
     dates = [f"datetime.date({day.year}, {day.month}, {day.day})" for day in (last, first)]

@@ -1,4 +1,4 @@
-"""What stands at masked tokens (NaN, infinities, 1e30) reaches no value, gradient or metric.
+"""Numbers at masked tokens (NaN, infinities, 1e30) reach no value, gradient or metric.
 
 Policy losses and estimators have the same test beside their other properties.
 """
@@ -6,21 +6,18 @@ Policy losses and estimators have the same test beside their other properties.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from collections.abc import Callable
+from typing import get_args
 
 import pytest
 import torch
 from batches import COLUMNS, Rows, any_rows
 from hypothesis import given
+from metric_table import METRICS
 
 from verl_agentic.algorithms.aggregate import masked, row_means, row_sums, token_mean, weights_of_mean_one
-from verl_agentic.algorithms.batch_metrics.batch_health import batch_health
-from verl_agentic.algorithms.batch_metrics.token_means import token_means
-from verl_agentic.algorithms.credit.explained_variance import token_critic_metrics
-from verl_agentic.algorithms.credit.group_health import group_health
 from verl_agentic.algorithms.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss
-from verl_agentic.algorithms.losses.implicit_reward import implicit_health, implicit_rewards
+from verl_agentic.algorithms.losses.implicit_reward import implicit_rewards
 from verl_agentic.algorithms.losses.kl import Estimator, kl_per_token, sequence_k3, trajectory_kl
 from verl_agentic.algorithms.losses.ppo import log_ratios
 
@@ -44,18 +41,6 @@ FORMULAS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
         )
         for name in get_args(Estimator)
     },
-}
-METRICS: dict[str, Callable[[Any], Mapping[str, float]]] = {
-    "batch_health": batch_health,
-    "group_health": group_health,
-    "token_critic_metrics": lambda batch: token_critic_metrics(batch, batch.values_BT * 0.5),
-    "implicit_health": lambda batch: implicit_health(batch, batch.values_BT),
-    "token_means": lambda batch: token_means(
-        batch.mask_BT,
-        entropy_BT=batch.values_BT,
-        log_prob_BT=batch.old_log_probs_BT,
-        ref_log_prob_BT=batch.rollout_log_probs_BT,
-    ),
 }
 
 

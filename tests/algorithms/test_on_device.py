@@ -11,20 +11,17 @@ import torch
 from batches import COLUMNS, OPTIONS, Rows, any_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metric_table import METRICS
 from pretended_device import DEVICE, pretended_device, put, take
 
 from verl_agentic.algorithms.advantage import advantage_names, load_advantage
 from verl_agentic.algorithms.aggregate import masked, row_means, row_sums, token_mean, weights_of_mean_one
-from verl_agentic.algorithms.batch_metrics.batch_health import batch_health
-from verl_agentic.algorithms.batch_metrics.diversity import diversity, sequence_keys
-from verl_agentic.algorithms.batch_metrics.mask_audit import audit, mask_coverage
-from verl_agentic.algorithms.batch_metrics.token_means import token_means
-from verl_agentic.algorithms.credit.explained_variance import token_critic_metrics
-from verl_agentic.algorithms.credit.group_health import group_health
+from verl_agentic.algorithms.batch_metrics.diversity import sequence_keys
+from verl_agentic.algorithms.batch_metrics.mask_audit import audit
 from verl_agentic.algorithms.estimate import CreditSettings, estimate
 from verl_agentic.algorithms.losses.dpo import dpo_loss
 from verl_agentic.algorithms.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss
-from verl_agentic.algorithms.losses.implicit_reward import implicit_health, implicit_rewards, outcome_loss
+from verl_agentic.algorithms.losses.implicit_reward import implicit_rewards, outcome_loss
 from verl_agentic.algorithms.losses.pear import PearSettings, pear_weights
 from verl_agentic.algorithms.losses.target_network import TargetNetwork
 from verl_agentic.algorithms.losses.token_log_probs import token_log_probs
@@ -64,22 +61,6 @@ def test_every_estimator(name: str, data: Any, dtype: torch.dtype) -> None:
         for column, value in rows.columns.items()
     }
     check_same(run, rows.rewards.to(dtype), rows.mask, columns)
-
-
-METRICS: dict[str, Callable[[Any], Mapping[str, float]]] = {
-    "batch_health": lambda batch: batch_health(batch, raw_rewards_BT=batch.rewards_BT),
-    "group_health": group_health,
-    "diversity": diversity,
-    "token_critic_metrics": lambda batch: token_critic_metrics(batch, batch.values_BT * 0.5),
-    "implicit_health": lambda batch: implicit_health(batch, batch.values_BT),
-    "token_means": lambda batch: token_means(
-        batch.mask_BT,
-        entropy_BT=batch.values_BT,
-        log_prob_BT=batch.old_log_probs_BT,
-        ref_log_prob_BT=batch.rollout_log_probs_BT,
-    ),
-    "mask_coverage": lambda batch: mask_coverage(batch.mask_BT, batch.mask_BT.sum(dim=1) + 1),
-}
 
 
 @pytest.mark.parametrize("name", METRICS)

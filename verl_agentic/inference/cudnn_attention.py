@@ -1,8 +1,8 @@
-"""Whether torch's attention prefers cuDNN's kernels.
+"""Keeps torch's attention away from cuDNN's kernels.
 
-torch 2.11 and newer does, on Hopper and Blackwell. With cuDNN 9.19 to 9.26 gradients of padded rows became NaN on H100
-and H200 (https://github.com/pytorch/pytorch/issues/196678, https://github.com/huggingface/trl/issues/7181), and
-generation was wrong on B200 (https://github.com/pytorch/pytorch/issues/193893).
+torch 2.11 and newer prefers them on Hopper and Blackwell. With cuDNN 9.19 to 9.26, gradients of padded rows became NaN
+on H100 and H200 (https://github.com/pytorch/pytorch/issues/196678, https://github.com/huggingface/trl/issues/7181).
+Generation was wrong on B200 (https://github.com/pytorch/pytorch/issues/193893).
 """
 
 from __future__ import annotations

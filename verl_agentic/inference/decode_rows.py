@@ -28,7 +28,7 @@ class SamplingRows:
     top_p_B: np.ndarray
     penalty_B: np.ndarray
     is_shaped_B: np.ndarray
-    """Whether a row samples from another distribution than that of its logits."""
+    """True if a row samples from another distribution than that of its logits."""
     uniform_B: np.ndarray
     seen_BV: Tensor | None
     """Ids of the prompt and the response; None if no row has a repetition penalty."""

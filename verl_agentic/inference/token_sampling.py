@@ -101,7 +101,7 @@ def _draw(masses_BV: Tensor, uniform_B: Tensor) -> Tensor:
 def _first_above(ends_BN: Tensor, target_B1: Tensor) -> Tensor:
     """Returns the first index whose end is above the target, or above all smaller numbers than the last end.
 
-    What it returns has a positive mass, however sums are rounded. Without a finite end it is any index.
+    The returned index has a positive mass, however sums are rounded. Without a finite end it is any index.
     """
     last_B1 = ends_BN[:, -1:]
     below_B1 = torch.nextafter(last_B1, torch.zeros_like(last_B1))

@@ -121,7 +121,8 @@ async def test_siblings_of_a_hanging_environment_go_on_and_every_environment_is_
 
 async def test_all_rows_of_a_worker_get_one_loop_and_those_of_another_run_another(stage: Stage) -> None:
     def parts(**changes: Any) -> dict[str, Any]:
-        wrapped = {name: DictConfigWrap(changes.get(name, config)) for name in ("trainer_config", "data_config")}
+        run = changes.get("trainer_config", config)
+        wrapped = {"trainer_config": DictConfigWrap(run), "data_config": DictConfigWrap(config.data)}
         return {**known, "server_manager": changes.get("server", servers), **wrapped, "tools": ToolListWrap(tools)}
 
     servers, tools, config = Servers(stage.tokenizer, []), [], stage.loop(Servers(stage.tokenizer, [])).config

@@ -28,7 +28,7 @@ class PackedRows(NamedTuple):
     inputs: Mapping[str, Tensor]
     """`input_ids` and `position_ids`, `[1, L]`, and `attention_mask`, `[1, 1, L, L]`, true where a token is seen."""
     shifts_B: Tensor
-    """What the responses of the rows moved by."""
+    """Difference of the places of a response in the packed row and in its own."""
     prompt_length: int
 
     def places(self, rows_N: Tensor, at_N: Tensor) -> Tensor:

@@ -27,12 +27,12 @@ _DIGITS_APART = ("smollm",)
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertedModel:
-    """What was converted."""
+    """A converted model."""
 
     parameters: int
     end_token: str
     notes: tuple[str, ...]
-    """What a reader should check."""
+    """Warnings for the user."""
 
 
 def convert_gguf(gguf: Path, out: Path, *, dtype: Dtype) -> ConvertedModel:

@@ -168,7 +168,7 @@ class PlannedRun:
 
     @property
     def is_supervised(self) -> bool:
-        """Whether it is a run of verl's SFT trainer."""
+        """Returns whether verl's SFT trainer runs it."""
         return is_supervised(self.config)
 
     def get(self, path: str, default: Any = None) -> Any:
