@@ -13,7 +13,7 @@ from torch import Tensor
 
 from verl_agentic.adapters.cpu import platform
 from verl_agentic.adapters.server import device_weights
-from verl_agentic.adapters.server.device_weights import receive_weights, send_weights
+from verl_agentic.adapters.server.device_weights import open_address, receive_weights, send_weights
 
 WEIGHTS = {f"layer.{i}": torch.full((300, 8), float(i), dtype=torch.bfloat16) for i in range(1000)}
 
@@ -62,6 +62,13 @@ def test_every_tensor_arrives_in_pieces(tmp_path: Path) -> None:
     assert list(got) == list(WEIGHTS)
     for name, tensor in got.items():
         assert torch.equal(tensor, WEIGHTS[name])
+
+
+def test_every_transfer_has_a_socket_of_its_own_that_only_this_user_reaches() -> None:
+    with open_address() as address, open_address() as other:
+        folder = Path(address.removeprefix("ipc://")).parent
+        assert address != other and folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
 
 
 def test_an_error_ends_the_transfer_on_both_sides(tmp_path: Path) -> None:

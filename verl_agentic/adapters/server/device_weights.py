@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import ray
 import torch
 import verl
 from torch import Tensor
@@ -32,10 +32,11 @@ def can_share_device() -> bool:
     return is_support_ipc()
 
 
-def make_address(replica_rank: int) -> str:
-    """Returns the socket between trainer and server of a replica, which are on one node."""
-    job = ray.get_runtime_context().get_job_id()
-    return f"ipc://{tempfile.gettempdir()}/agentic-weights-{job}-{replica_rank}.sock"
+@contextmanager
+def open_address() -> Iterator[str]:
+    """Yields a new socket for one transfer, which only this user reaches and no other run on the machine has."""
+    with tempfile.TemporaryDirectory(prefix="agentic-weights-") as folder:
+        yield f"ipc://{folder}/socket"
 
 
 async def send_weights(weights: Any, address: str, *, bucket_mb: int, use_shm: bool = False) -> None:
@@ -43,7 +44,7 @@ async def send_weights(weights: Any, address: str, *, bucket_mb: int, use_shm: b
 
     Args:
         weights: the pairs.
-        address: of `make_address`.
+        address: of `open_address`.
         bucket_mb: memory of the shared buffer.
         use_shm: shares memory of the host instead.
     """

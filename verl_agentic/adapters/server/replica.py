@@ -116,10 +116,10 @@ class ServerAdapter(BaseRollout):
             await self._handle().take_weights.remote(LocalWeights(pairs), global_steps)
             return
         elif device_weights.can_share_device() and self.is_leader_rank:
-            address = device_weights.make_address(self.replica_rank)
-            loaded = self._handle().receive_weights.remote(address, global_steps)
-            await device_weights.send_weights(weights, address, bucket_mb=bucket_mb)
-            await loaded
+            with device_weights.open_address() as address:
+                loaded = self._handle().receive_weights.remote(address, global_steps)
+                await device_weights.send_weights(weights, address, bucket_mb=bucket_mb)
+                await loaded
             return
         else:
             references = await put_buckets(weights, bucket_bytes=bucket_mb << 20, keep=self.is_leader_rank)
