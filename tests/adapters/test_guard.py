@@ -73,7 +73,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         (
             {"actor_rollout_ref__actor__policy_loss__loss_mode": "verl_agentic.algorithms.policy_losses.rover:rover"},
             "",
-            ["engine.loss_config", "engine.loss_functions", "engine.mean_log_prob"],
+            ["engine.loss_config", "engine.loss_functions", "methods.engine.mean_log_prob"],
         ),
         ({"algorithm__adv_estimator": "my_credit.py:mine"}, "", ["trainer.advantages"]),
         (
@@ -91,7 +91,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
             ["server.checkpoint_engine"],
         ),
         ({"actor_rollout_ref__rollout__checkpoint_engine__backend": "nccl"}, "", []),
-        ({"algorithm__adv_estimator": "grpo_shuffled"}, "", ["trainer.shuffled_rewards"]),
+        ({"algorithm__adv_estimator": "grpo_shuffled"}, "", ["methods.trainer.shuffled_rewards"]),
         ({"trainer__v1__sampler__sampler_kwargs": {"poll_interval_s": 0.1}}, "", ["replay_buffer.episode_buffer"]),
         ({"trainer__v1__sampler__sampler_kwargs": {"other": 0.1}}, "", []),
         (
@@ -125,7 +125,7 @@ def test_adapters_are_loaded_before_verl_looks_at_the_device(device: Any) -> Non
     guard.install_check(load)
     config = _config(algorithm__adv_estimator="grpo_shuffled")
     device.auto_set_device(config)
-    assert loaded == [["trainer.shuffled_rewards"]]
+    assert loaded == [["methods.trainer.shuffled_rewards"]]
     assert device.seen == [config]
 
 
@@ -207,11 +207,11 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
 @pytest.mark.parametrize(
     ("section", "adapter"),
     [
-        ("length_lr__reference_tokens", "engine.learning_rate"),
-        ("linear_lr__min_ratio", "engine.learning_rate"),
-        ("implicit_reward__model_path", "engine.reference_model"),
+        ("length_lr__reference_tokens", "methods.engine.learning_rate"),
+        ("linear_lr__min_ratio", "methods.engine.learning_rate"),
+        ("implicit_reward__model_path", "methods.engine.reference_model"),
         ("prompt_information__every", "trainer.trainers"),
-        ("self_teacher__tau", "engine.ema_teacher"),
+        ("self_teacher__tau", "methods.engine.ema_teacher"),
     ],
 )
 def test_what_our_trainers_do_is_refused_under_one_of_the_user(section: str, adapter: str, device: Any) -> None:

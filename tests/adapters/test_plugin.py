@@ -45,7 +45,7 @@ main_ppo.auto_set_device(config)
 before.trainer.device = config.trainer.device  # verl's own doing
 assert config == before
 main_ppo.auto_set_device(theirs)
-assert "trainer.shuffled_rewards" in state().loaded
+assert "methods.trainer.shuffled_rewards" in state().loaded
 print("both went on")
 config.actor_rollout_ref.rollout.agent.default_agent_loop = "env_agent"
 main_ppo.auto_set_device(config)

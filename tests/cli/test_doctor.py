@@ -78,7 +78,9 @@ def test_a_missing_entry_point_is_found(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_adapter_that_raises_is_found_and_shown_to_people(tmp_path: Path) -> None:
     # Square brackets are markup to the library that draws the table.
-    process = installs.with_failing_adapter(tmp_path, "trainer.shuffled_rewards", "[/bold] is not [red]").run(*_DOCTOR)
+    process = installs.with_failing_adapter(tmp_path, "methods.trainer.shuffled_rewards", "[/bold] is not [red]").run(
+        *_DOCTOR
+    )
     assert process.returncode == 1
     assert (
         process.stdout.count("trainer.shuffled_rewards: OSError: [/bold] is not [red]") == 2

@@ -55,7 +55,7 @@ def _register() -> None:
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.utils import losses
 
-    from verl_agentic.adapters.trainer import prompt_effect, self_teacher
+    from verl_agentic.adapters.methods.trainer import prompt_effect, self_teacher
 
     own_gap: list[float] = []
     teacher_gap: list[float] = []

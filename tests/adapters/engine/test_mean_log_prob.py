@@ -14,7 +14,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.torch_functional import entropy_from_logits
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from verl_agentic.adapters.engine.mean_log_prob import mean_log_prob
+from verl_agentic.adapters.methods.engine.mean_log_prob import mean_log_prob
 from verl_agentic.errors import ConfigError
 
 ROWS = [[5, 9, 2, 7, 4], [8, 3], [6, 1, 7]]

@@ -16,7 +16,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from verl_agentic.adapters.engine.reference_model import build_reference, initialize_with_reference
+from verl_agentic.adapters.methods.engine.reference_model import build_reference, initialize_with_reference
 from verl_agentic.errors import ConfigError
 
 

@@ -14,7 +14,10 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPActorConfig
 from verl.workers.utils import losses
 
-from verl_agentic.adapters.trainer.implicit_rewards import REFERENCE_PATH, put_reward_model_in_place_of_reference
+from verl_agentic.adapters.methods.trainer.implicit_rewards import (
+    REFERENCE_PATH,
+    put_reward_model_in_place_of_reference,
+)
 from verl_agentic.adapters.trainer.trainers import CreditMixin
 from verl_agentic.errors import ConfigError, PluginError
 

@@ -13,7 +13,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine.utils import prepare_micro_batches
 
 from verl_agentic.adapters.batches.batch_keys import split_key
-from verl_agentic.adapters.trainer.whole_groups import keep_groups_whole
+from verl_agentic.adapters.methods.trainer.whole_groups import keep_groups_whole
 from verl_agentic.errors import ConfigError
 
 # As verl balances them: siblings are apart.

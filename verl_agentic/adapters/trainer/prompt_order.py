@@ -28,9 +28,9 @@ from torch.utils.data import Dataset
 from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.batches.batch_keys import last_rows
+from verl_agentic.adapters.methods.trainer.instructions import Reflector, add_instructions
+from verl_agentic.adapters.methods.trainer.model_asker import ModelAsker
 from verl_agentic.adapters.patching import wrap
-from verl_agentic.adapters.trainer.instructions import Reflector, add_instructions
-from verl_agentic.adapters.trainer.model_asker import ModelAsker
 from verl_agentic.adapters.trainer.trainer_features import curriculum_settings
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.data.mutated_rows import mutated_rows, mutation_request

@@ -70,7 +70,7 @@ def credit_settings(config: Any) -> CreditSettings:
 @section("algorithm.implicit_reward")
 def implicit_reward(config: Any) -> ImplicitRewardSettings | None:
     """Returns the reward model of token rewards; None without one."""
-    from verl_agentic.adapters.trainer.implicit_rewards import check_implicit_reward
+    from verl_agentic.adapters.methods.trainer.implicit_rewards import check_implicit_reward
 
     return check_implicit_reward(config)
 
@@ -111,7 +111,7 @@ def prompt_information(config: Any) -> PromptInformationSettings | None:
 @section("algorithm.self_teacher")
 def self_teacher_tau(config: Any) -> float | None:
     """Returns `tau` of the teacher of the loss sdpo, or None if the teacher is the actor."""
-    from verl_agentic.adapters.trainer.self_teacher import teacher_tau
+    from verl_agentic.adapters.methods.trainer.self_teacher import teacher_tau
 
     return teacher_tau(config)
 
@@ -175,7 +175,7 @@ def check_estimator(config: Any) -> None:
     loss = str(OmegaConf.select(config, f"{_LOSS}.loss_mode"))
     has_teacher = "teacher_log_prob_BT" in needs_of_loss(loss)
     if has_teacher or has(config, "algorithm.prompt_information"):
-        from verl_agentic.adapters.trainer.extra_rows import check_router_replay
+        from verl_agentic.adapters.methods.trainer.extra_rows import check_router_replay
 
         check_router_replay(config, what=f"the loss {loss}" if has_teacher else "algorithm.prompt_information")
     if not is_advantage(name):
@@ -214,7 +214,7 @@ FEATURES = Features(
     checks=(check_trainer, check_estimator),
     adapters=(
         Adapter(
-            module="trainer.shuffled_rewards",
+            module="methods.trainer.shuffled_rewards",
             needs="verl.trainer.ppo.core_algos",
             gives="estimator grpo_shuffled (a control)",
             chosen_by="algorithm.adv_estimator=grpo_shuffled",

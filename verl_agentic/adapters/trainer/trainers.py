@@ -3,8 +3,8 @@
 One mixin over verl's `sync`, `colocate_async` and `separate_async`. It passes columns that the agent loop stored with
 every row to the estimators, and stores columns for losses in the batch, which verl ships to the actor.
 `algorithm.length_lr.reference_tokens` lowers the learning rate for longer responses, and `algorithm.linear_lr` over the
-run. `algorithm.implicit_reward` adds token rewards of a model (`adapters.trainer.implicit_rewards`), and
-`algorithm.prompt_information` measures whether responses depend on prompts (`adapters.trainer.prompt_effect`).
+run. `algorithm.implicit_reward` adds token rewards of a model (`adapters.methods.trainer.implicit_rewards`), and
+`algorithm.prompt_information` measures whether responses depend on prompts (`adapters.methods.trainer.prompt_effect`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from verl.workers.utils.padding import response_from_nested
 
 from verl_agentic.adapters.batches.batch_columns import stored_columns
 from verl_agentic.adapters.batches.batch_keys import group_keys, split_key, stored_rows
-from verl_agentic.adapters.trainer.implicit_rewards import (
+from verl_agentic.adapters.methods.trainer.implicit_rewards import (
     check_reward_model_is_loaded,
     implicit_reward_settings,
     put_reward_model_in_place_of_reference,
 )
-from verl_agentic.adapters.trainer.prompt_effect import measure_prompt_information
-from verl_agentic.adapters.trainer.self_teacher import store_teacher_log_probs
+from verl_agentic.adapters.methods.trainer.prompt_effect import measure_prompt_information
+from verl_agentic.adapters.methods.trainer.self_teacher import store_teacher_log_probs
+from verl_agentic.adapters.methods.trainer.whole_groups import keep_groups_whole
 from verl_agentic.adapters.trainer.trainer_features import length_lr, linear_lr, prompt_information
-from verl_agentic.adapters.trainer.whole_groups import keep_groups_whole
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.advantage import columns_of_advantage
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor

@@ -32,7 +32,7 @@ def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
 
     The score covers all rows of a session, which share its loss equally. Gradients also flow through the siblings, so
     all rows of a group must be in one micro-batch: the trainers `agentic_*` keep groups of one size together
-    (`adapters.trainer.whole_groups`). Rows without sampled tokens or without a finite outcome are void:
+    (`adapters.methods.trainer.whole_groups`). Rows without sampled tokens or without a finite outcome are void:
     they have no loss and are no siblings. Like every row, they count in verl's number of rows of a mini-batch, by which
     the sum is divided. Singletons have no loss. Advantages, clipping and
     `actor.loss_agg_mode` have no effect.

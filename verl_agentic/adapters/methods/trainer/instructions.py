@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tensordict.tensorclass import NonTensorStack
 
-from verl_agentic.adapters.trainer.model_asker import ModelAsker
+from verl_agentic.adapters.methods.trainer.model_asker import ModelAsker
 from verl_agentic.agent_loops.loop_settings import INSTRUCTION
 from verl_agentic.rewards.text.tags import last_block
 from verl_agentic.sampling.prompts.instructions import InstructionPopulation

@@ -13,7 +13,7 @@ import torch
 import transfer_queue as tq
 
 from verl_agentic.adapters.batches.batch_keys import split_key
-from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
+from verl_agentic.adapters.methods.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
 from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings, prompt_information
 
 _FIELDS = ["prompts", "responses", "response_mask"]

@@ -24,7 +24,7 @@ from verl_agentic.settings import read_settings
 
 SECTION = "algorithm.implicit_reward"
 REFERENCE_PATH = "reference_path"
-"""Key of `actor_rollout_ref` that `adapters.engine.reference_model` reads in the workers."""
+"""Key of `actor_rollout_ref` that `adapters.methods.engine.reference_model` reads in the workers."""
 _VERLS_WITHOUT = {"gdpo", "remax"}
 _WITHOUT = {"parts", "baseline_B"}
 """Columns of estimators that ignore token rewards."""

@@ -2,7 +2,7 @@
 
 The solution is the response of a successful sibling. Rows without one get NaN and no loss, as do rows that would exceed
 `rollout.log_prob_max_token_len_per_gpu` with it. With `algorithm.self_teacher: {tau: 0.05}` the teacher is a moving
-average of the policy (`adapters.engine.ema_teacher`), else the policy before the step's updates.
+average of the policy (`adapters.methods.engine.ema_teacher`), else the policy before the step's updates.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 
 from verl_agentic.adapters.batches.batch_keys import split_key
+from verl_agentic.adapters.methods.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
 from verl_agentic.adapters.sections import plain_section
-from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
 from verl_agentic.agent_loops.codec.control_tokens import Markers, special_tokens
 from verl_agentic.algorithms.losses.target_network import TargetSettings
 from verl_agentic.algorithms.policy_loss import needs_of_loss

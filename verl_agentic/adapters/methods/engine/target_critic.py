@@ -13,7 +13,7 @@ from typing import Any
 
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
-from verl_agentic.adapters.engine.weight_copy import (
+from verl_agentic.adapters.methods.engine.weight_copy import (
     add_copy,
     copy_of,
     load_copy,

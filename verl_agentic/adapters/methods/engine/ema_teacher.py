@@ -17,7 +17,7 @@ import torch
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from verl_agentic.adapters.engine.weight_copy import (
+from verl_agentic.adapters.methods.engine.weight_copy import (
     add_copy,
     copy_of,
     load_copy,

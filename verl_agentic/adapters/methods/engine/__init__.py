@@ -1,0 +1,1 @@
+"""Parts of methods in the engines of workers: critics, teachers, references, learning rates."""

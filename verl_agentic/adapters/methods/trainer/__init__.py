@@ -1,0 +1,1 @@
+"""Parts of methods in the trainer: extra columns of a batch, instructions, an order of rows."""
