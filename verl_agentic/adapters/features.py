@@ -19,6 +19,7 @@ _MODULES = (
     "server.server_features",
     "rollout.rollout_features",
     "trainer.trainer_features",
+    "methods.method_features",
     "engine.engine_features",
     "reward.reward_features",
     "replay_buffer.buffer_features",
@@ -58,6 +59,13 @@ class Features:
     the feature that needs it."""
     needs_trainer: tuple[str, ...] = ()
     """Sections and flags that only the trainers `agentic_*` read."""
+    trainer_parts: tuple[str, ...] = ()
+    """Addresses of classes that act in the trainers `agentic_*` (`adapters.trainer.trainer_part`)."""
+    curriculum_parts: tuple[str, ...] = ()
+    """Addresses of functions of sampler, data set and seed that make a part beside a curriculum, or None
+    (`adapters.trainer.curriculum_part`)."""
+    watchers: tuple[Callable[[Any, dict[str, Any]], None], ...] = ()
+    """Functions of a configuration and of the globals of verl's entry point, called in the driver before Ray starts."""
     checks: tuple[Callable[[Any], None], ...] = ()
     """Functions of a configuration that raise a ConfigError, in the driver before Ray starts."""
 

@@ -6,9 +6,23 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
+from torch import Tensor
+
+from verl_agentic.algorithms.credit.batch import CreditBatch
+
+
+class TokenRewards(Protocol):
+    """Rewards of tokens, in addition to those of the task."""
+
+    def added_to(self, rewards_BT: Tensor) -> Tensor:
+        """Returns `[B, T]` the rewards for the estimator."""
+        ...
+
+    def metrics(self, batch: CreditBatch) -> dict[str, float]:
+        """Returns metrics `credit/*` of these rewards."""
+        ...
 
 
 @dataclass
@@ -17,8 +31,8 @@ class TrainerContext:
 
     columns: dict[str, Any] = field(default_factory=dict)
     """Optional columns of `CreditBatch`."""
-    implicit_reward: ImplicitRewardSettings | None = None
-    """Settings of the implicit token rewards that are added to the task's rewards."""
+    token_rewards: Callable[[Any], list[TokenRewards]] = lambda data: []
+    """Makes the rewards of tokens for verl's batch of padded columns."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Receives the metrics of credit."""
     for_metrics: dict[str, Any] = field(default_factory=dict)

@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 import torch
 
+from verl_agentic.algorithms.losses.successes import is_success, positive_share
 from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
-from verl_agentic.algorithms.policy_losses.vapo import is_success, positive_share
 from verl_agentic.errors import ConfigError
 
 Tensor = torch.Tensor

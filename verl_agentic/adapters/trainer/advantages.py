@@ -35,13 +35,7 @@ from verl_agentic.algorithms.credit.gae import where_known
 from verl_agentic.algorithms.credit.group_statistics import group_counts, is_constant
 from verl_agentic.algorithms.credit.joined_rows import JoinedRows
 from verl_agentic.algorithms.estimate import CreditSettings, estimate
-from verl_agentic.algorithms.losses.implicit_reward import (
-    ImplicitRewardSettings,
-    TokenRewards,
-    implicit_health,
-    implicit_rewards,
-)
-from verl_agentic.algorithms.trainer_context import current_context
+from verl_agentic.algorithms.trainer_context import TokenRewards, current_context
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
@@ -70,7 +64,7 @@ def _compute_safely(compute: Any, data: Any, batch_keys: Sequence[str], adv_esti
     name = str(getattr(adv_estimator, "value", adv_estimator))
     is_ours = is_advantage(name) or name in _OURS_INSTEAD
     by_session = is_ours or name in BY_SESSION
-    tokens = None if context.implicit_reward is None else _implicit(data, context.implicit_reward)
+    tokens = context.token_rewards(data)
     correction = (kwargs.get("config") or {}).get("rollout_correction") or {}
     batch = to_batch(
         data,
@@ -78,7 +72,7 @@ def _compute_safely(compute: Any, data: Any, batch_keys: Sequence[str], adv_esti
         context.columns,
         by_session=by_session,
         is_rejecting=bool(correction.get("rollout_rs")),
-        implicit=tokens,
+        token_rewards=tokens,
     )
     if is_ours:
         _refuse_lacking(name, batch)
@@ -88,8 +82,8 @@ def _compute_safely(compute: Any, data: Any, batch_keys: Sequence[str], adv_esti
         estimator = _verls(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
     given = estimate(estimator, batch, _settings(kwargs.get("config")))
     context.metrics.update(given.metrics)
-    if tokens is not None:
-        context.metrics.update(implicit_health(batch, tokens.rewards_BT))
+    for added in tokens:
+        context.metrics.update(added.metrics(batch))
     try:
         known = dataclasses.replace(batch, **context.for_metrics)
         context.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
@@ -109,7 +103,7 @@ def to_batch(
     *,
     by_session: bool = True,
     is_rejecting: bool = False,
-    implicit: TokenRewards | None = None,
+    token_rewards: Sequence[TokenRewards] = (),
 ) -> CreditBatch:
     """Returns the data of verl's trainer as a `CreditBatch`.
 
@@ -118,7 +112,7 @@ def to_batch(
         by_session: whether repeated scores of a session are removed, rejected tokens count as sampled, and rows of
             sub-agents are marked.
         is_rejecting: whether verl may have removed tokens from the mask.
-        implicit: implicit rewards to add.
+        token_rewards: rewards to add to those of the task.
     """
     parsed = [split_key(key) for key in batch_keys]
     in_batch = {
@@ -151,16 +145,9 @@ def to_batch(
     if bool(rewards_BT.masked_fill(mask_BT, 0.0).any()):
         played = CreditBatch.of(rewards=torch.zeros_like(rewards_BT), **given)
         rewards_BT = on_sampled_tokens(rewards_BT, played)
-    if implicit is not None:
-        rewards_BT = implicit.added_to(rewards_BT)
+    for added in token_rewards:
+        rewards_BT = added.added_to(rewards_BT)
     return CreditBatch.of(rewards=rewards_BT, **given)
-
-
-def _implicit(data: Any, settings: ImplicitRewardSettings) -> TokenRewards:
-    rewards_BT = implicit_rewards(
-        data.batch["ref_log_prob"], data.batch["old_log_probs"], data.batch["response_mask"].bool(), beta=settings.beta
-    )
-    return TokenRewards(rewards_BT=rewards_BT, outcome_coef=settings.outcome_coef)
 
 
 def _settings(config: Any) -> CreditSettings:

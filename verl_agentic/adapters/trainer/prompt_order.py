@@ -28,14 +28,12 @@ from torch.utils.data import Dataset
 from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.batches.batch_keys import last_rows
-from verl_agentic.adapters.methods.trainer.instructions import Reflector, add_instructions
-from verl_agentic.adapters.methods.trainer.model_asker import ModelAsker
+from verl_agentic.adapters.features import all_features
 from verl_agentic.adapters.patching import wrap
+from verl_agentic.adapters.trainer.curriculum_part import CurriculumPart
 from verl_agentic.adapters.trainer.trainer_features import curriculum_settings
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.data.mutated_rows import mutated_rows, mutation_request
 from verl_agentic.data.parquet import extra_of
-from verl_agentic.data.proposer_env import append_record
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.registry import load_address
 from verl_agentic.sampling.curriculum import CurriculumSettings, load_curriculum
@@ -70,33 +68,6 @@ class GrowingDataset(Dataset):
         """Returns a copy of a row with the columns of the files."""
         is_base = prompt < len(self.base)
         return copy.deepcopy(self.base.dataframe[prompt] if is_base else self.tasks.rows[prompt - len(self.base)])
-
-
-class Mutator:
-    """Asks a model for new tasks like a failed one, and appends them to the file of proposals."""
-
-    def __init__(self, sampler: PromptSampler, dataset: GrowingDataset, *, seed: int) -> None:
-        """Reads the settings of the model. Raises ConfigError if they are invalid."""
-        assert sampler.settings.task_set is not None
-        self._settings = sampler.settings.task_set
-        self.asker = ModelAsker(self._settings.mutator, section="data.curriculum.task_set.mutator")
-        self._sampler, self._dataset, self._rng = sampler, dataset, np.random.default_rng(seed)
-        self._failed: dict[str, Any] = {}
-
-    def at_step(self, step: int) -> None:
-        """Takes an answer that has come, and asks again every few steps; never waits."""
-        count = self._settings.mutations
-        if (answer := self.asker.answer()) is not None:
-            new = mutated_rows(self._failed, answer, count=count)
-            for row in new:
-                append_record(Path(self._settings.proposals), row)
-            if not new:
-                _log.info("no new task came of a failed one: %.200r", answer)
-        failures_N = self._sampler.rates.failures_N
-        if self.asker.is_free and step > 1 and step % self._settings.every == 0 and failures_N.any():
-            prompt = self._rng.choice(len(failures_N), p=failures_N / failures_N.sum())
-            self._failed = self._dataset.row(int(prompt))
-            self.asker.ask(mutation_request(self._failed, count=count))
 
 
 class Proposals:
@@ -292,15 +263,19 @@ def _attach_sampler(init: Any, self: Any) -> None:
     init(self)
     sampler = self.train_dataloader.sampler
     self.curriculum = sampler if isinstance(sampler, PromptSampler) else None
-    self.proposals = self.mutator = self.reflector = None
+    self.proposals, self.curriculum_parts = None, []
     if self.curriculum is not None:
         attach(self, self.curriculum)
         self.proposals = _proposals(self.curriculum, self.train_dataset)
-        if self.proposals is not None:
-            seed = int(self.config.data.get("seed") or 0)
-            self.mutator = Mutator(self.curriculum, self.train_dataset, seed=seed)
-        if self.curriculum.instructions is not None:
-            self.reflector = Reflector(self.curriculum.instructions)
+        seed = int(self.config.data.get("seed") or 0)
+        self.curriculum_parts = _load_parts(self.curriculum, self.train_dataset, seed)
+
+
+def _load_parts(sampler: PromptSampler, dataset: Any, seed: int) -> list[CurriculumPart]:
+    """Returns the parts of methods that act beside a curriculum."""
+    addresses = [address for features in all_features() for address in features.curriculum_parts]
+    parts = [load_address(address, what="curriculum part")(sampler, dataset, seed) for address in addresses]
+    return [part for part in parts if part is not None]
 
 
 def _proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
@@ -326,15 +301,15 @@ def _next_batch(next_batch: Any, self: Any, num_prompts: int | None = None) -> A
     if sampler is None:
         return next_batch(self, num_prompts)
     sampler.step = self.global_steps
+    for part in self.curriculum_parts:
+        part.before_batch(self.global_steps)
     if self.proposals is not None:
-        self.mutator.at_step(self.global_steps)
         self.proposals.take(sampler)
     batch = next_batch(self, num_prompts)
     uids = [str(getattr(uid, "data", uid)) for uid in batch["uid"]]
     prompts = sampler.tie(uids)
-    if self.reflector is not None:
-        self.reflector.at_step(self.global_steps)
-        add_instructions(batch, uids, sampler.instructions)
+    for part in self.curriculum_parts:
+        part.after_batch(batch, uids)
     sizes = sampler.group_sizes(prompts, group_size=int(self.config.actor_rollout_ref.rollout.n))
     if sizes is not None:
         batch["__rollout_n__"] = torch.from_numpy(sizes)

@@ -15,11 +15,7 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
 if TYPE_CHECKING:
-    from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings
     from verl_agentic.algorithms.estimate import CreditSettings
-    from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
-    from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
-    from verl_agentic.algorithms.losses.linear_lr import LinearLrSettings
     from verl_agentic.sampling.curriculum import CurriculumSettings
 
 
@@ -34,13 +30,6 @@ def curriculum_settings(data: Any) -> CurriculumSettings | None:
     if (written := plain(data.get("curriculum"))) is None:
         return None
     settings = read_settings(CurriculumSettings, written, section="data.curriculum")
-    models = {"instructions.reflector": settings.instructions and settings.instructions.reflector,
-              "task_set.mutator": settings.task_set and settings.task_set.mutator}  # fmt: skip
-    for name, model in models.items():
-        if model is not None:
-            from verl_agentic.rewards.models.chat_model import ChatModel
-
-            read_settings(ChatModel, dict(model), section=f"data.curriculum.{name}")  # checked before the run
     if workers := int(data.get("dataloader_num_workers") or 0):
         raise ConfigError(
             f"data.curriculum needs data.dataloader_num_workers=0, got {workers}: workers fetch prompts two batches "
@@ -65,55 +54,6 @@ def credit_settings(config: Any) -> CreditSettings:
             "them"
         )
     return settings
-
-
-@section("algorithm.implicit_reward")
-def implicit_reward(config: Any) -> ImplicitRewardSettings | None:
-    """Returns the reward model of token rewards; None without one."""
-    from verl_agentic.adapters.methods.trainer.implicit_rewards import check_implicit_reward
-
-    return check_implicit_reward(config)
-
-
-@section("algorithm.length_lr")
-def length_lr(config: Any) -> LengthLrSettings | None:
-    """Returns the settings of a length-dependent learning rate, or None."""
-    from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
-
-    written = plain_section(config, "algorithm.length_lr")
-    return None if written is None else read_settings(LengthLrSettings, written, section="algorithm.length_lr")
-
-
-@section("algorithm.linear_lr")
-def linear_lr(config: Any) -> LinearLrSettings | None:
-    """Returns the settings of a learning rate that falls linearly, or None. Raises ConfigError if verl's falls too."""
-    from verl_agentic.algorithms.losses.linear_lr import LinearLrSettings
-
-    if (written := plain_section(config, "algorithm.linear_lr")) is None:
-        return None
-    key = "actor_rollout_ref.actor.optim.lr_scheduler_type"
-    if (kind := OmegaConf.select(config, key)) not in (None, "constant"):
-        raise ConfigError(f"algorithm.linear_lr needs {key}=constant, got {kind!r}: both would multiply; set it")
-    return read_settings(LinearLrSettings, written, section="algorithm.linear_lr")
-
-
-@section("algorithm.prompt_information")
-def prompt_information(config: Any) -> PromptInformationSettings | None:
-    """Returns the settings of prompt information, or None."""
-    from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings
-
-    written = plain_section(config, "algorithm.prompt_information")
-    if written is None:
-        return None
-    return read_settings(PromptInformationSettings, written, section="algorithm.prompt_information")
-
-
-@section("algorithm.self_teacher")
-def self_teacher_tau(config: Any) -> float | None:
-    """Returns `tau` of the teacher of the loss sdpo, or None if the teacher is the actor."""
-    from verl_agentic.adapters.methods.trainer.self_teacher import teacher_tau
-
-    return teacher_tau(config)
 
 
 def is_our_trainer(config: Any) -> bool:
@@ -167,17 +107,10 @@ def _needs_trainer(config: Any) -> list[str]:
 
 
 def check_estimator(config: Any) -> None:
-    """Refuses an estimator that lacks options, a critic or log-probs, and extra rows under replayed routes."""
+    """Refuses an estimator that lacks options, a critic or log-probs."""
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
-    from verl_agentic.algorithms.policy_loss import needs_of_loss
 
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
-    loss = str(OmegaConf.select(config, f"{_LOSS}.loss_mode"))
-    has_teacher = "teacher_log_prob_BT" in needs_of_loss(loss)
-    if has_teacher or has(config, "algorithm.prompt_information"):
-        from verl_agentic.adapters.methods.trainer.extra_rows import check_router_replay
-
-        check_router_replay(config, what=f"the loss {loss}" if has_teacher else "algorithm.prompt_information")
     if not is_advantage(name):
         return
     estimator = load_advantage(name)
@@ -206,20 +139,12 @@ def _has_schedule(config: Any) -> bool:
     return has_rubric(config) or bool({"temperature_schedule", "max_void_share"} & set(section))
 
 
-_ALGORITHM = ("implicit_reward", "length_lr", "linear_lr", "prompt_information", "self_teacher")
 FEATURES = Features(
-    places={"curriculum": "data.curriculum", **{key: f"algorithm.{key}" for key in ("credit", *_ALGORITHM)}},
+    places={"curriculum": "data.curriculum", "credit": "algorithm.credit"},
     choices=(choose_trainer, choose_data_seed),
-    needs_trainer=("algorithm.credit.by_source", *(f"algorithm.{key}" for key in _ALGORITHM)),
+    needs_trainer=("algorithm.credit.by_source",),
     checks=(check_trainer, check_estimator),
     adapters=(
-        Adapter(
-            module="methods.trainer.shuffled_rewards",
-            needs="verl.trainer.ppo.core_algos",
-            gives="estimator grpo_shuffled (a control)",
-            chosen_by="algorithm.adv_estimator=grpo_shuffled",
-            demanded_by=lambda config: has(config, "algorithm.adv_estimator", "grpo_shuffled"),
-        ),
         Adapter(
             module="trainer.advantages",
             needs="verl.trainer.ppo.v1.trainer_base",

@@ -1,10 +1,8 @@
 """verl's trainers with extra columns for estimators and losses: `trainer.v1.trainer_mode=agentic_<mode>`.
 
 One mixin over verl's `sync`, `colocate_async` and `separate_async`. It passes columns that the agent loop stored with
-every row to the estimators, and stores columns for losses in the batch, which verl ships to the actor.
-`algorithm.length_lr.reference_tokens` lowers the learning rate for longer responses, and `algorithm.linear_lr` over the
-run. `algorithm.implicit_reward` adds token rewards of a model (`adapters.methods.trainer.implicit_rewards`), and
-`algorithm.prompt_information` measures whether responses depend on prompts (`adapters.methods.trainer.prompt_effect`).
+every row to the estimators, and stores columns for losses in the batch, which verl ships to the actor. Methods that
+need more bring a part of their own (`adapters.trainer.trainer_part`).
 """
 
 from __future__ import annotations
@@ -17,29 +15,16 @@ from typing import Any, cast
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
-from tensordict import TensorDict
 from verl.trainer.ppo.v1 import trainer_colocate_async, trainer_separate_async, trainer_sync
 from verl.trainer.ppo.v1.trainer_base import register_trainer
-from verl.workers.utils.padding import response_from_nested
 
 from verl_agentic.adapters.batches.batch_columns import stored_columns
 from verl_agentic.adapters.batches.batch_keys import group_keys, split_key, stored_rows
-from verl_agentic.adapters.methods.trainer.implicit_rewards import (
-    check_reward_model_is_loaded,
-    implicit_reward_settings,
-    put_reward_model_in_place_of_reference,
-)
-from verl_agentic.adapters.methods.trainer.prompt_effect import measure_prompt_information
-from verl_agentic.adapters.methods.trainer.self_teacher import store_teacher_log_probs
-from verl_agentic.adapters.methods.trainer.whole_groups import keep_groups_whole
-from verl_agentic.adapters.trainer.trainer_features import length_lr, linear_lr, prompt_information
+from verl_agentic.adapters.trainer.trainer_part import load_parts, store_columns
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.advantage import columns_of_advantage
-from verl_agentic.algorithms.losses.length_lr import length_lr_factor
-from verl_agentic.algorithms.losses.linear_lr import linear_lr_factor
-from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss, needs_of_loss
-from verl_agentic.algorithms.policy_losses.vapo import positive_share
-from verl_agentic.algorithms.trainer_context import TrainerContext, use_context
+from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
+from verl_agentic.algorithms.trainer_context import TokenRewards, TrainerContext, use_context
 from verl_agentic.errors import ConfigError
 
 _POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
@@ -55,18 +40,21 @@ class CreditMixin:
 
     def __init__(self, config: Any) -> None:
         """Builds the trainer under verl's own mode name."""
-        put_reward_model_in_place_of_reference(config)
+        self.agentic_parts = load_parts(config)
+        for part in self.agentic_parts:
+            part.prepare()
         with open_dict(config):
             config.trainer.v1.trainer_mode = self.mode
         super().__init__(config)  # pyright: ignore[reportCallIssue]
         self._greedy: dict[str, float] = {}
-        self._group_rows = 1
+        for part in self.agentic_parts:
+            part.check()
         _check(config)
 
     def _setup(self) -> None:
         cast("Any", super())._setup()
-        if (settings := implicit_reward_settings(self.config)) is not None:
-            check_reward_model_is_loaded(cast("Any", self).ref_policy_wg, settings.model_path)
+        for part in self.agentic_parts:
+            part.after_setup(self)
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = cast("Any", super())._next_train_batch(num_prompts)
@@ -81,67 +69,46 @@ class CreditMixin:
         if _is_greedy(self._estimator):
             batch, self._greedy = _take_greedy(batch)
         batch = cast("Any", super())._balance_batch(batch, *args, **kwargs)
-        if "group_size_B" in needs_of_loss(self._loss):
-            ranks = cast("Any", self).actor_rollout_wg._dispatch_info["actor"]
-            self._group_rows = keep_groups_whole(
-                batch,
-                num_ranks=max(ranks) + 1,
-                groups_per_update=self.config.actor_rollout_ref.actor.ppo_mini_batch_size,
-            )
+        for part in self.agentic_parts:
+            part.after_balance(self, batch)
         return batch
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch.extra_info["calculate_sum_pi_squared"] = _takes_sum_pi_squared(self._estimator)
-        batch.extra_info["calculate_mean_log_prob"] = "mean_log_ratio_BT" in needs_of_loss(self._loss)
+        for part in self.agentic_parts:
+            part.before_log_probs(batch)
         batch = cast("Any", super())._compute_old_log_prob(batch, metrics)
-        return _keep_mean_log_prob(batch) if "mean_log_ratio_BT" in needs_of_loss(self._loss) else batch
+        for part in self.agentic_parts:
+            batch = part.after_log_probs(batch)
+        return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         columns = stored_columns(batch)
         if _is_greedy(self._estimator):
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
-        # Before verl, which may remove tokens from the mask.
-        metrics |= self._prompt_information(batch, columns)
-        implicit = implicit_reward_settings(self.config)
-        with use_context(TrainerContext(columns=columns, metrics=metrics, implicit_reward=implicit)):
+        for part in self.agentic_parts:
+            metrics |= part.before_advantages(self, batch, columns)
+        with use_context(TrainerContext(columns=columns, metrics=metrics, token_rewards=self._token_rewards)):
             batch = cast("Any", super())._compute_advantage(batch, metrics)
-        if implicit is not None:
-            batch = _store_finite_reference(batch)
         if is_policy_loss(self._loss):
             batch = _store_for_losses(batch, columns)
         if OmegaConf.select(self.config, f"{_POLICY_LOSS}.per_session"):
             batch = _store_session_weights(batch)
-        if "teacher_log_prob_BT" in needs_of_loss(self._loss):
-            outcome_B = _outcomes(columns, why=f"the loss {self._loss} learns from siblings that did the task")
-            batch = store_teacher_log_probs(self, batch, outcome_B=outcome_B.tolist())
-        if "positive_share_B" in needs_of_loss(self._loss):
-            batch = _store_positive_share(batch, columns, loss=self._loss)
+        for part in self.agentic_parts:
+            batch = part.after_advantages(self, batch, columns)
         return batch
 
-    def _prompt_information(self, batch: Any, columns: dict[str, Any]) -> dict[str, float]:
-        settings, trainer = prompt_information(self.config), cast("Any", self)
-        # verl's separate_async has several batches in a step.
-        if settings is None or (trainer.global_steps - 1) % settings.every or trainer.local_trigger_step:
-            return {}
-        return measure_prompt_information(self, batch, columns, settings)
+    def _token_rewards(self, data: Any) -> list[TokenRewards]:
+        rewards = (part.token_rewards(data) for part in self.agentic_parts)
+        return [added for added in rewards if added is not None]
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if (factor := self._lr_scale(batch)) is not None:
-            batch.extra_info["lr_scale"] = metrics["actor/lr_scale"] = factor
-        batch.extra_info["calculate_mean_log_prob"] = "mean_log_ratio_BT" in needs_of_loss(self._loss)
-        if self._group_rows > 1:
-            batch.extra_info["force_group_size"] = self._group_rows
+        factors = [factor for part in self.agentic_parts if (factor := part.lr_factor(self, batch)) is not None]
+        if factors:
+            batch.extra_info["lr_scale"] = metrics["actor/lr_scale"] = math.prod(factors)
+        for part in self.agentic_parts:
+            part.before_update(batch)
         return cast("Any", super())._update_actor(batch, metrics)
-
-    def _lr_scale(self, batch: Any) -> float | None:
-        """Returns the factor of the batch's learning rate, or None if no section sets one."""
-        factors = []
-        if (by_length := length_lr(self.config)) is not None:
-            factors.append(length_lr_factor(_mean_length(batch), reference_length=by_length.reference_tokens))
-        if (linear := linear_lr(self.config)) is not None:
-            step, total = cast("Any", self).global_steps, cast("Any", self).total_training_steps
-            factors.append(linear_lr_factor(step, num_steps=total, min_ratio=linear.min_ratio))
-        return math.prod(factors) if factors else None
 
     @property
     def _estimator(self) -> str:
@@ -165,18 +132,9 @@ def _check(config: Any) -> None:
     """Checks the configuration before rollouts start."""
     name, actor = str(config.algorithm.adv_estimator), config.actor_rollout_ref.actor
     loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
-    needs_means = "mean_log_ratio_BT" in needs_of_loss(loss)
-    asked = {f"algorithm.{name}": config.algorithm.get(name) for name in ("length_lr", "linear_lr")}
-    asked |= {f"the loss {loss}": needs_means}
-    for what, is_asked in asked.items():
-        if is_asked and actor.strategy not in ("fsdp", "fsdp2"):
-            raise ConfigError(f"{what} works with actor.strategy fsdp and fsdp2, got {actor.strategy!r}; unset it")
-    if (_takes_sum_pi_squared(name) or needs_means) and OmegaConf.select(
-        config, "algorithm.rollout_correction.bypass_mode"
-    ):
-        what = f"the loss {loss}" if needs_means else f"estimator {name!r}"
+    if _takes_sum_pi_squared(name) and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
         raise ConfigError(
-            f"{what} needs what the trainer computes with the log-probs of the old policy, got "
+            f"estimator {name!r} needs what the trainer computes with the log-probs of the old policy, got "
             "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
         )
     is_bound = is_policy_loss(loss) and load_policy_loss(loss).only_token_mean
@@ -256,7 +214,7 @@ def _store_for_losses(batch: Any, columns: dict[str, Any]) -> Any:
     fields["credit_session"] = _session_numbers(batch)
     if "acc" in columns.get("parts", {}):
         fields["credit_outcome"] = columns["parts"]["acc"]
-    return _put(batch, fields)
+    return store_columns(batch, fields)
 
 
 def _session_numbers(batch: Any) -> torch.Tensor:
@@ -271,59 +229,7 @@ def _store_session_weights(batch: Any) -> Any:
     num_tokens_B = torch.stack([row.sum() for row in fetched["response_mask"].unbind()]).float()
     session_B = _session_numbers(batch)
     num_tokens_B = torch.zeros(int(session_B.max()) + 1).index_add(0, session_B, num_tokens_B)[session_B]
-    return _put(batch, {"credit_session_weight": torch.where(num_tokens_B > 0, 1.0 / num_tokens_B, 0.0)})
-
-
-def _store_positive_share(batch: Any, columns: dict[str, Any], *, loss: str) -> Any:
-    outcome_B = _outcomes(columns, why=f"the loss {loss} imitates what did the task")
-    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
-    num_tokens_B = torch.stack([row.sum() for row in fetched["response_mask"].unbind()])
-    return _put(batch, {"credit_positive_share": torch.full_like(outcome_B, positive_share(outcome_B, num_tokens_B))})
-
-
-def _outcomes(columns: dict[str, Any], *, why: str) -> torch.Tensor:
-    parts = columns.get("parts", {})
-    if "acc" not in parts:
-        raise ConfigError(
-            f"{why}, got rewards without acc, only with {sorted(parts)}; play episodes with env_agent, or return acc "
-            "from the reward function"
-        )
-    return parts["acc"]
-
-
-def _keep_mean_log_prob(batch: Any) -> Any:
-    """Returns the batch with mean log-probs before the updates, under a separate name."""
-    fetched = tq.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=["mean_log_prob", "response_mask"]
-    )
-    means = response_from_nested(fetched["mean_log_prob"], fetched["response_mask"])
-    return _put(batch, {"old_mean_log_prob": means})
-
-
-def _store_finite_reference(batch: Any) -> Any:
-    """Returns the batch with missing reference log-probs replaced by the policy's.
-
-    These rows have no advantage, but verl still adds its KL term times 0, which is NaN for NaN.
-    """
-    names = ["ref_log_prob", "old_log_probs"]
-    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-    reference, old = (cast("Any", fetched[name]) for name in names)
-    if bool(reference.values().isfinite().all()):
-        return batch
-    values = torch.where(reference.values().isfinite(), reference.values(), old.values())
-    return _put(batch, {"ref_log_prob": torch.nested.nested_tensor_from_jagged(values, reference.offsets())})
-
-
-def _put(batch: Any, fields: dict[str, torch.Tensor]) -> Any:
-    stored = TensorDict(fields, batch_size=len(batch.keys))
-    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=stored)
-
-
-def _mean_length(batch: Any) -> float:
-    """Returns the mean number of sampled tokens of rows with any."""
-    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
-    lengths = [count for row in fetched["response_mask"].unbind() if (count := int(row.sum()))]
-    return sum(lengths) / max(len(lengths), 1)
+    return store_columns(batch, {"credit_session_weight": torch.where(num_tokens_B > 0, 1.0 / num_tokens_B, 0.0)})
 
 
 def _register(base: type[Any], mode: str) -> None:

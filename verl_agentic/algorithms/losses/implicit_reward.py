@@ -58,6 +58,10 @@ class TokenRewards:
         """Returns `[B, T]` the rewards for the estimator: the task's and the implicit ones."""
         return self.outcome_coef * rewards_BT + self.rewards_BT
 
+    def metrics(self, batch: CreditBatch) -> dict[str, float]:
+        """Returns the health of the rewards."""
+        return implicit_health(batch, self.rewards_BT)
+
 
 def implicit_health(batch: CreditBatch, rewards_BT: Tensor) -> dict[str, float]:
     """Returns the mean implicit reward, and how well implicit rewards predict success.

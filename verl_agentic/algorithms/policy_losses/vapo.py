@@ -9,6 +9,7 @@ from torch import Tensor
 
 from verl_agentic.algorithms.aggregate import masked, token_mean
 from verl_agentic.algorithms.losses.ppo import ppo_surrogate
+from verl_agentic.algorithms.losses.successes import is_success
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.metric import Metric
 
@@ -16,18 +17,6 @@ METRICS = (
     Metric(name="actor/positive_nll", unit="nats", per="token, mean of micro-batches", rows="tokens of successes"),
     Metric(name="actor/positive_share", unit="share", per="token, mean of micro-batches", rows="sampled tokens"),
 )
-
-_FULL = 1.0 - 1e-9
-
-
-def is_success(outcome_B: Tensor) -> Tensor:
-    """Returns `[B]` bool: rows with the full raw outcome; false for NaN."""
-    return outcome_B.float() >= _FULL
-
-
-def positive_share(outcome_B: Tensor, num_tokens_B: Tensor) -> float:
-    """Returns the share of a batch's sampled tokens that lie in successful rows; 0 without any."""
-    return float((num_tokens_B * is_success(outcome_B)).sum() / num_tokens_B.sum().clamp(min=1))
 
 
 @policy_loss(needs=("outcome_B", "positive_share_B"), only_token_mean=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from verl.workers.config import critic
 
-from verl_agentic.adapters.engine.engine_features import read_bins, read_tau
+from verl_agentic.adapters.methods.method_sections import read_bins, read_tau
 from verl_agentic.adapters.patching import replace
 from verl_agentic.errors import ConfigError
 

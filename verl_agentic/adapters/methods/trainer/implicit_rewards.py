@@ -11,13 +11,16 @@ separately.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
+import torch
 from omegaconf import OmegaConf, open_dict
 
 from verl_agentic.adapters.sections import plain_section
+from verl_agentic.adapters.trainer.trainer_part import TrainerPart, read_columns, store_columns
 from verl_agentic.algorithms.advantage import is_advantage, load_advantage
-from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
+from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings, TokenRewards, implicit_rewards
 from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
 from verl_agentic.errors import ConfigError, PluginError
 from verl_agentic.settings import read_settings
@@ -28,6 +31,43 @@ REFERENCE_PATH = "reference_path"
 _VERLS_WITHOUT = {"gdpo", "remax"}
 _WITHOUT = {"parts", "baseline_B"}
 """Columns of estimators that ignore token rewards."""
+
+
+class ImplicitRewards(TrainerPart):
+    """Adds the rewards of tokens, with the reward model as verl's reference."""
+
+    def prepare(self) -> None:
+        """See `put_reward_model_in_place_of_reference`."""
+        put_reward_model_in_place_of_reference(self.config)
+
+    def after_setup(self, trainer: Any) -> None:
+        """See `check_reward_model_is_loaded`."""
+        if (settings := implicit_reward_settings(self.config)) is not None:
+            check_reward_model_is_loaded(trainer.ref_policy_wg, settings.model_path)
+
+    def token_rewards(self, data: Any) -> TokenRewards | None:
+        """Returns the implicit rewards of a batch."""
+        if (settings := implicit_reward_settings(self.config)) is None:
+            return None
+        log_probs = data.batch["ref_log_prob"], data.batch["old_log_probs"]
+        rewards_BT = implicit_rewards(*log_probs, data.batch["response_mask"].bool(), beta=settings.beta)
+        return TokenRewards(rewards_BT=rewards_BT, outcome_coef=settings.outcome_coef)
+
+    def after_advantages(self, trainer: Any, batch: Any, columns: Mapping[str, Any]) -> Any:
+        """Returns the batch with missing reference log-probs replaced by the policy's.
+
+        These rows have no advantage, but verl still adds its KL term times 0, which is NaN for NaN.
+        """
+        if implicit_reward_settings(self.config) is None:
+            return batch
+        stored = read_columns(batch, "ref_log_prob", "old_log_probs")
+        reference, old = (cast("Any", stored[name]) for name in ("ref_log_prob", "old_log_probs"))
+        if bool(reference.values().isfinite().all()):
+            return batch
+        values = torch.where(reference.values().isfinite(), reference.values(), old.values())
+        return store_columns(
+            batch, {"ref_log_prob": torch.nested.nested_tensor_from_jagged(values, reference.offsets())}
+        )
 
 
 def implicit_reward_settings(config: Any) -> ImplicitRewardSettings | None:

@@ -11,9 +11,15 @@ from tensordict.tensorclass import NonTensorStack
 from verl_agentic.adapters.methods.trainer.model_asker import ModelAsker
 from verl_agentic.agent_loops.loop_settings import INSTRUCTION
 from verl_agentic.rewards.text.tags import last_block
+from verl_agentic.sampling.prompt_sampler import PromptSampler
 from verl_agentic.sampling.prompts.instructions import InstructionPopulation
 
 _log = logging.getLogger(__name__)
+
+
+def make_reflector(sampler: PromptSampler, dataset: Any, seed: int) -> Reflector | None:
+    """Returns the reflector of a curriculum with instructions, or None."""
+    return None if sampler.instructions is None else Reflector(sampler.instructions)
 
 
 class Reflector:
@@ -25,7 +31,7 @@ class Reflector:
         self.asker = ModelAsker(population.settings.reflector, section=section)
         self._population = population
 
-    def at_step(self, step: int) -> None:
+    def before_batch(self, step: int) -> None:
         """Takes an answer that has come, and asks again every few steps; never waits."""
         answer = self.asker.answer()
         text = last_block([answer or ""], "instruction")
@@ -34,12 +40,11 @@ class Reflector:
         if self.asker.is_free and step > 1 and step % self._population.settings.every == 0:
             self.asker.ask(self._population.reflection())
 
-
-def add_instructions(batch: Any, uids: Sequence[str], population: InstructionPopulation) -> None:
-    """Writes the instruction of each group into a column that the agent loop reads."""
-    prompts = [_last_text(prompt) for prompt in batch["raw_prompt"]]
-    chosen = [population.draw(uid, prompt) for uid, prompt in zip(uids, prompts, strict=True)]
-    batch[INSTRUCTION] = cast("Any", NonTensorStack)(*chosen)
+    def after_batch(self, batch: Any, uids: Sequence[str]) -> None:
+        """Writes the instruction of each group into a column that the agent loop reads."""
+        prompts = [_last_text(prompt) for prompt in batch["raw_prompt"]]
+        chosen = [self._population.draw(uid, prompt) for uid, prompt in zip(uids, prompts, strict=True)]
+        batch[INSTRUCTION] = cast("Any", NonTensorStack)(*chosen)
 
 
 def _last_text(prompt: Any) -> str:

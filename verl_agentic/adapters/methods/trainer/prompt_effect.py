@@ -13,10 +13,24 @@ import torch
 import transfer_queue as tq
 
 from verl_agentic.adapters.batches.batch_keys import split_key
+from verl_agentic.adapters.methods.method_sections import prompt_information as prompt_information_settings
 from verl_agentic.adapters.methods.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
+from verl_agentic.adapters.trainer.trainer_part import TrainerPart
 from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings, prompt_information
 
 _FIELDS = ["prompts", "responses", "response_mask"]
+
+
+class PromptEffect(TrainerPart):
+    """Measures prompt information every few steps."""
+
+    def before_advantages(self, trainer: Any, batch: Any, columns: Mapping[str, Any]) -> dict[str, float]:
+        """See `measure_prompt_information`."""
+        settings = prompt_information_settings(self.config)
+        # verl's separate_async has several batches in a step.
+        if settings is None or (trainer.global_steps - 1) % settings.every or trainer.local_trigger_step:
+            return {}
+        return measure_prompt_information(trainer, batch, columns, settings)
 
 
 def measure_prompt_information(

@@ -7,7 +7,7 @@ average of the policy (`adapters.methods.engine.ema_teacher`), else the policy b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from tensordict import TensorDict
 from verl_agentic.adapters.batches.batch_keys import split_key
 from verl_agentic.adapters.methods.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
 from verl_agentic.adapters.sections import plain_section
+from verl_agentic.adapters.trainer.trainer_part import TrainerPart, read_outcomes
 from verl_agentic.agent_loops.codec.control_tokens import Markers, special_tokens
 from verl_agentic.algorithms.losses.target_network import TargetSettings
 from verl_agentic.algorithms.policy_loss import needs_of_loss
@@ -50,6 +51,17 @@ def teacher_tau(config: Any) -> float | None:
     if actor.strategy != "fsdp2":
         raise ConfigError(f"{SECTION} needs actor_rollout_ref.actor.strategy=fsdp2, got {actor.strategy!r}; set it")
     return tau
+
+
+class SelfTeacher(TrainerPart):
+    """Stores the log-probs of the teacher, if the loss learns from them."""
+
+    def after_advantages(self, trainer: Any, batch: Any, columns: Mapping[str, Any]) -> Any:
+        """See `store_teacher_log_probs`."""
+        if not self.loss_needs("teacher_log_prob_BT"):
+            return batch
+        outcome_B = read_outcomes(columns, why=f"the loss {self.loss} learns from siblings that did the task")
+        return store_teacher_log_probs(trainer, batch, outcome_B=outcome_B.tolist())
 
 
 def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[float]) -> Any:

@@ -12,7 +12,29 @@ import torch
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
 from verl_agentic.adapters.batches.batch_keys import split_key
+from verl_agentic.adapters.trainer.trainer_part import TrainerPart
 from verl_agentic.errors import ConfigError
+
+
+class WholeGroups(TrainerPart):
+    """Keeps groups whole for losses that compare siblings."""
+
+    _group_rows = 1
+    """Rows of every group of the batch; 1 if groups are not kept whole."""
+
+    def after_balance(self, trainer: Any, batch: Any) -> None:
+        """See `keep_groups_whole`."""
+        if self.loss_needs("group_size_B"):
+            self._group_rows = keep_groups_whole(
+                batch,
+                num_ranks=max(trainer.actor_rollout_wg._dispatch_info["actor"]) + 1,
+                groups_per_update=self.config.actor_rollout_ref.actor.ppo_mini_batch_size,
+            )
+
+    def before_update(self, batch: Any) -> None:
+        """Keeps the rows of a group in one micro-batch."""
+        if self._group_rows > 1:
+            batch.extra_info["force_group_size"] = self._group_rows
 
 
 def keep_groups_whole(batch: Any, *, num_ranks: int, groups_per_update: int) -> int:
