@@ -14,7 +14,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from verl_agentic.adapters.config_root import prepare
 from verl_agentic.adapters.features import all_adapters, all_features
-from verl_agentic.adapters.monitoring import error_log
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.sections import refused_sections, root_keys_in_errors
 
@@ -49,7 +48,9 @@ def install_check(load: Callable[[list[str]], None]) -> None:
             logging.getLogger(__name__).info("verl_agentic chose %s", ", ".join(chosen))
         load(demanded(config))
         # Frame 1 is that of the wrapper, frame 2 that of verl's trainer.
-        error_log.watch_driver(config, sys._getframe(2).f_globals)
+        main = sys._getframe(2).f_globals
+        for watch in (watch for features in all_features() for watch in features.watchers):
+            watch(config, main)
         with root_keys_in_errors():
             for check in (check for features in all_features() for check in features.checks):
                 check(config)

@@ -56,7 +56,15 @@ def _logs(config: Any) -> bool:
     return bool({"log", "audit", "health"} & set(OmegaConf.select(config, AGENTIC) or {}))
 
 
+def watch_errors(config: Any, main: dict[str, Any]) -> None:
+    """Makes every process of a run store its first errors."""
+    from verl_agentic.adapters.monitoring.error_log import watch_driver
+
+    watch_driver(config, main)
+
+
 FEATURES = Features(
+    watchers=(watch_errors,),
     adapters=(
         Adapter(
             module="monitoring.error_log",
