@@ -26,9 +26,9 @@ from verl_agentic.adapters.batches.batch_keys import PLAYED_UID
 from verl_agentic.adapters.checkpoints.healthy_checkpoints import is_kept
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError
-from verl_agentic.sampling.curricula.value import task_values
 from verl_agentic.sampling.curriculum import check_bounds
 from verl_agentic.sampling.gating.replay_memory import GroupReplay, ReplayGroup, check_replayable, is_worth_replaying
+from verl_agentic.sampling.prompts.pass_rates import task_values
 from verl_agentic.settings import Settings, setting
 
 J = TypeVar("J")

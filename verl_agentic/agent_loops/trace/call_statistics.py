@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from verl_agentic.rewards.components.repetition import repeated_share
-from verl_agentic.rewards.components.tool_diversity import normalised_entropy
 from verl_agentic.rewards.sample import Call, Turn
-from verl_agentic.rewards.tool_calls.calls import call_key, succeeded, was_carried_out
+from verl_agentic.rewards.text.repeated_text import repeated_share
+from verl_agentic.rewards.tool_calls.calls import call_key, normalised_entropy, succeeded, was_carried_out
 
 NGRAM = 20
 """Words per n-gram; shorter n-grams repeat in any long text."""

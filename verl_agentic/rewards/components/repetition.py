@@ -2,55 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict, deque
-from itertools import count
-
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.text.repeated_text import repeated_share
 
-# Words in scripts with spaces, characters in those without; long runs in pieces, so that "aaaa..." has many words.
-_EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_EAST_ASIAN}]|[^\W{_EAST_ASIAN}]{{1,16}}|[^\w\s]")
 _MAX_CHARS = 200_000
-_COUNTED = re.compile(r"(\D*)(\d{1,9})")
-_RECENT = 16
-
-
-def repeated_share(texts: list[str], *, n: int) -> float:
-    """Returns the share of repeated n-grams over all texts, in [0, 1]; 0 if no text is long enough.
-
-    A number that counts on (the next one or the one before of a recent number) between words is equal to others of its
-    kind, so that a counter does not hide a loop. Numbers beside numbers, as in lists, differ.
-    """
-    seen: set[int] = set()
-    total = 0
-    letters: defaultdict[str, int] = defaultdict(count().__next__)  # one for each word: n-grams become slices
-    for text in texts:
-        spelt = "".join(map(chr, map(letters.__getitem__, _without_counters(_WORD.findall(text)))))
-        starts = range(len(spelt) - n + 1)
-        seen.update([hash(spelt[at : at + n]) for at in starts])
-        total += len(starts)
-    return 1.0 - len(seen) / total if total else 0.0
-
-
-def _without_counters(words: list[str]) -> list[str]:
-    """Returns words in which numbers that count on are replaced by a sign."""
-    places = [index for index, word in enumerate(words) if word[0].isalnum()]  # punctuation is no neighbour
-    recent: deque[int] = deque(maxlen=_RECENT)
-    changed = list(words)
-    for number, index in enumerate(places):
-        if not words[index][-1].isdecimal() or (found := _COUNTED.fullmatch(words[index])) is None:
-            continue
-        value = int(found[2])
-        neighbours = (
-            words[place] for place in (*places[max(0, number - 1) : number], *places[number + 1 : number + 2])
-        )
-        if (value - 1 in recent or value + 1 in recent) and not any(word[-1].isdecimal() for word in neighbours):
-            changed[index] = f"{found[1]}#"
-        recent.append(value)
-    return changed
 
 
 def _check(n: int) -> None:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import was_carried_out
-
-
-def normalised_entropy(counts: Sequence[int]) -> float:
-    """Returns H / ln n of the calls over n >= 2 tools, in [0, 1]; 0 without calls."""
-    total = sum(counts)
-    shares = [count / total for count in counts if count]
-    return max(0.0, -sum(share * math.log(share) for share in shares)) / math.log(len(counts))
+from verl_agentic.rewards.tool_calls.calls import normalised_entropy, was_carried_out
 
 
 def _check(tools: Sequence[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 
 from verl_agentic.rewards.sample import Call
 
@@ -36,3 +38,10 @@ def call_key(call: Call) -> str:
     except (RecursionError, TypeError, ValueError):
         arguments = _TOO_DEEP
     return f"{call.name}\n{arguments}"
+
+
+def normalised_entropy(counts: Sequence[int]) -> float:
+    """Returns H / ln n of the calls over n >= 2 tools, in [0, 1]; 0 without calls."""
+    total = sum(counts)
+    shares = [count / total for count in counts if count]
+    return max(0.0, -sum(share * math.log(share) for share in shares)) / math.log(len(counts))

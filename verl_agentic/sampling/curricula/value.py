@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curriculum import Pool, curriculum
-from verl_agentic.sampling.prompts.pass_rates import Floats
-
-
-def task_values(mean_N: Floats, std_N: Floats, *, max_reward: float = 1.0) -> Floats:
-    """Returns `(max_reward - mean) * std`, std of the population; 0 if all attempts got the same reward.
-
-    For outcomes 0 and 1 its maximum is at a pass rate of 1/4.
-    """
-    return np.maximum(0.0, max_reward - mean_N) * std_N
+from verl_agentic.sampling.prompts.pass_rates import Floats, task_values
 
 
 @curriculum(revisits=True)

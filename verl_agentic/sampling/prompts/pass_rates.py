@@ -163,3 +163,11 @@ class PassRates:
         trials = self._table["trials"] + self.prior_trials
         total = self._table[name] + self.prior_trials * self.prior_rate
         return np.divide(total, trials, out=np.full(len(self), self.prior_rate), where=trials > 0)
+
+
+def task_values(mean_N: Floats, std_N: Floats, *, max_reward: float = 1.0) -> Floats:
+    """Returns `(max_reward - mean) * std`, std of the population; 0 if all attempts got the same reward.
+
+    For outcomes 0 and 1 its maximum is at a pass rate of 1/4.
+    """
+    return np.maximum(0.0, max_reward - mean_N) * std_N
