@@ -11,10 +11,10 @@ from typing import Any
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.collect import run_episodes
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import EnginePolicy
+from verl_agentic.agent_loops.policies.engine_policy import EnginePolicy
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.data.datasets.collect import run_episodes
 from verl_agentic.data.evaluation.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner, evaluate
 from verl_agentic.data.evaluation.journal import Journal
 from verl_agentic.env import EnvFactory, EnvRow
