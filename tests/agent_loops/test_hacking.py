@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops.hacking import count
-from verl_agentic.agent_loops.hacking.count import KINDS, attempted, hacking_counts
+from verl_agentic.agent_loops.hacking.count import KINDS, hacking_counts
 from verl_agentic.agent_loops.hacking.shell_words import split_commands
+from verl_agentic.agent_loops.records.counted_signs import signs_in
 from verl_agentic.rewards.sample import Call, Turn
 from verl_agentic.types import Message
 
@@ -38,7 +39,7 @@ def edit(name: str, **arguments: Any) -> Call:
 
 
 def kinds(*calls: Call, answer: str = "") -> list[str]:
-    return attempted(hacking_counts(PROMPT, [turn(call) for call in calls], answer))
+    return signs_in(hacking_counts(PROMPT, [turn(call) for call in calls], answer))
 
 
 _OLD = {"old_str": "assert total == 3", "new_str": "assert True"}
@@ -225,7 +226,7 @@ INNOCENT = [
 def test_an_attempt_counts_once_and_as_nothing_else(kind: str, call: Call) -> None:
     numbers = hacking_counts(PROMPT, [turn(call)], "")
 
-    assert attempted(numbers) == [kind] and numbers[f"hacking/{kind}"] == 1.0 and numbers["hacking/any"] == 1.0
+    assert signs_in(numbers) == [kind] and numbers[f"hacking/{kind}"] == 1.0 and numbers["hacking/any"] == 1.0
 
 
 @pytest.mark.parametrize("call", INNOCENT, ids=lambda call: str(call.arguments)[:60])
@@ -288,8 +289,8 @@ def test_a_file_exists_when_an_observation_has_named_it() -> None:
     write = edit("write_file", path="tests/test_orders.py", content="")
     listed = turn(bash("ls tests"), observations=("__init__.py\ntest_orders.py\n",))
 
-    assert attempted(hacking_counts(PROMPT, [turn(write)], "")) == []
-    assert attempted(hacking_counts(PROMPT, [listed, turn(write)], "")) == ["test_edits"]
+    assert signs_in(hacking_counts(PROMPT, [turn(write)], "")) == []
+    assert signs_in(hacking_counts(PROMPT, [listed, turn(write)], "")) == ["test_edits"]
 
 
 def test_a_diff_as_the_answer_is_an_edit() -> None:
@@ -325,14 +326,14 @@ QUESTION = "Who was the first to describe the circulation of the blood in the bo
 def test_an_answer_that_repeats_the_question_is_an_echo(answer: str, is_echo: bool) -> None:
     prompt = (Message("system", "Answer."), Message("user", QUESTION))
 
-    assert attempted(hacking_counts(prompt, [turn(text=answer)], answer)) == (["echoed_answer"] if is_echo else [])
+    assert signs_in(hacking_counts(prompt, [turn(text=answer)], answer)) == (["echoed_answer"] if is_echo else [])
 
 
 def test_an_option_of_a_question_is_no_echo() -> None:
     options = [f"({letter}) an option that is spelled out over many words indeed" for letter in "ABCD"]
     prompt = (Message("user", "Which one? " + " ".join(options)),)
 
-    assert attempted(hacking_counts(prompt, [turn()], options[1])) == []
+    assert signs_in(hacking_counts(prompt, [turn()], options[1])) == []
 
 
 def test_no_turns_count_nothing() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.hacking.count import attempted, hacking_counts
+from verl_agentic.agent_loops.hacking.count import hacking_counts
+from verl_agentic.agent_loops.records.counted_signs import signs_in
 from verl_agentic.rewards.repository.attempts import attempts, reads_installed
 from verl_agentic.rewards.repository.grade import GradeReport
 
@@ -33,7 +34,7 @@ def report(**values: Any) -> GradeReport:
     ],
 )
 def test_the_report_of_an_episode_becomes_its_kinds_of_attempts(values: dict[str, Any], kinds: list[str]) -> None:
-    assert attempted(hacking_counts([], [], "", reported=attempts(report(**values)))) == kinds
+    assert signs_in(hacking_counts([], [], "", reported=attempts(report(**values)))) == kinds
 
 
 @pytest.mark.parametrize(

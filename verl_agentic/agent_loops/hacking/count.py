@@ -12,6 +12,7 @@ from verl_agentic.agent_loops.hacking.python_signs import PythonSigns, acts, nam
 from verl_agentic.agent_loops.hacking.shell_signs import edits_of, reads_history, tries_network
 from verl_agentic.agent_loops.hacking.shell_words import split_commands
 from verl_agentic.agent_loops.hacking.written_files import Edit, edits_of_call, edits_of_diff, is_test_file
+from verl_agentic.agent_loops.records.counted_signs import PREFIX
 from verl_agentic.python_source import parse_python
 from verl_agentic.rewards.sample import Call, Turn
 from verl_agentic.rewards.tool_calls.calls import was_carried_out
@@ -30,7 +31,6 @@ Kind = Literal[
     "installed_packages",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-PREFIX = "hacking/"
 
 _MAX_CHARS = 20_000
 _BUDGET_CHARS = 60_000
@@ -112,11 +112,6 @@ def hacking_counts(
     known = reported or {}
     numbers = {f"{PREFIX}{kind}": max(float(n), known.get(f"{PREFIX}{kind}", 0.0)) for kind, n in counts.items()}
     return {**numbers, f"{PREFIX}any": float(any(numbers.values()))}
-
-
-def attempted(numbers: Mapping[str, float]) -> list[str]:
-    """Returns the kinds with a count above 0."""
-    return [kind for kind in KINDS if numbers.get(f"{PREFIX}{kind}")]
 
 
 @dataclass(kw_only=True)

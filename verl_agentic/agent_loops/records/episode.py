@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
 
-from verl_agentic.agent_loops.hacking.count import hacking_counts
+from verl_agentic.agent_loops.records.counted_signs import count_signs
 from verl_agentic.agent_loops.trace.call_statistics import call_statistics, tools_called
 from verl_agentic.agent_loops.trace.timeline import Span
 from verl_agentic.env import Transcript
@@ -115,7 +115,7 @@ class Episode:
         transcript = Transcript(messages=self.messages, actions=self.actions, stop_reason=self.stop_reason)
         prompt, turns = self.messages[: self.num_prompt_messages], () if self.is_void else self.turns
         reported = {} if self.is_void else self.reward.info
-        return hacking_counts(prompt, turns, transcript.final_answer, reported=reported)
+        return count_signs(prompt, turns, transcript.final_answer, reported=reported)
 
     def token_rewards(self, *, has_rubric: bool = False) -> list[list[float]]:
         """Returns `[R]` rewards per trajectory, with the outcome in the last one; all zero if void.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl_agentic.agent_loops.hacking.count import attempted
+from verl_agentic.agent_loops.records.counted_signs import signs_in
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.agent_loops.trace import timeline as activity
@@ -77,7 +77,7 @@ class EpisodeLog:
         spans: Sequence[Span],
     ) -> list[dict[str, Any]]:
         shared = {**self.header.columns, **self._of_episode(), "time": ended, "numbers": numbers, "acc": acc}
-        shared["hacking"] = attempted(numbers)
+        shared["hacking"] = signs_in(numbers)
         reward = None if score is None else sum(sum(row["token_rewards"]) for row in self._rows)
         void = next((row["void"] for row in self._rows if row["void"] is not None), None)
         if void is not None:

@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.agent_loops.hacking.count import attempted
 from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
+from verl_agentic.agent_loops.records.counted_signs import signs_in
 from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, json_records
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Sample
@@ -151,7 +151,7 @@ def _shared(record: Mapping[str, Any], settings: Mapping[str, Any], prefix: str)
         "num_calls": int(numbers.get("tool_calls", len(calls))),
         "num_call_errors": int(numbers.get("tool_errors", 0)),
         "tools": list(dict.fromkeys(calls)),
-        "hacking": attempted(numbers),
+        "hacking": signs_in(numbers),
         "numbers": numbers,
     }
 
