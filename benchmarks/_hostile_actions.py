@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from verl_agentic.agent_loops.collect import scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.env import EnvRow, ToolEnv
 from verl_agentic.env_package import load_env_package
 from verl_agentic.rewards.rubric import Rubric

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type checkers
     from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup as EpisodeSetup
+    from verl_agentic.agent_loops.collect import run_episodes as run_episodes
+    from verl_agentic.agent_loops.collect import scripted as scripted
     from verl_agentic.agent_loops.limits import EpisodeLimits as EpisodeLimits
     from verl_agentic.agent_loops.records.episode import Episode as Episode
     from verl_agentic.agent_loops.run_episode import run_episode as run_episode
@@ -20,8 +22,6 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.algorithms.policy_loss import Loss as Loss
     from verl_agentic.algorithms.policy_loss import LossBatch as LossBatch
     from verl_agentic.algorithms.policy_loss import policy_loss as policy_loss
-    from verl_agentic.data.datasets.collect import run_episodes as run_episodes
-    from verl_agentic.data.datasets.collect import scripted as scripted
     from verl_agentic.data.datasets.sft import write_sft as write_sft
     from verl_agentic.data.rows import read_rows as read_rows
     from verl_agentic.data.rows import write_rows as write_rows
@@ -70,13 +70,13 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
 
 _MODULES = {
     "agent_loops.attempt.attempt": ("EpisodeSetup",),
+    "agent_loops.collect": ("run_episodes", "scripted"),
     "agent_loops.limits": ("EpisodeLimits",),
     "agent_loops.records.episode": ("Episode",),
     "agent_loops.run_episode": ("run_episode",),
     "algorithms.advantage": ("advantage",),
     "algorithms.credit.batch": ("Advantages", "CreditBatch"),
     "algorithms.policy_loss": ("Loss", "LossBatch", "policy_loss"),
-    "data.datasets.collect": ("run_episodes", "scripted"),
     "data.datasets.sft": ("write_sft",),
     "data.rows": ("read_rows", "write_rows"),
     "deadlines": ("in_thread",),

@@ -33,10 +33,10 @@ from verl_agentic.adapters.rollout.token_builder import create_any_builder
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec, Codec
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS, ToolFormat
+from verl_agentic.agent_loops.collect import scripted
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
 from verl_agentic.agent_loops.protocols.text_codec import TextCodec
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from fakes import END, LIMITS, ROW, FakeEnv, encode, episode_setup
 
+from verl_agentic.agent_loops.collect import scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.cli import main
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.deadlines import spend_code
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.env_package import EnvPackage, load_env_package

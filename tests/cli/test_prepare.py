@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from samples import logged
 
+from verl_agentic.agent_loops.collect import run_episodes, scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.cli import main
-from verl_agentic.data.datasets.collect import run_episodes, scripted
 from verl_agentic.data.prepare import read_records, write_parquet
 from verl_agentic.data.record_files import read_json_lines
 from verl_agentic.data.rows import row_of_columns

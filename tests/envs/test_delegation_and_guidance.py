@@ -11,10 +11,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from verl_agentic.agent_loops.collect import scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env, load_env_package
 from verl_agentic.errors import ConfigError

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
+from verl_agentic.agent_loops.collect import scripted
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.env_package import load_env_package
 from verl_agentic.types import Message, StopReason, ToolCall
 

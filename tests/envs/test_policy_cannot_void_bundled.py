@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
+from verl_agentic.agent_loops.collect import scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.env_validation.adversaries import example_call
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env_package

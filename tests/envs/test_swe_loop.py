@@ -16,10 +16,10 @@ from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.compaction import SUMMARY_REQUEST, Compaction
 from verl_agentic.agent_loops.branching import run_branching_episode
+from verl_agentic.agent_loops.collect import scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.env_package import load_env_package
 from verl_agentic.sampling.branching_rule import Branching
 

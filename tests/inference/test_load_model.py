@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from verl_agentic.cudnn_attention import VARIABLE
 from verl_agentic.errors import DataError
-from verl_agentic.inference.cudnn_attention import VARIABLE
 from verl_agentic.inference.load_model import load_causal_lm
 from verl_agentic.inference.log_ratio import LogRatio
 

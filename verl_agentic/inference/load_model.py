@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.cudnn_attention import avoid_cudnn_attention
 from verl_agentic.errors import DataError
-from verl_agentic.inference.cudnn_attention import avoid_cudnn_attention
 
 
 def load_causal_lm(path: str | Path, **options: Any) -> Any:

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
+from verl_agentic.agent_loops.collect import Script, run_episodes, scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.data.datasets.collect import Script, run_episodes, scripted
 from verl_agentic.env import EnvRow
 
 _IGNORED = -100

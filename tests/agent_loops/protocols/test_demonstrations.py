@@ -10,11 +10,11 @@ from chat_templates import FAMILIES, STRIPS_THINKING, Chat, Family
 
 from verl_agentic.agent_loops.codec.codec import render_next_action
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS
+from verl_agentic.agent_loops.collect import scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
 from verl_agentic.agent_loops.protocols.text_codec import TextCodec
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.env_package import load_env_package
 from verl_agentic.rewards.text.tags import are_flat, marks
 from verl_agentic.types import Message, ToolCall

@@ -11,9 +11,9 @@ import pytest
 from fakes import END, ROW, FakeEnv, encode, episode_setup
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
+from verl_agentic.agent_loops.collect import run_episodes
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.data.datasets.collect import run_episodes
 from verl_agentic.data.evaluation.local_model import LocalModel, describe
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.datasets.collect import AMPLE_LIMITS, run_episodes, scripted
+from verl_agentic.agent_loops.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.data.makers import code_tasks, plans, set_questions
 from verl_agentic.data.making import set_algebra as algebra
 from verl_agentic.data.making.make_data import MakingReport, make_data

@@ -12,9 +12,9 @@ import pytest
 
 from verl_agentic import EnvRow, Message
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
+from verl_agentic.agent_loops.collect import run_episodes, scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.cli import main
-from verl_agentic.data.datasets.collect import run_episodes, scripted
 from verl_agentic.data.evaluation.selection import SELECTED
 from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, stored_episode
 from verl_agentic.env_package import load_env_package

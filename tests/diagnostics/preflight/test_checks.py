@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from verl_agentic.algorithms.advantage import advantage_names, load_advantage
+from verl_agentic.cudnn_attention import VARIABLE
 from verl_agentic.diagnostics.preflight.checks.attention_kernels import attention_kernels
 from verl_agentic.diagnostics.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
 from verl_agentic.diagnostics.preflight.checks.context_length import context_length
@@ -36,7 +37,6 @@ from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, Model, Pla
 from verl_agentic.diagnostics.preflight.result import check_names, guarded, judge, load_check
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding
-from verl_agentic.inference.cudnn_attention import VARIABLE
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 

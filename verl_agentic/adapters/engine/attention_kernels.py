@@ -5,6 +5,6 @@ verl skips an update whose gradient is NaN, and prints only a line.
 
 from __future__ import annotations
 
-from verl_agentic.inference.cudnn_attention import avoid_cudnn_attention
+from verl_agentic.cudnn_attention import avoid_cudnn_attention
 
 avoid_cudnn_attention()

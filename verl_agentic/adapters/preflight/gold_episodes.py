@@ -11,10 +11,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from verl_agentic.adapters.preflight.first_prompt import Worker
+from verl_agentic.agent_loops.collect import scripted
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.parquet import env_row
 from verl_agentic.deadlines import short_deadlines
 from verl_agentic.diagnostics.preflight.planned_run import GoldTrial

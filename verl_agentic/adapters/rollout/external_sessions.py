@@ -18,8 +18,8 @@ from omegaconf import OmegaConf
 from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.exploration import Exploration
+from verl_agentic.agent_loops.collect import Script, scripted
 from verl_agentic.agent_loops.loop_settings import LoopSettings
-from verl_agentic.data.datasets.collect import Script, scripted
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import ConfigError, DataError, boundary

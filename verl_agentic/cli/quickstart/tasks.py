@@ -15,9 +15,9 @@ from typing import Any
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
+from verl_agentic.agent_loops.collect import run_episodes, scripted
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.cli.quickstart.course import Course
-from verl_agentic.data.datasets.collect import run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.data.evaluation.evaluation_run import attempts, summarise
 from verl_agentic.data.evaluation.journal import Journal, keep_settings

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.data.datasets.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.errors import ConfigError
 from verl_agentic.tools.tool import ToolResult

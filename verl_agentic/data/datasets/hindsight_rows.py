@@ -13,9 +13,9 @@ from typing import Any
 
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.codec.tool_formats import THINK
+from verl_agentic.agent_loops.collect import AMPLE_LIMITS, Script, run_episodes, scripted
 from verl_agentic.agent_loops.policies.chat_messages import plain_text
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.data.datasets.collect import AMPLE_LIMITS, Script, run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.deadlines import within
 from verl_agentic.env import EnvRow, Transcript

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.agent_loops.codec.codec import Codec
-from verl_agentic.data.datasets.collect import AMPLE_LIMITS, run_episodes, scripted
+from verl_agentic.agent_loops.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage

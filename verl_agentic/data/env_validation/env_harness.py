@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import Codec, Schema, render_next_action
+from verl_agentic.agent_loops.collect import Script, run_episodes, scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import Script, run_episodes, scripted
 from verl_agentic.data.env_validation.adversaries import NULL, NextText
 from verl_agentic.data.env_validation.timing import Stopwatch
 from verl_agentic.deadlines import OverrunError, within

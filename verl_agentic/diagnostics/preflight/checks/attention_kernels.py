@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from verl_agentic.cudnn_attention import VARIABLE
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.finding import Finding, ok, warn
-from verl_agentic.inference.cudnn_attention import VARIABLE
 
 _ENVIRONMENT = "ray_kwargs.ray_init.runtime_env.env_vars"
 
