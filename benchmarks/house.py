@@ -143,6 +143,8 @@ def assigned_names(source: Source) -> list[str]:
 
 def is_core(module: str) -> bool:
     """Tells whether a module belongs to the core."""
+    if module in FACADES:
+        return True
 
     def longest(prefixes: Sequence[str]) -> int:
         dotted = module.removeprefix(PACKAGE).lstrip(".") + "."

@@ -321,9 +321,11 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "config_root.py",  # the names of sections below the root
         "replay_buffer/gated_buffer.py",  # GateOptions, and the rubric
         "trainer/advantages.py",  # algorithm.credit, as verl hands the section algorithm to estimators
-        "trainer/implicit_rewards.py",  # check_implicit_reward
-        "trainer/model_asker.py",  # models of agentic.curriculum
-        "trainer/self_teacher.py",  # teacher_tau
+        "methods/trainer/implicit_rewards.py",  # check_implicit_reward
+        "methods/trainer/model_asker.py",  # models of agentic.curriculum
+        "methods/trainer/self_teacher.py",  # teacher_tau
+        "methods/method_sections.py",
+        "rollout/log_sections.py",
         "offline/pear_trainer.py",  # SFT, too
         "offline/pair_trainer.py",  # SFT, which has a configuration of its own
         "reward/rubric_manager.py",

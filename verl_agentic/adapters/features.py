@@ -64,6 +64,8 @@ class Features:
     curriculum_parts: tuple[str, ...] = ()
     """Addresses of functions of sampler, data set and seed that make a part beside a curriculum, or None
     (`adapters.trainer.curriculum_part`)."""
+    curriculum_checks: tuple[Callable[[Any], None], ...] = ()
+    """Functions of the settings of a curriculum that raise a ConfigError for what a part cannot read."""
     watchers: tuple[Callable[[Any, dict[str, Any]], None], ...] = ()
     """Functions of a configuration and of the globals of verl's entry point, called in the driver before Ray starts."""
     checks: tuple[Callable[[Any], None], ...] = ()

@@ -8,11 +8,12 @@ from omegaconf import OmegaConf
 
 from verl_agentic.adapters.features import Adapter, Features
 from verl_agentic.adapters.methods import method_sections  # noqa: F401  # declares sections
-from verl_agentic.adapters.sections import has, plain_section, section
+from verl_agentic.adapters.sections import has, section
 from verl_agentic.settings import read_settings
 
 if TYPE_CHECKING:
     from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
+    from verl_agentic.sampling.curriculum import CurriculumSettings
 
 _FSDP = "verl.workers.engine.fsdp.transformer_impl"
 _LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
@@ -47,13 +48,17 @@ def check_extra_rows(config: Any) -> None:
         check_router_replay(config, what=f"the loss {loss}" if has_teacher else "algorithm.prompt_information")
 
 
-def check_models(config: Any) -> None:
+def check_models(settings: CurriculumSettings) -> None:
     """Refuses invalid settings of the models that propose instructions and tasks."""
-    for name in ("instructions.reflector", "task_set.mutator"):
-        if model := plain_section(config, f"data.curriculum.{name}"):
+    models = {
+        "instructions.reflector": settings.instructions and settings.instructions.reflector,
+        "task_set.mutator": settings.task_set and settings.task_set.mutator,
+    }
+    for name, model in models.items():
+        if model is not None:
             from verl_agentic.rewards.models.chat_model import ChatModel
 
-            read_settings(ChatModel, model, section=f"data.curriculum.{name}")
+            read_settings(ChatModel, dict(model), section=f"data.curriculum.{name}")
 
 
 def _needs_mean_log_prob(config: Any) -> bool:
@@ -69,7 +74,8 @@ FEATURES = Features(
         **{f"critic.{key}": f"critic.{key}" for key in ("categorical", "target")},
     },
     needs_trainer=(*(f"algorithm.{key}" for key in _ALGORITHM), "critic.target"),
-    checks=(check_extra_rows, check_models),
+    checks=(check_extra_rows,),
+    curriculum_checks=(check_models,),
     trainer_parts=(
         f"{_TRAINER}.implicit_rewards:ImplicitRewards",
         f"{_TRAINER}.whole_groups:WholeGroups",

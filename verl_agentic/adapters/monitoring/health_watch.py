@@ -10,7 +10,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from verl_agentic.adapters.checkpoints.healthy_checkpoints import Checkpoints
-from verl_agentic.adapters.monitoring.monitoring_features import audit, health_settings, log_options
+from verl_agentic.adapters.monitoring.monitoring_features import health_settings
+from verl_agentic.adapters.rollout.log_sections import audit, log_options
 from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO, HealthMonitor

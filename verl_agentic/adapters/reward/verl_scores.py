@@ -16,9 +16,9 @@ from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
-from verl_agentic.adapters.monitoring.verl_rows import place_columns
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
+from verl_agentic.adapters.rollout.verl_rows import place_columns
 from verl_agentic.data.parquet import decoded_columns
 from verl_agentic.rewards.text.response_samples import Task, sample_of_tokens, to_messages, to_spans
 from verl_agentic.rewards.verl_result import EPISODE_NUMBERS, SAMPLE, Scored

@@ -35,9 +35,8 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 from verl.utils.tokenizer import continuous_token_wiring
 
-from verl_agentic.adapters.monitoring import verl_rows
 from verl_agentic.adapters.patching import replace, wrap
-from verl_agentic.adapters.rollout import external_sessions
+from verl_agentic.adapters.rollout import external_sessions, verl_rows
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
 from verl_agentic.adapters.rollout.rollout_features import loop_settings
 from verl_agentic.adapters.rollout.token_builder import give_token_builder

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from verl_agentic.adapters.features import Adapter, Features
+from verl_agentic.adapters.rollout import log_sections  # noqa: F401  # declares sections
 from verl_agentic.adapters.sections import AGENTIC, ROLLOUT, has, plain_section, section
 from verl_agentic.sampling.gating.comparable_log_probs import truncation_warning
 

@@ -30,6 +30,8 @@ def curriculum_settings(data: Any) -> CurriculumSettings | None:
     if (written := plain(data.get("curriculum"))) is None:
         return None
     settings = read_settings(CurriculumSettings, written, section="data.curriculum")
+    for check in (check for features in all_features() for check in features.curriculum_checks):
+        check(settings)
     if workers := int(data.get("dataloader_num_workers") or 0):
         raise ConfigError(
             f"data.curriculum needs data.dataloader_num_workers=0, got {workers}: workers fetch prompts two batches "

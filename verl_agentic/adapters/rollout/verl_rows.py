@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
 
-from verl_agentic.adapters.monitoring.monitoring_features import log_options
 from verl_agentic.adapters.patching import wrap
+from verl_agentic.adapters.rollout.log_sections import log_options
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.rewards.verl_result import Scored
 from verl_agentic.trajectory_log.log_options import LogOptions
