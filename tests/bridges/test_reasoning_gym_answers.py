@@ -155,6 +155,7 @@ _OTHER_SOLUTIONS: dict[str, Callable[[Problem], str]] = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("task", sorted(_OTHER_SOLUTIONS))
 def test_other_solutions_are_right(task: str) -> None:
     solved = solved_problems(task)

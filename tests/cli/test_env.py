@@ -117,6 +117,7 @@ def test_validation_imports_neither_verl_nor_torch_nor_transformers() -> None:
     assert "jinja2" in imported and not imported & {"verl", "torch", "transformers", "pandas", "pydantic"}
 
 
+@pytest.mark.slow
 def test_arguments_of_the_environment_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["env", "validate", "python_math", "--count", "1", "--json", "--config"]
     assert main([*arguments, "stateful=true"]) == 0

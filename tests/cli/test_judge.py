@@ -31,6 +31,7 @@ def test_a_judge_that_gives_way_is_exit_code_1_and_the_report_names_what_got_thr
     assert "plain_verdict" in shown.replace("\n", "") and "fake_verdict" in shown
 
 
+@pytest.mark.slow
 def test_a_judge_that_withstands_is_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert probe(honest) == 0
     assert "no attack got through, all 8 controls are right" in capsys.readouterr().out

@@ -76,6 +76,7 @@ def test_rollouts_are_sampled_by_the_engine_that_is_chosen(
         assert ("+agentic=cpu_vllm" in grpo) == (engine == "vllm")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("changes", "dtype", "groups"),
     [
@@ -110,6 +111,7 @@ def test_vllm_for_a_gpu_is_asked_for_where_it_is_missing(tmp_path: Path, monkeyp
         run(tmp_path, engine="vllm", device="cuda")
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_has_its_control_once_both_are_there(world: World, tmp_path: Path) -> None:
     learning, control = tmp_path / "quickstart", tmp_path / "quickstart-control"
     run(learning)

@@ -280,6 +280,7 @@ components:
 """
 
 
+@pytest.mark.slow
 def test_policies_without_a_model_are_audited_in_an_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -327,6 +328,7 @@ def gold(row):
 """
 
 
+@pytest.mark.slow
 def test_guesses_are_played_by_the_audit_of_an_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lenient").mkdir()
     (tmp_path / "lenient" / "__init__.py").write_text(_LENIENT)

@@ -42,7 +42,7 @@ def defaults_composed(folder: Path, *defaults: str) -> DictConfig:
         return compose("my_run", overrides=[search])
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("names", COMBINATIONS, ids="-".join)
 def test_a_run_gets_every_value_of_its_groups(names: tuple[str, ...], tmp_path: Path) -> None:
     values = [
@@ -133,6 +133,7 @@ trainer: {logger: [file]}
 """Values of recipes that do not depend on the device."""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("trainer", "base", "group"),
     [("ppo_trainer", "agentic/tiny", "one_gpu"), ("sft_trainer_engine", "agentic/tiny_sft", "one_gpu_sft")],

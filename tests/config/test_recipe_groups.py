@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,14 @@ algorithm:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(recipe_groups, "_FOLDER", tmp_path)
     for group in GROUPS:
         (tmp_path / group).mkdir()
     (tmp_path / "method" / "small.yaml").write_text(_SMALL)
-    return tmp_path / "method"
+    load_recipe.cache_clear()
+    yield tmp_path / "method"
+    load_recipe.cache_clear()
 
 
 def of(recipe: Recipe) -> dict[str, tuple[Any, str]]:

@@ -41,6 +41,7 @@ def corpus(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("command", "variable", "body"),
     [

@@ -6,6 +6,7 @@ Every value has its source as the comment on its line.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -75,8 +76,9 @@ def recipe_names(group: str) -> list[str]:
     return sorted(path.stem for path in (_FOLDER / group).glob("*.yaml"))
 
 
+@functools.cache
 def load_recipe(group: str, name: str) -> Recipe:
-    """Reads a file of a group.
+    """Reads a file of a group, once in a process.
 
     Raises:
         ConfigError: the group has no such file, or the file does not have the form.

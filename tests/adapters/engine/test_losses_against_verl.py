@@ -334,6 +334,7 @@ def test_decoupled_ppo_is_the_vector() -> None:
     assert float(naive) == pytest.approx(-1.2)
 
 
+@pytest.mark.slow
 def test_verls_defaults_have_no_entropy_bonus_and_without_a_kl_no_reference_policy() -> None:
     folder = str(Path(cast("str", verl.trainer.__file__)).parent / "config")
     with initialize_config_dir(config_dir=folder, version_base=None):

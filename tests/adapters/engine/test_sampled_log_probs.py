@@ -81,6 +81,7 @@ def of_ours(folder: Path, batch: TensorDict) -> tuple[Engine, dict[str, Any]]:
     return engine, engine.outputs(batch)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("is_nested", [True, False])
 @pytest.mark.parametrize("remove_padding", [True, False])
 @pytest.mark.parametrize("temperature", [1.0, torch.tensor([1.0, 0.5, 2.0])])

@@ -236,7 +236,7 @@ def start(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     get_policy_loss_fn(OmegaConf.select(config, f"{LOSS}.loss_mode"))
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("check", "overrides"), ENDS, ids=lambda one: one if isinstance(one, str) else one[0][-60:])
 def test_a_fault_that_ends_a_start_is_found(
     check: str, overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -301,7 +301,7 @@ SOUND: list[tuple[str, ...]] = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("overrides", SOUND, ids=lambda one: one[0][-60:] if one else "base")
 def test_a_sound_configuration_has_no_fault_and_starts(
     overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -374,6 +374,7 @@ def test_validation_rows_that_were_copied_are_warned_of() -> None:
     assert prompts[1] and all(prompt in prompts[0] for prompt in prompts[1])
 
 
+@pytest.mark.slow
 def test_a_misspelt_key_leaves_the_one_that_was_meant_as_it_is() -> None:
     misspelt = {
         "algorithm.norm_adv_by_std_in_grpo": "++algorithm.norm_adv_by_std_in_grop=false",
@@ -415,6 +416,7 @@ FAULTS_OF_A_RUN: list[tuple[str, str, tuple[str, ...]]] = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("check", "status", "overrides"),
     FAULTS_OF_A_RUN,
@@ -434,6 +436,7 @@ def _keys(tree: dict[str, Any], path: str = "") -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.data())
 def test_no_value_of_any_key_ends_preflight_itself(data: st.DataObject) -> None:

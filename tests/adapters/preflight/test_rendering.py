@@ -60,7 +60,7 @@ def found(findings: list[Finding], check: str) -> list[tuple[str, str]]:
     return [(finding.status, finding.found) for finding in findings if finding.check == check]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=NO_PREFIX if n.startswith("alternating") else ()) for n in PLAYS]
 )
@@ -72,6 +72,7 @@ def test_a_template_that_can_play_has_no_fault_and_its_solutions_score_1(judged:
     assert [status for status, _ in found(findings, "reward")] == ["ok", "ok"]
 
 
+@pytest.mark.sample(1)
 @NO_PREFIX
 @pytest.mark.parametrize(
     ("protocol", "env"),
@@ -89,6 +90,7 @@ def test_a_run_of_one_turn_needs_nothing_after_it(judged: Any) -> None:
     assert not found(findings, "rendering")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("form", "servers"), [("given", {"sglang"}), ("sglang", {"vllm"})])
 def test_servers_that_render_the_tools_otherwise_are_named(judged: Any, form: str, servers: set[str]) -> None:
     findings = judged(CHATML_WITH_TOOLS, f"++agentic.protocol_options.tools_as={form}")

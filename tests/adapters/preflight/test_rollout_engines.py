@@ -37,6 +37,7 @@ trainer: {total_training_steps: 2, n_gpus_per_node: 2, logger: [console]}
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
 def test_a_run_with_stop_texts_passes_on_every_engine(
     engine: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -136,6 +137,7 @@ def one_gpu(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return judge_run
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("group", ["one_gpu", "one_gpu_float32", "one_gpu_vllm"])
 def test_the_groups_for_one_gpu_pass_where_flash_attn_is_missing(group: str, one_gpu: Any) -> None:
     run, findings = one_gpu(f"agentic/{group}")
@@ -147,6 +149,7 @@ def test_the_groups_for_one_gpu_pass_where_flash_attn_is_missing(group: str, one
         assert rollout["max_model_len"] == 2024 and rollout["engine_kwargs"]["vllm"]["kv_cache_memory_bytes"] > 2**30
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("section", ["actor_rollout_ref.model", "critic.model"])
 def test_a_run_that_leaves_a_model_at_flash_attention_fails_before_it_starts(section: str, one_gpu: Any) -> None:
     _, findings = one_gpu("agentic/one_gpu", f"~{section}.{ATTENTION}")

@@ -57,6 +57,7 @@ def header(chat: Chat, codec: Any) -> str:
     return prompt.rpartition("<|im_start|>")[2] if "<|im_start|>" in prompt else prompt.rpartition("|>")[2]
 
 
+@pytest.mark.sample(48)
 @pytest.mark.parametrize("said", ["", "I try it."], ids=["silent", "with text"])
 @pytest.mark.parametrize("reasoning", ["", "Hm, one."], ids=["no thoughts", "thoughts"])
 @pytest.mark.parametrize("protocol", CALL)
@@ -126,6 +127,7 @@ def test_every_format_closes_the_reasoning_that_a_header_has_opened(families: di
     assert "I know." in said and "I know." not in (decode(chat, codec, said).answer or "")
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("env_id", "protocol"),
     [("python_math", "chat"), ("python_math", "retool"), ("search_qa", "search_r1"), ("text_game", "ragen")],

@@ -112,6 +112,7 @@ def parts(num_rows: int) -> Iterator[Tensor]:
     yield torch.arange(2 * GROUP_SIZE, num_rows)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("name", "options"), CASES)
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**31), garbage=st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30, 5.0]))
@@ -145,6 +146,7 @@ def test_advantages_have_an_effect_unless_the_loss_declares_that_they_have_none(
     assert is_same is not loss.uses_advantages
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("name", "options"), CASES)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**31))
@@ -228,6 +230,7 @@ def in_type(batch: LossBatch, dtype: torch.dtype) -> LossBatch:
     return replace(batch, **columns)
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_a_device_gives_the_same_and_the_host_seldom_waits(

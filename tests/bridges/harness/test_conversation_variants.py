@@ -197,6 +197,7 @@ async def test_a_sub_agent_that_sums_up_does_not_become_the_agent(stage: Any, cl
     assert episode.numbers()["sub_agents"] == 1.0
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("order", list(itertools.permutations(("own", "title", "topic"))), ids="-".join)
 @pytest.mark.parametrize("result", ["42", {"answer": "42"}, None], ids=["text", "section", "none"])
 @pytest.mark.parametrize("fields", [{}, {"tools": TOOLS}], ids=["plain", "tools"])

@@ -247,7 +247,7 @@ class ChangesItsRow(BoxEnv):
         return self.row.prompt
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("make_env", "problems"),
     [
@@ -344,7 +344,7 @@ class ForgetsItsSeed(BoxEnv):
         return Reward(reward.outcome, parts={"luck": 0.1 * random.random()})
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("make_env", "problem"),
     [
@@ -438,7 +438,7 @@ def nameless(*, split: str, count: int, seed: int) -> list[EnvRow]:
     return [replace(r, extra={"box": r.extra["box"]}) for r in make_rows(split=split, count=count, seed=seed)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -643,6 +643,7 @@ class BreaksOnYes(BoxEnv):
         return await super().score(transcript)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("env", "problem"),
     [
@@ -686,6 +687,7 @@ class PaysTheQuestion(BoxEnv):
         )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("env", "problem"),
     [
@@ -699,6 +701,7 @@ def test_a_guess_that_is_paid_is_found(env: Any, problem: str, check: Callable[.
     assert wrong(check(rows=rows, make_env=env))["guesses are not paid"].startswith(problem)
 
 
+@pytest.mark.slow
 def test_a_guess_is_played_once_in_a_row(check: Callable[..., Validation]) -> None:
     played: Counter[tuple[str, str]] = Counter()
 

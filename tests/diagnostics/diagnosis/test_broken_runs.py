@@ -43,7 +43,7 @@ def test_a_healthy_run_is_ok_in_every_line(broken_runs: Any, tmp_path: Path) -> 
     assert exit_code(verdicts) == 0
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_fault_is_named_by_its_line_alone(name: str, broken_runs: Any, tmp_path: Path) -> None:
     fault = broken_runs.FAULTS[name]
@@ -87,6 +87,7 @@ def test_the_same_fixture_is_the_same_run(broken_runs: Any, tmp_path: Path) -> N
 _SPOILED = sorted(set(_NAMES) - {"trainer_sleeps"})  # it costs time only
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(seed=st.integers(0, 999), name=st.sampled_from(_SPOILED), logged_steps=st.integers(12, 20))
 def test_any_spoiled_run_fails_by_the_line_of_its_cause_alone(
@@ -99,6 +100,7 @@ def test_any_spoiled_run_fails_by_the_line_of_its_cause_alone(
     assert failed == {fault.check, *fault.also} and exit_code(verdicts) == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(seed=st.integers(0, 999), logged_steps=st.integers(3, 20))
 def test_no_healthy_run_raises_an_alarm(seed: int, logged_steps: int, broken_runs: Any, tmp_path: Path) -> None:

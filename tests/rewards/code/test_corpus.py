@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections import Counter
 from typing import Any
@@ -14,7 +15,10 @@ from verl_agentic.errors import ConfigError, SandboxUnavailableError
 from verl_agentic.rewards.code.code_answer import CodeOptions
 from verl_agentic.rewards.code.run_tests import CodeRules
 
-PROGRAMS = make_programs(rounds=1)
+
+@functools.cache
+def programs() -> list[Program]:
+    return make_programs(rounds=1)
 
 
 async def misjudged(programs: list[Program]) -> list[str]:
@@ -29,13 +33,13 @@ async def misjudged(programs: list[Program]) -> list[str]:
 
 
 async def test_a_part_of_the_corpus_is_judged_as_known() -> None:
-    assert await misjudged(PROGRAMS[::7]) == []
+    assert await misjudged(programs()[::7]) == []
 
 
 @pytest.mark.slow
 async def test_numbers_of_any_length_packages_and_ends_of_programs_are_judged_as_known() -> None:
     styles = {"big_integers", "numpy", "checker", "prelude", "other_language", "numbers", "writes_own_stdout_del"}
-    chosen = [one for one in PROGRAMS if one.style in styles or one.style.startswith("ends_by_")]
+    chosen = [one for one in programs() if one.style in styles or one.style.startswith("ends_by_")]
     assert await misjudged(chosen) == []
 
 
@@ -57,7 +61,7 @@ async def test_outputs_are_compared_outside_of_the_event_loop(monkeypatch: pytes
         return compare(self, *args)
 
     monkeypatch.setattr(CodeRules, "is_right", recorded)
-    assert await misjudged([one for one in PROGRAMS if one.style == "large_output"]) == []
+    assert await misjudged([one for one in programs() if one.style == "large_output"]) == []
     assert threads and threading.get_ident() not in threads
 
 
