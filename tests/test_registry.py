@@ -18,10 +18,11 @@ from verl_agentic.diagnostics.diagnosis.checklist import load_diagnosis
 from verl_agentic.diagnostics.health.monitor import HealthMonitor, HealthSettings
 from verl_agentic.diagnostics.preflight.result import load_check
 from verl_agentic.errors import ConfigError
+from verl_agentic.registry import Registry
 from verl_agentic.rewards.component import load_component
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.sampling.curriculum import CurriculumSettings, Pool, load_curriculum
-from verl_agentic.sampling.gate import Group, decide, load_gate, to_gates
+from verl_agentic.sampling.gate import GateType, Group, decide, load_gate, to_gates
 from verl_agentic.sampling.prompts.pass_rates import PassRates
 from verl_agentic.settings import read_settings
 
@@ -222,3 +223,13 @@ def test_an_alarm_of_the_user_needs_a_name_of_its_own(folder: Path) -> None:
         read_settings(HealthSettings, {"alarms": ["own_things:own_alarm", "own_things.py:own_alarm"]}, section="health")
     with pytest.raises(ConfigError, match=r"health\.alarms must be a list of texts, got 'own_things:own_alarm'"):
         read_settings(HealthSettings, {"alarms": "own_things:own_alarm"}, section="health")
+
+
+def test_functions_of_extensions_are_found_with_those_of_the_core() -> None:
+    gates, curricula = "verl_agentic.sampling.gates", "verl_agentic.sampling.curricula"
+    both = Registry[GateType](package=gates, extensions=(curricula,), what="gate", kind=GateType, decorator="gate")
+    alone = Registry[GateType](package=gates, what="gate", kind=GateType, decorator="gate")
+    assert {"void_groups", "mix"} <= set(both.names()) and "mix" not in alone.names()
+    assert both.load("void_groups") is alone.load("void_groups")
+    with pytest.raises(ConfigError):
+        both.load("mix")  # a curriculum, which is no gate

@@ -51,6 +51,8 @@ class Registry(Generic[T]):
 
     package: str
     """Holds the bundled functions."""
+    extensions: tuple[str, ...] = ()
+    """Packages of extensions with more of them. They are names, so that the core imports no extension."""
     what: str
     """Names the kind in errors."""
     kind: type[Any]
@@ -62,8 +64,7 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Returns the names of the bundled functions."""
-        entries = (entry.name for entry in files(self.package).iterdir())
-        return sorted(entry.removesuffix(".py") for entry in entries if entry.endswith(".py") and entry[0] != "_")
+        return sorted(self._packages())
 
     def has(self, address: str) -> bool:
         """Tells whether an address belongs to this registry: the name of a bundled function, or a function's place."""
@@ -88,7 +89,16 @@ class Registry(Generic[T]):
             raise ConfigError(
                 f"unknown {self.what} {name!r}; use one of {names}, {self.others}{_FORMS}{did_you_mean(name, names)}"
             )
-        return getattr(importlib.import_module(f"{self.package}.{name}"), name)
+        return getattr(importlib.import_module(f"{self._packages()[name]}.{name}"), name)
+
+    def _packages(self) -> dict[str, str]:
+        """Returns the package of each bundled function."""
+        entries = [
+            (entry.name, package) for package in (self.package, *self.extensions) for entry in files(package).iterdir()
+        ]
+        return {
+            name.removesuffix(".py"): package for name, package in entries if name.endswith(".py") and name[0] != "_"
+        }
 
 
 def load_address(address: str, *, what: str) -> Any:

@@ -41,8 +41,30 @@ GROUPS = {
         "tiny-model": "write a tiny random model with a tokenizer and a chat template",
     },
 }
-"""Heading -> subcommand -> one line of help; `tiny-model` is in `cli/tiny_model.py`, and so on."""
+"""Heading -> subcommand -> one line of help."""
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
+MODULES = {
+    "quickstart": "verl_agentic.cli.quickstart",
+    "doctor": "verl_agentic.cli.doctor",
+    "recipes": "verl_agentic.cli.recipes",
+    "env": "verl_agentic.cli.env",
+    "swe": "verl_agentic.cli.swe",
+    "prepare": "verl_agentic.cli.prepare",
+    "judge": "verl_agentic.cli.judge",
+    "preflight": "verl_agentic.cli.preflight",
+    "dryrun": "verl_agentic.cli.dryrun",
+    "view": "verl_agentic.cli.view",
+    "diagnose": "verl_agentic.cli.diagnose",
+    "data": "verl_agentic.cli.data",
+    "reward": "verl_agentic.cli.reward",
+    "model": "verl_agentic.cli.model",
+    "evaluate": "verl_agentic.cli.evaluate",
+    "play": "verl_agentic.cli.play",
+    "serve": "verl_agentic.cli.serve",
+    "sandbox": "verl_agentic.cli.sandbox",
+    "tiny-model": "verl_agentic.cli.tiny_model",
+}
+"""Subcommand -> its module, an address, because most commands belong to extensions."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,7 +120,7 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpars
 
 
 def _module(name: str):
-    return importlib.import_module(f"verl_agentic.cli.{name.replace('-', '_')}")
+    return importlib.import_module(MODULES[name])
 
 
 def _report(error: Exception) -> int:
