@@ -33,7 +33,6 @@ class AgentGymEnv(ToolEnv):
         self._server = HttpService(url, name="the AgentGym server", extra="agentgym")
         self._wire, self._rewards = wire, rewards
         self._id: Any = None
-        self._is_done = False
 
     async def start(self) -> tuple[Message, ...]:
         """Creates an environment and resets it to the row's task."""
@@ -45,7 +44,7 @@ class AgentGymEnv(ToolEnv):
 
     async def reset(self) -> str:
         """Returns the first observation. The same task begins anew, however often it is reset."""
-        self._is_done = False
+        self.is_done = False
         self._rewards.rewards.clear()
         body = {self._wire.task_key: self.row.extra["task_index"], **self._wire.reset}
         answer = await self._post("/reset", self._with_id(body))
@@ -60,7 +59,7 @@ class AgentGymEnv(ToolEnv):
         Args:
             action: one action.
         """
-        if self._is_done:
+        if self.is_done:
             return ToolResult("Error: the episode is over", is_error=True, error_kind="invalid_action")
         answer = await self._server.ask("POST", "/step", json=self._with_id({"action": action}))
         if "error" in answer and not _LOST.search(str(answer["error"])):
@@ -68,17 +67,12 @@ class AgentGymEnv(ToolEnv):
         self._check_answer(answer, "/step")
         with boundary(EnvError, "reading an observation of the AgentGym server"):
             self._rewards.add(answer[self._wire.reward_key])
-            self._is_done = bool(answer["done"])
+            self.is_done = bool(answer["done"])
             return ToolResult(_text(answer))
 
     async def step(self, action: Action) -> Observation:
         """Carries out the calls in order; a turn without a call ends the episode."""
-        if not action.tool_calls:
-            return Observation(stop=StopReason.NO_ACTION)
-        observation = await super().step(action)
-        if self._is_done:
-            return Observation(observation.messages, stop=StopReason.ENV_DONE, info=observation.info)
-        return observation
+        return await super().step(action) if action.tool_calls else Observation(stop=StopReason.NO_ACTION)
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the outcome of the rewards so far."""

@@ -23,7 +23,7 @@ from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, 
 from verl_agentic.http_service import Attempts, HttpService
 from verl_agentic.paths import private_folder
 from verl_agentic.tools.function_tool import tool
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.types import Message, Reward
 
 URLS_VARIABLE, DATA_VARIABLE = "VERL_AGENTIC_APPWORLD_URLS", "APPWORLD_ROOT"
 _SPLITS = {
@@ -52,7 +52,6 @@ class AppWorldEnv(ToolEnv):
         self._task_id: str = row.extra["task_id"]
         self._lease: IO[str] | None = None
         self._server: HttpService | None = None
-        self._is_done = False
 
     async def start(self) -> tuple[Message, ...]:
         """Waits for a free server, makes the world of the task, and returns its instruction."""
@@ -70,15 +69,8 @@ class AppWorldEnv(ToolEnv):
             code: the program.
         """
         output = await self._call("execute", code=code)
-        self._is_done = bool(await self._call("task_completed"))
+        self.is_done = bool(await self._call("task_completed"))
         return str(output)
-
-    async def step(self, action: Action) -> Observation:
-        """Runs the calls in order, until one completes the task; a turn without a call ends the episode."""
-        observation = await super().step(action)
-        if self._is_done:
-            return Observation(observation.messages, stop=StopReason.ENV_DONE, info=observation.info)
-        return observation
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns 1 if all tests of the task's final state pass; their share is in the info."""
