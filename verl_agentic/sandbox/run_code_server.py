@@ -1,6 +1,6 @@
 """A sandbox service that speaks SandboxFusion's contract, `POST /run_code`, over a pool of sandboxes.
 
-    POST /run_code   runs code; fields beyond the contract are in `wire.py`
+    POST /run_code   runs code; fields beyond the contract are in `run_code_wire.py`
     GET  /health     properties of the service; needs no token
     GET  /metrics    Prometheus text
 
