@@ -6,9 +6,9 @@
         ...
 
 No other code of the adapters assigns an attribute of a class or a module of verl. Single objects are changed in three
-places: `prompt_order.attach` wraps methods of the replay buffer, and the probes of a dry run wrap methods of the trainer
-and of its engine (`dryrun/`). Several patches of one symbol are applied in the order in
-which their adapters are loaded (`features.all_adapters`): the last one is the outermost.
+places: `prompt_order.attach` wraps methods of the replay buffer, and the probes of a dry run (`dryrun/`) wrap methods
+of the trainer and of its engine. Several patches of one symbol are applied in the order in which their adapters are
+loaded (`features.all_adapters`): the last one is the outermost.
 """
 
 from __future__ import annotations
