@@ -8,7 +8,7 @@
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
 # make gpu-check    prove the plugin on the GPU of this machine in 8 minutes, or rehearse on its CPU (PYTHON=one with torch)
-# make peers        install TRL and ms-swift into build/peers, for `python benchmarks/peers.py`
+# make peers        install TRL and ms-swift into build/peers, for `python studies/peers/peers.py`
 # make check        lint, format, types, import contracts
 # make test-vllm    run the tests that need vLLM, in .venv-vllm (made if it is missing)
 # make vllm         make .venv-vllm: this package, and vLLM for a CPU (4 GB, minutes)
@@ -37,11 +37,11 @@ quickstart-control: install
 
 results-credit: OUT := outputs/credit
 results-credit: install
-	$(BIN)/python benchmarks/credit_results.py --out $(OUT)
+	$(BIN)/python studies/credit/credit_results.py --out $(OUT)
 
 results-long: OUT := outputs/long
 results-long: install
-	$(BIN)/python benchmarks/long_episodes.py --out $(OUT)
+	$(BIN)/python studies/long/long_episodes.py --out $(OUT)
 
 install: $(VENV)/.installed
 

@@ -6,8 +6,7 @@ better when it is lower, unless its target says otherwise.
 
 `--accept` writes the ratios of this run to `benchmarks/accepted.json`; commit that file with the change that explains
 them. Left out, because they need hours or other environments: `soak_sandbox`, `rollout_server`, `engines`,
-`cluster`, `budget_split`, `credit_results`, `env_server`, `gpu`, `graders`, `long_episodes`, `quickstart_results`,
-`peers`, `rollout_path`, `simulate_cluster`, `startup`, `step_cost`, `tool_calls`, `walkthrough`.
+`cluster`, `env_server`, `gpu`, `graders`, `rollout_path`, `step_cost`, `tool_calls`.
 """
 
 from __future__ import annotations

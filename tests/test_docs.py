@@ -83,7 +83,7 @@ def test_links_lead_to_files_that_are_there() -> None:
 def test_modules_and_files_named_in_the_docs_exist() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     modules = set(re.findall(r"`(verl_agentic(?:\.[a-z_]+)+)", text))
-    files = set(re.findall(r"`((?:tests|recipes|verl_agentic|benchmarks|envs)/[\w/.]+)`", text))
+    files = set(re.findall(r"`((?:tests|recipes|verl_agentic|benchmarks|studies|envs)/[\w/.]+)`", text))
     assert modules and not [name for name in modules if importlib.util.find_spec(_module(name)) is None]
     assert files and not [name for name in files if not (ROOT / name).exists()]
 
@@ -119,7 +119,7 @@ def test_every_folder_of_the_package_has_a_line_in_the_contributors_map() -> Non
     named = set(re.findall(r"`([a-z_]+)/`", text))
     folders = {path.parent.name for path in (ROOT / "verl_agentic").glob("*/**/__init__.py")} - {"skeleton", "quill"}
     folders -= {path.parent.name for path in (ROOT / "verl_agentic" / "bridges").glob("*/__init__.py")}
-    assert named - {"agentic", "envs", "recipes", "benchmarks", "tests", "verl_agentic"} == folders
+    assert named - {"agentic", "envs", "recipes", "benchmarks", "studies", "tests", "verl_agentic"} == folders
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ STANDARD: dict[type[AgenticError], tuple[type[Exception], ...]] = {
 def test_every_error_of_the_tree_is_named_here() -> None:
     defined = {e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, AgenticError)}
     assert defined == set(STANDARD) - {ChildFailedError}
+    assert all(f"{error.__name__} " in str(errors.__doc__) for error in defined - {AgenticError})
 
 
 @pytest.mark.parametrize("error", STANDARD, ids=lambda e: e.__name__)

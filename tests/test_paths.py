@@ -18,6 +18,11 @@ def test_bundled_environments_and_recipes_are_found() -> None:
     assert paths.recipe_file("quickstart", "grpo.yaml").read_text().startswith("#")
 
 
+@pytest.mark.skipif(paths.envs_dir().parent.name != "_bundled", reason="this is a checkout")
+def test_the_wheel_has_no_tests_of_environments() -> None:
+    assert not list(paths.envs_dir().rglob("test_*.py"))
+
+
 def test_a_missing_recipe_is_answered_with_those_that_have_the_file() -> None:
     with pytest.raises(ConfigError, match=r"no recipe file 'course.yaml' in recipe 'nope'.*'quickstart'") as caught:
         paths.recipe_file("nope", "course.yaml")

@@ -1,7 +1,7 @@
 """Reinforcement learning for LLM agents, as a plugin for an unmodified verl.
 
 The public names are imported from here: `from verl_agentic import ToolEnv, tool`. Each is loaded at its first use, so
-`import verl_agentic` imports neither torch nor verl. Fakes for tests are in `verl_agentic.testing`.
+`import verl_agentic` imports neither torch nor verl. `verl_agentic.testing` has codecs for tests.
 """
 
 from __future__ import annotations

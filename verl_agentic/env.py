@@ -156,6 +156,9 @@ class ToolEnv:
     A subclass gives `score`, unless a rubric does, and `start` or `close` where it keeps state.
     """
 
+    is_done = False
+    """Whether the environment has reached its end; a tool sets it. The turn then ends the episode with `ENV_DONE`."""
+
     def __init__(
         self,
         row: EnvRow,
@@ -231,7 +234,8 @@ class ToolEnv:
             )
             for call, (result, elapsed_s) in zip(action.tool_calls, answers, strict=True)
         )
-        return Observation(messages=messages, info=_count([result for result, _ in answers]))
+        stop = StopReason.ENV_DONE if self.is_done else None
+        return Observation(messages=messages, stop=stop, info=_count([result for result, _ in answers]))
 
     async def score(self, transcript: Transcript) -> Reward:
         """Leaves the outcome to a rubric, unless a subclass knows it."""

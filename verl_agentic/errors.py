@@ -1,4 +1,4 @@
-"""Every error this package raises, in one tree.
+"""The errors of this package, in one tree. Errors that concern one module are derived from these, and defined there.
 
     AgenticError
     ├── ConfigError              (ValueError)    what the user wrote cannot work
@@ -8,6 +8,8 @@
     ├── PolicyError              (RuntimeError)  the generation server failed
     ├── InfrastructureError      (RuntimeError)  so many episodes are void that a run must stop
     ├── StarvationError          (RuntimeError)  so few groups of episodes pass the gates that a run must stop
+    ├── AuditError               (RuntimeError)  training rows differ from what the policy did
+    ├── HealthError              (RuntimeError)  an alarm stopped the run
     ├── EnvError                 (RuntimeError)  an environment failed, not the policy
     │   ├── SandboxError                         the sandbox failed, not the code in it
     │   │   ├── SandboxUnavailableError          this machine, engine or service cannot give one

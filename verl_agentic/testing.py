@@ -1,4 +1,4 @@
-"""Fakes and tiny models for tests of environments."""
+"""Tokenizer and codecs of a tiny model, for tests of environments."""
 
 from __future__ import annotations
 

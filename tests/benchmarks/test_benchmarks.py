@@ -1,4 +1,4 @@
-"""The benchmarks run, and print what they promise."""
+"""The benchmarks and studies run, and print what they promise."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _LOOPS = ("tool_agent", "env_agent")
 
 
 def run(name: str, *options: str, timeout_s: float = 280) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+    (script,) = (*_FOLDER.glob(f"{name}.py"), *_FOLDER.parent.glob(f"studies/*/{name}.py"))
     done = subprocess.run(
-        [sys.executable, str(_FOLDER / f"{name}.py"), "--quick", *options],
+        [sys.executable, str(script), "--quick", *options],
         capture_output=True,
         text=True,
         timeout=timeout_s,

@@ -94,7 +94,7 @@ async def test_a_server_has_one_episode_at_a_time() -> None:
     async with serving_app(fake_app(log)) as url, serving_app(fake_app([])) as other:
         first, second, third = (make_env(ROW, urls=f"{url} {other}") for _ in range(3))
         await asyncio.gather(first.start(), second.start())
-        assert first._http and second._http and first._http.base_url != second._http.base_url
+        assert first._server and second._server and first._server.name != second._server.name
         with pytest.raises(EnvBusyError, match="all 2 servers"):
             await make_env(ROW, urls=[url, other], wait_s=0.05).start()
         waiting = asyncio.ensure_future(third.start())
@@ -108,8 +108,8 @@ async def test_a_lost_world_is_a_failure_and_frees_its_server() -> None:
     async with serving_app(fake_app([])) as url:
         env = make_env(ROW, urls=url)
         await env.start()
-        assert env._http is not None
-        await env._http.post("/close", json={"task_id": ROW.extra["task_id"]})
+        assert env._server is not None
+        await env._server.send("POST", "/close", json={"task_id": ROW.extra["task_id"]})
         with pytest.raises(EnvError, match="HTTP 500"):
             await env.step(running("pass"))
         await env.close()

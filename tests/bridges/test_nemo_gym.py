@@ -134,7 +134,7 @@ async def test_every_episode_has_a_session_of_its_own(app: Any) -> None:
         envs = [make_env(ROW, url=url) for _ in range(2)]
         for env in envs:
             assert await env.start() == ROW.prompt
-        cookies = [dict(env._http.cookies) for env in envs if env._http is not None]
+        cookies = [dict(env.server.http.cookies) for env in envs]
         assert cookies[0] and cookies[1] and cookies[0] != cookies[1]
         for env in envs:
             await env.close()
@@ -144,8 +144,7 @@ async def test_a_call_without_a_session_is_an_error_for_the_policy_and_a_lost_se
     async with serving_app(app) as url:
         env = make_env(ROW, url=url)
         await env.start()
-        assert env._http is not None
-        env._http.cookies.clear()
+        env.server.http.cookies.clear()
         call = Action(turn=0, text="", content="", tool_calls=reply(**REPLY).tool_calls)
         (message,) = (await env.step(call)).messages
         assert message.error_kind == "wrong_arguments" and "Session not initialized" in message.content
@@ -159,7 +158,7 @@ async def test_a_verifier_that_refuses_an_episode_voids_it(app: Any) -> None:
     async with serving_app(app) as url:
         env = make_env(broken, url=url)
         await env.start()
-        with pytest.raises(ScoringError, match="verifies no episode"):
+        with pytest.raises(ScoringError, match="verify"):
             await env.score(Transcript(messages=ROW.prompt, actions=(), stop_reason=StopReason.ANSWERED))
         await env.close()
 

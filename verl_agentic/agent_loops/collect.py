@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +13,7 @@ from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.data.run_each import run_each
 from verl_agentic.env import EnvFactory, EnvRow
 from verl_agentic.types import Message
 
@@ -68,23 +68,12 @@ async def run_episodes(
         max_concurrent: maximum number of parallel episodes.
         on_episode: called as each episode ends, in the order they end.
     """
-    slots = asyncio.Semaphore(max_concurrent)
 
-    async def play(index: int, row: EnvRow) -> Episode:
-        async with slots:
-            episode = await run_episode(
-                row,
-                make_env=make_env,
-                setup=setup_for(index, row),
-                request_id=f"row{index}",
-            )
+    async def run_row(job: tuple[int, EnvRow]) -> Episode:
+        index, row = job
+        setup = setup_for(index, row)
+        episode = await run_episode(row, make_env=make_env, setup=setup, request_id=f"row{index}")
         on_episode(episode)
         return episode
 
-    tasks = [asyncio.ensure_future(play(index, row)) for index, row in enumerate(rows)]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return await run_each(list(enumerate(rows)), run_row, max_concurrent=max_concurrent)

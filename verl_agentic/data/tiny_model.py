@@ -106,8 +106,7 @@ def make_tiny_model(
     """
     if preset not in PRESETS:
         raise ConfigError(f"unknown preset, got {preset!r}; use one of {sorted(PRESETS)}")
-    tokenizer = _save_tokenizer(out, texts, token_share)
-    return _save_model(out, PRESETS[preset], tokenizer, seed)
+    return save_random_model(out, _save_tokenizer(out, texts, token_share), preset=preset, seed=seed)
 
 
 def make_tiny_tokenizer(out: Path) -> None:
@@ -117,7 +116,7 @@ def make_tiny_tokenizer(out: Path) -> None:
         ConfigError: `out` is a file.
     """
     tokenizer = _save_tokenizer(out)
-    _make_config(PRESETS[DEFAULT_PRESET], tokenizer).save_pretrained(out)
+    _make_config(PRESETS[DEFAULT_PRESET], tokenizer, _MAX_POSITIONS).save_pretrained(out)
 
 
 def _save_tokenizer(out: Path, texts: Iterable[str] | None = None, token_share: float = 0.5) -> Any:
@@ -133,23 +132,32 @@ def _save_tokenizer(out: Path, texts: Iterable[str] | None = None, token_share: 
     return tokenizer
 
 
-def _save_model(out: Path, preset: Preset, tokenizer: Any, seed: int) -> int:
+def save_random_model(
+    out: Path,
+    tokenizer: Any,
+    *,
+    preset: str = DEFAULT_PRESET,
+    seed: int = 0,
+    max_positions: int = _MAX_POSITIONS,
+) -> int:
+    """Writes the weights of a model with random weights for a tokenizer; returns the number of parameters."""
     import torch
     from transformers import GenerationConfig, Qwen3ForCausalLM
 
-    config = _make_config(preset, tokenizer)
+    config = _make_config(PRESETS[preset], tokenizer, max_positions)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
-    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    eos, pad = config.eos_token_id, config.pad_token_id
     model.generation_config = GenerationConfig(eos_token_id=[eos, pad], pad_token_id=pad)
     model.save_pretrained(out)
     return model.num_parameters()
 
 
-def _make_config(preset: Preset, tokenizer: Any) -> Any:
+def _make_config(preset: Preset, tokenizer: Any, max_positions: int) -> Any:
     from transformers import Qwen3Config
 
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     return Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=preset.hidden,
@@ -158,13 +166,13 @@ def _make_config(preset: Preset, tokenizer: Any) -> Any:
         num_attention_heads=preset.heads,
         num_key_value_heads=preset.kv_heads,
         head_dim=preset.head_dim,
-        max_position_embeddings=_MAX_POSITIONS,
+        max_position_embeddings=max_positions,
         tie_word_embeddings=True,
         initializer_range=preset.hidden**-0.5 / 2,
         rope_parameters={"rope_type": "default", "rope_theta": _ROPE_THETA},
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=end,
+        pad_token_id=end if pad is None else pad,
     )
 
 

@@ -18,21 +18,18 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from verl_agentic.errors import AgenticError, ConfigError, DataError, MissingDependencyError
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import AgenticError, ConfigError, DataError
 from verl_agentic.inference.inference_engine import InferenceEngine
 from verl_agentic.inference.request import Generation
 from verl_agentic.listening.request_guard import RequestGuard, require_token
 from verl_agentic.types import Action, Message
 
-try:
+with needs_extra("serve", what="serving a model"):
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse
 
     from verl_agentic.inference import http_wire as wire
-except ImportError as cause:
-    raise MissingDependencyError(
-        f"serving a model needs fastapi and uvicorn, got {cause}; pip install 'verl-agentic[serve]'"
-    ) from cause
 
 
 class ChatFormat(Protocol):

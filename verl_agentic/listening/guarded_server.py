@@ -18,15 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl_agentic.errors import MissingDependencyError
-
-try:
-    import h11
-    import uvicorn
-except ImportError as cause:
-    raise MissingDependencyError(
-        f"serving needs fastapi and uvicorn, got {cause}; pip install 'verl-agentic[serve]'"
-    ) from cause
+import h11
+import uvicorn
 
 logger = logging.getLogger(__name__)
 _MAX_CONNECTIONS, _MIN_CONNECTIONS = 4_096, 8

@@ -1,6 +1,6 @@
 """A sandbox service that speaks SandboxFusion's contract, `POST /run_code`, over a pool of sandboxes.
 
-    POST /run_code   runs code; fields beyond the contract are in `wire.py`
+    POST /run_code   runs code; fields beyond the contract are in `run_code_wire.py`
     GET  /health     properties of the service; needs no token
     GET  /metrics    Prometheus text
 
@@ -18,9 +18,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import (
     ConfigError,
-    MissingDependencyError,
     SandboxBusyError,
     SandboxError,
     SandboxUnavailableError,
@@ -33,13 +33,9 @@ from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, RunRequest, ans
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.settings import Settings, read_settings, setting
 
-try:
+with needs_extra("serve", what="serving sandboxes"):
     from fastapi import FastAPI, HTTPException, Request, Response
     from pydantic import ValidationError
-except ImportError as cause:
-    raise MissingDependencyError(
-        f"serving sandboxes needs fastapi and uvicorn, got {cause}; pip install 'verl-agentic[serve]'"
-    ) from cause
 
 _RETRY_AFTER_S = "1"
 

@@ -13,10 +13,10 @@ import pytest_asyncio
 from fastapi.responses import JSONResponse, PlainTextResponse
 from openai_server import Server, choice, connected, refuse, serving
 
-from verl_agentic.agent_loops.policies import completions
+from verl_agentic import http_service
 from verl_agentic.agent_loops.policies.completions import CompletionsPolicy, Endpoint, EndpointConfig, Sampling
 from verl_agentic.errors import ConfigError, PolicyError
-from verl_agentic.rewards.models.limiter import retry_wait_s
+from verl_agentic.http_service import retry_wait_s
 
 
 @pytest.fixture(scope="module")
@@ -125,16 +125,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         waits_s.append(retry_wait_s(*args, **options))
         return waits_s[-1]
 
-    monkeypatch.setattr(completions, "retry_wait_s", noted)
+    monkeypatch.setattr(http_service, "retry_wait_s", noted)
     return waits_s
-
-
-async def test_waits_double(server: Server, connect: Any, chosen: list[float]) -> None:
-    server.answers = [refuse(503), refuse(503), refuse(503), refuse(503), choice(token_ids=[5])]
-    endpoint = connect(retry_wait_s=0.05)
-    await generate(policy(endpoint))
-    assert all(base / 2 <= wait <= base for base, wait in zip((0.05, 0.1, 0.2, 0.4), chosen, strict=True)), chosen
-    assert all(wait <= between for wait, between in zip(chosen, waits(server), strict=True))
 
 
 async def test_a_wait_is_as_long_as_the_server_asks_for(server: Server, connect: Any, chosen: list[float]) -> None:

@@ -24,8 +24,8 @@ from verl_agentic.errors import (
     SandboxUnavailableError,
     is_infrastructure,
 )
-from verl_agentic.sandbox import attempts
 from verl_agentic.sandbox.backends import ELSEWHERE, isolation_of, make_backend
+from verl_agentic.sandbox.elsewhere import guest_client
 from verl_agentic.sandbox.elsewhere.modal_provider import _STATUS
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
@@ -36,7 +36,7 @@ PRINT = Command(code="print(6 * 7)")
 
 @pytest.fixture(params=ELSEWHERE)
 def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cloud]:
-    monkeypatch.setattr(attempts, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(guest_client, "_FIRST_PAUSE_S", 0.01)
     with provider(request.param, monkeypatch, tmp_path) as cloud:
         yield cloud
 
@@ -44,7 +44,7 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.fixture
 def one_cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cloud]:
     """The provider whose fake needs no library, for what does not depend on the provider."""
-    monkeypatch.setattr(attempts, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(guest_client, "_FIRST_PAUSE_S", 0.01)
     with provider("modal", monkeypatch, tmp_path) as cloud:
         yield cloud
 

@@ -282,7 +282,6 @@ async def test_a_wrong_token_is_told_and_no_secret_is_shown(ours: Service) -> No
     [
         ("run_code_server", "fastapi"),
         ("run_code.remote_backend", "httpx"),
-        ("run_code.run_code_wire", "pydantic"),
     ],
 )
 def test_a_missing_package_is_told_with_its_install(module: str, lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:

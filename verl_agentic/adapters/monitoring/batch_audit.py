@@ -22,7 +22,7 @@ from verl_agentic.rewards.verl_result import PLACE
 
 _COLUMNS = ("response_mask", "rm_scores", "rollout_log_probs", "old_log_probs")
 _SHOWN = 3
-_MEND = "fix the agent loop that made the row"
+_DEFAULT_ADVICE = "fix the agent loop that made the row"
 _ADVICE = {
     GROUP_INCOMPLETE: "a session has raised: the worker's log has the error, as a rule of the dataset's row; fix it",
     LOG_PROBS_MISALIGNED: "compare the tokens that rollout and trainer were given",
@@ -90,10 +90,10 @@ def _tell(watch: HealthWatch, breaches: Sequence[Breach], keys: Sequence[str], *
             status="fail",
             found=message,
             evidence={"rows": float(len(found)), "first_row": keys[found[0].row]},
-            advice=f"{_ADVICE.get(name, _MEND)}, or set {AGENTIC}.audit=warn",
+            advice=f"{_ADVICE.get(name, _DEFAULT_ADVICE)}, or set {AGENTIC}.audit=warn",
         )
         watch.find(finding)
-        told.append(f"{name}: {message}; {_ADVICE.get(name, _MEND)}")
+        told.append(f"{name}: {message}; {_ADVICE.get(name, _DEFAULT_ADVICE)}")
     if action == "stop":
         raise AuditError(
             f"step {step} would train on what the policy did not do, got {'; '.join(told)}; or set "

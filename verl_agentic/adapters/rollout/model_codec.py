@@ -19,7 +19,7 @@ def load_codec(
     Args:
         model_path: folder, or name on the hub, with config, tokenizer and chat template.
         tool_format: name of a verl tool parser, as in `rollout.multi_turn.format`.
-        protocol: name or path; see `protocols.load.load_protocol`.
+        protocol: name or path; see `load_protocol.load_protocol`.
         options: of the protocol.
 
     Raises:

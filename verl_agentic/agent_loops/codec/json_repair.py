@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl_agentic.errors import MissingDependencyError
+from verl_agentic.env_card import needs_extra
 
 
 def repair_object(text: str) -> dict[str, Any] | None:
@@ -33,10 +33,6 @@ def require_repair() -> None:
 
 
 def _library() -> Any:
-    try:
+    with needs_extra("repair", what="repairing calls"):
         import json_repair
-    except ImportError as cause:
-        raise MissingDependencyError(
-            "repairing calls needs the package json-repair, got no such package; pip install 'verl-agentic[repair]'"
-        ) from cause
     return json_repair

@@ -50,7 +50,7 @@ def fit_arguments(call: ToolCall, parameters: Schema | None, *, raw: Mapping[str
         check: False: give types to `raw`, accept what does not fit, and do without an invalid schema.
 
     Raises:
-        DataError: the schema is invalid; MissingDependencyError: `jsonschema` is not installed.
+        DataError: the schema is invalid.
     """
     if call.error is not None or parameters is None:
         return call

@@ -1,1 +1,1 @@
-"""Counts attempts at reward hacking in a finished episode; Others import `count.py` only."""
+"""Counts attempts at reward hacking in a finished episode. Others import `count.py` only."""

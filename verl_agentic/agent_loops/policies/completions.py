@@ -5,18 +5,18 @@ For servers with messages only, see `chat_messages.py`.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from verl_agentic.agent_loops.policies.policy import Completion, FinishReason
 from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.errors import ConfigError, MissingDependencyError, PolicyError
+from verl_agentic.errors import ConfigError, PolicyError
+from verl_agentic.http_service import Attempts, open_http, read_wait_s
 from verl_agentic.rewards.models.chat_choice import finish_of, first_choice, parse_answer
-from verl_agentic.rewards.models.limiter import retry_wait_s
 from verl_agentic.rewards.models.refusals import Refusal, passing_failure, refusal_of
 from verl_agentic.settings import Settings, setting
 from verl_agentic.types import Message
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _HOPELESS = {401: "see the key", 403: "see the key", 404: "see the URL, which ends with /v1, and the model"}
-_LONGEST_WAIT_S = 60.0
+_MAX_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +68,11 @@ class Endpoint:
 
     def __init__(self, config: EndpointConfig, *, max_connections: int = 64) -> None:
         """Makes a client; nothing is sent yet. Raises MissingDependencyError if httpx is not installed."""
-        try:
-            import httpx
-        except ImportError as cause:
-            raise MissingDependencyError(
-                f"talking to a server needs httpx, got {cause}; pip install 'verl-agentic[serve]'"
-            ) from cause
         self.config = config
-        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
-        headers = {"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}
-        self._transport_error = httpx.TransportError
-        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None)
-        url = httpx.URL(config.url.rstrip("/"))
-        self._url = str(url if url.path.strip("/") else url.copy_with(path="/v1"))
+        options = {"token": config.api_key, "max_connections": max_connections}
+        self._client = open_http(config.url, extra="serve", what="talking to a server", **options)
+        url = config.url.rstrip("/")
+        self._url = url if urlsplit(url).path.strip("/") else f"{url}/v1"
         self.retries = 0
         self._refusals: set[Refusal] = set()
 
@@ -141,32 +133,26 @@ class Endpoint:
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, Any]:
         """Returns the response and the answer in it, after retries."""
-        attempt = 0
-        while True:
-            response, failure = await self._try(method, path, body)
-            is_last = attempt >= self.config.max_retries
-            if response is not None:
-                answer = parse_answer(response)
-                if is_last or passing_failure(response.status_code, answer) is None:
-                    return response, answer
-            elif is_last:
-                raise PolicyError(
-                    f"{self._url}{path} cannot be reached, got {failure} in {attempt + 1} attempts; check the address, "
-                    "and that the server runs"
-                )
-            first_s = self.config.retry_wait_s
-            await asyncio.sleep(retry_wait_s(attempt, response, first_s=first_s, max_s=_LONGEST_WAIT_S))
-            attempt += 1
-            self.retries += 1
+        from httpx import TransportError
 
-    async def _try(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response | None, str]:
-        sending = self._client.request(method, self._url + path, json=body)
-        try:
-            return await within(sending, self.config.request_timeout_s, what=f"{method} {path}"), ""
-        except OverrunError as error:
-            return None, str(error)
-        except self._transport_error as error:
-            return None, f"{type(error).__name__}: {error}"
+        failure = ""
+        attempts = Attempts(self.config.max_retries + 1, first_s=self.config.retry_wait_s, max_s=_MAX_WAIT_S)
+        async for number in attempts:
+            self.retries += number > 1
+            sending = self._client.request(method, self._url + path, json=body)
+            try:
+                response = await within(sending, self.config.request_timeout_s, what=f"{method} {path}")
+            except (OverrunError, TransportError) as error:
+                failure = f"{type(error).__name__}: {error}"
+                continue
+            answer = parse_answer(response)
+            if attempts.is_last or passing_failure(response.status_code, answer) is None:
+                return response, answer
+            attempts.asked_s = read_wait_s(response.headers.get("retry-after"))
+        raise PolicyError(
+            f"{self._url}{path} cannot be reached, got {failure} in {attempts.number} attempts; check the address, and "
+            "that the server runs"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Health of a batch before training: lengths, spread of rewards and their parts, age of its log-probs.
 
-Axes as in `credit.py`.
+Axes as in `algorithms/credit/batch.py`.
 """
 
 from __future__ import annotations

@@ -6,20 +6,17 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from verl_agentic.bridges.agentgym.wires import WIRES, Wire
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack, draw_numbers, with_observation
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import ConfigError, DataError, EnvError, EnvUnavailableError, boundary
+from verl_agentic.errors import ConfigError, DataError, EnvError, boundary
+from verl_agentic.http_service import HttpService
 from verl_agentic.settings import read_settings
 from verl_agentic.tools.function_tool import tool
 from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason
-
-if TYPE_CHECKING:
-    import httpx
 
 URL_VARIABLE = "VERL_AGENTIC_AGENTGYM_URL"
 _HAS_NO_CLOSE = frozenset({404, 405})
@@ -33,31 +30,26 @@ class AgentGymEnv(ToolEnv):
 
     def __init__(self, row: EnvRow, *, url: str, wire: Wire, rewards: RewardTrack, timeout_s: float) -> None:
         super().__init__(row, [tool(timeout_s=timeout_s)(self.act)], max_parallel_calls=1)
-        self._url, self._wire, self._rewards = url.rstrip("/"), wire, rewards
-        self._http: httpx.AsyncClient | None = None
+        self._server = HttpService(url, name="the AgentGym server", extra="agentgym")
+        self._wire, self._rewards = wire, rewards
         self._id: Any = None
-        self._is_done = False
 
     async def start(self) -> tuple[Message, ...]:
         """Creates an environment and resets it to the row's task."""
-        with needs_extra("agentgym", what="an AgentGym environment"):
-            import httpx
-        self._http = httpx.AsyncClient(base_url=self._url, verify=self._url.startswith("https"), timeout=None)
         made = await self._post("/create", {})
         self._id = made.get("id") if isinstance(made, Mapping) else made
         if self._id is None:
-            raise EnvError(f"{self._url} must answer create with an id, got {made!r}; see its log")
+            raise EnvError(f"{self._server.name} must answer create with an id, got {made!r}; see its log")
         return with_observation(self.row, await self.reset())
 
     async def reset(self) -> str:
         """Returns the first observation. The same task begins anew, however often it is reset."""
-        self._is_done = False
+        self.is_done = False
         self._rewards.rewards.clear()
         body = {self._wire.task_key: self.row.extra["task_index"], **self._wire.reset}
         answer = await self._post("/reset", self._with_id(body))
         if not isinstance(answer, Mapping):  # WebShop's has no complete observation
-            response = await self._ask("GET", "/observation", params={self._wire.id_key: self._id})
-            return str(response.json())
+            return str(await self._server.ask("GET", "/observation", params={self._wire.id_key: self._id}))
         task = answer.get("task_description")
         return f"{task}\n{_text(answer)}" if task else _text(answer)
 
@@ -67,25 +59,20 @@ class AgentGymEnv(ToolEnv):
         Args:
             action: one action.
         """
-        if self._is_done:
+        if self.is_done:
             return ToolResult("Error: the episode is over", is_error=True, error_kind="invalid_action")
-        answer = (await self._ask("POST", "/step", json=self._with_id({"action": action}))).json()
+        answer = await self._server.ask("POST", "/step", json=self._with_id({"action": action}))
         if "error" in answer and not _LOST.search(str(answer["error"])):
             return ToolResult(f"Error: {answer['error']}", is_error=True, error_kind="tool_raised")
-        _check(answer, f"{self._url}/step")
+        self._check_answer(answer, "/step")
         with boundary(EnvError, "reading an observation of the AgentGym server"):
             self._rewards.add(answer[self._wire.reward_key])
-            self._is_done = bool(answer["done"])
+            self.is_done = bool(answer["done"])
             return ToolResult(_text(answer))
 
     async def step(self, action: Action) -> Observation:
         """Carries out the calls in order; a turn without a call ends the episode."""
-        if not action.tool_calls:
-            return Observation(stop=StopReason.NO_ACTION)
-        observation = await super().step(action)
-        if self._is_done:
-            return Observation(observation.messages, stop=StopReason.ENV_DONE, info=observation.info)
-        return observation
+        return await super().step(action) if action.tool_calls else Observation(stop=StopReason.NO_ACTION)
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the outcome of the rewards so far."""
@@ -93,47 +80,27 @@ class AgentGymEnv(ToolEnv):
 
     async def close(self) -> None:
         """Closes the environment on the server, if it has such a call, and the connections."""
-        if self._http is None:
-            return
         try:
             if self._id is not None:
-                await self._post("/close", self._with_id({}), may_lack=True)
+                response = await self._server.send("POST", "/close", json=self._with_id({}))
+                if response.status_code != 200 and response.status_code not in _HAS_NO_CLOSE:
+                    raise EnvError(f"got HTTP {response.status_code}: {response.text[:300]}")
         except EnvError as cause:
             logger.warning("an AgentGym environment may be left on its server: %s", cause)
         finally:
-            await self._http.aclose()
+            await self._server.close()
 
     def _with_id(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return {self._wire.id_key: self._id, **body}
 
-    async def _post(self, path: str, body: Mapping[str, Any], *, may_lack: bool = False) -> Any:
-        response = await self._ask("POST", path, json=dict(body), may_lack=may_lack)
-        with boundary(EnvError, "reading the answer of the AgentGym server"):
-            answer = None if may_lack else response.json()
-        _check(answer, f"{self._url}{path}")
+    async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
+        answer = await self._server.ask("POST", path, json=dict(body))
+        self._check_answer(answer, path)
         return answer
 
-    async def _ask(self, method: str, path: str, *, may_lack: bool = False, **options: Any) -> httpx.Response:
-        from httpx import TransportError
-
-        if self._http is None:
-            raise EnvError("an AgentGym environment was not started, got a call; start it")
-        try:
-            response = await self._http.request(method, path, **options)
-        except TransportError as cause:
-            raise EnvUnavailableError(
-                f"the AgentGym server {self._url} cannot be reached, got {type(cause).__name__}: {cause}; check its log"
-            ) from cause
-        if response.status_code != 200 and not (may_lack and response.status_code in _HAS_NO_CLOSE):
-            raise EnvError(
-                f"{self._url}{path} failed, got HTTP {response.status_code}: {response.text[:300]}; see its log"
-            )
-        return response
-
-
-def _check(answer: Any, where: str) -> None:
-    if isinstance(answer, Mapping) and "error" in answer:
-        raise EnvError(f"{where} failed, got {answer['error']!r}; see the server's log")
+    def _check_answer(self, answer: Any, path: str) -> None:
+        if isinstance(answer, Mapping) and "error" in answer:
+            raise EnvError(f"{path} of {self._server.name} failed, got {answer['error']!r}; see its log")
 
 
 def make_env(

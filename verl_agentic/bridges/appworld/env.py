@@ -8,27 +8,22 @@ imported here, and every episode has a server of its own for as long as it lasts
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import hashlib
 import logging
 import os
 import random
-import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, EnvUnavailableError, boundary
+from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, boundary
+from verl_agentic.http_service import Attempts, HttpService
 from verl_agentic.paths import private_folder
 from verl_agentic.tools.function_tool import tool
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
-
-if TYPE_CHECKING:
-    import httpx
+from verl_agentic.types import Message, Reward
 
 URLS_VARIABLE, DATA_VARIABLE = "VERL_AGENTIC_APPWORLD_URLS", "APPWORLD_ROOT"
 _SPLITS = {
@@ -56,15 +51,12 @@ class AppWorldEnv(ToolEnv):
         self._urls, self._wait_s = urls, wait_s
         self._task_id: str = row.extra["task_id"]
         self._lease: IO[str] | None = None
-        self._http: httpx.AsyncClient | None = None
-        self._is_done = False
+        self._server: HttpService | None = None
 
     async def start(self) -> tuple[Message, ...]:
         """Waits for a free server, makes the world of the task, and returns its instruction."""
-        with needs_extra("appworld", what="an AppWorld environment"):
-            import httpx
         url, self._lease = await _lease_of(self._urls, wait_s=self._wait_s)
-        self._http = httpx.AsyncClient(base_url=url, verify=url.startswith("https"), timeout=None)
+        self._server = HttpService(url, name="AppWorld's server", extra="appworld")
         told = await self._call("initialize", experiment_name=f"verl_agentic_{uuid.uuid4().hex}")
         with boundary(EnvError, "reading the task of AppWorld"):
             about = _PROMPT.format(**told["supervisor"], datetime=told["datetime"])
@@ -77,15 +69,8 @@ class AppWorldEnv(ToolEnv):
             code: the program.
         """
         output = await self._call("execute", code=code)
-        self._is_done = bool(await self._call("task_completed"))
+        self.is_done = bool(await self._call("task_completed"))
         return str(output)
-
-    async def step(self, action: Action) -> Observation:
-        """Runs the calls in order, until one completes the task; a turn without a call ends the episode."""
-        observation = await super().step(action)
-        if self._is_done:
-            return Observation(observation.messages, stop=StopReason.ENV_DONE, info=observation.info)
-        return observation
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns 1 if all tests of the task's final state pass; their share is in the info."""
@@ -99,30 +84,22 @@ class AppWorldEnv(ToolEnv):
     async def close(self) -> None:
         """Closes the world, and leaves the server to others."""
         try:
-            if self._http is not None:
+            if self._server is not None:
                 await self._call("close")
         except EnvError as cause:
             logger.warning("a world of AppWorld is left to the next episode's initialize: %s", cause)
         finally:
-            if self._http is not None:
-                await self._http.aclose()
+            if self._server is not None:
+                await self._server.close()
             if self._lease is not None:
                 self._lease.close()
 
     async def _call(self, method: str, **arguments: Any) -> Any:
-        from httpx import TransportError
-
-        if self._http is None:
+        if self._server is None:
             raise EnvError("an AppWorld environment was not started, got a call; start it")
-        where = f"AppWorld's server {self._http.base_url}{method}"
-        try:
-            response = await self._http.post(f"/{method}", json={"task_id": self._task_id, **arguments})
-        except TransportError as cause:
-            raise EnvUnavailableError(f"{where} cannot be reached, got {type(cause).__name__}: {cause}") from cause
-        if response.status_code != 200:
-            raise EnvError(f"{where} failed, got HTTP {response.status_code}: {response.text[:300]}; see its log")
-        with boundary(EnvError, f"reading the answer of {where}"):
-            return response.json()["output"]
+        answer = await self._server.ask("POST", f"/{method}", json={"task_id": self._task_id, **arguments})
+        with boundary(EnvError, f"reading the answer of {self._server.name}"):
+            return answer["output"]
 
 
 async def _lease_of(urls: Sequence[str], *, wait_s: float) -> tuple[str, IO[str]]:
@@ -131,8 +108,7 @@ async def _lease_of(urls: Sequence[str], *, wait_s: float) -> tuple[str, IO[str]
     Raises:
         EnvBusyError: all of them stayed in use.
     """
-    deadline = time.monotonic() + wait_s
-    while True:
+    async for _ in Attempts(first_s=_PAUSE_S, max_s=_PAUSE_S, within_s=wait_s):
         for url in random.sample(urls, len(urls)):
             name = hashlib.sha256(url.encode()).hexdigest()[:16]
             path = private_folder("appworld") / f"{name}.lock"
@@ -142,11 +118,7 @@ async def _lease_of(urls: Sequence[str], *, wait_s: float) -> tuple[str, IO[str]
                 return url, lock
             except OSError:
                 lock.close()
-        if time.monotonic() + _PAUSE_S > deadline:
-            raise EnvBusyError(
-                f"all {len(urls)} servers of AppWorld are in use, got one more episode; start more servers"
-            )
-        await asyncio.sleep(_PAUSE_S)
+    raise EnvBusyError(f"all {len(urls)} servers of AppWorld are in use, got one more episode; start more servers")
 
 
 def make_env(

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import importlib
 import random
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from verl_agentic.bridges.scoped_random import drawing_from
-from verl_agentic.bridges.task_rows import Split, draw_rows
-from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, demonstrator_of, expert_policy, solved_row
-from verl_agentic.env import EnvRow
+from verl_agentic.bridges.text_world import WorldTurn
+from verl_agentic.bridges.text_world_package import TextWorldPackage
 from verl_agentic.env_card import needs_extra, read_tasks
-from verl_agentic.types import Message
 
 _TASKS = read_tasks(str(Path(__file__)))
 _GAMES = ("guess_the_number", "mastermind", "sudoku")
@@ -107,38 +104,8 @@ _SOLUTIONS: Mapping[str, Callable[[GemWorld], str]] = {
 }
 
 
-def make_env(row: EnvRow) -> TextWorldEnv:
-    """Returns the environment of one episode. Its outcome is 1 for a game that is won."""
-    return TextWorldEnv(row, _world(row))
-
-
-def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the solution of a row."""
-    return expert_policy(partial(_world, row))
-
-
-def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, max_steps: int = 64) -> list[EnvRow]:
-    """Returns `count` different games that can be won; no seed is in both splits.
-
-    Args:
-        split: `train` or `test`.
-        count: number of rows.
-        seed: of the games.
-        task: one of `tasks.txt`; None: all of them in turn.
-        max_steps: maximum actions of the solution.
-    """
-
-    def draw(name: str, number: int) -> EnvRow | None:
-        return solved_row(GemWorld(name, number), bridge="gem", task=name, number=number, max_steps=max_steps)
-
-    return draw_rows(_TASKS, draw, task=task, split=split, count=count, seed=seed, is_hidden=True)
-
-
-def _world(row: EnvRow) -> GemWorld:
-    return GemWorld(row.ground_truth["task"], row.ground_truth["seed"])
-
-
-demonstrator = demonstrator_of(_world)
+_PACKAGE = TextWorldPackage("gem", tasks=_TASKS, make_world=GemWorld, is_hidden=True)
+make_env, make_rows, gold, demonstrator = _PACKAGE.make_env, _PACKAGE.make_rows, _PACKAGE.gold, _PACKAGE.demonstrator
 
 
 def _box(*words: object) -> str:

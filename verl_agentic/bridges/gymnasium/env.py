@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.bridges.task_rows import Split, draw_rows
-from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, demonstrator_of, expert_policy, solved_row
-from verl_agentic.env import EnvRow
+from verl_agentic.bridges.text_world import WorldTurn
+from verl_agentic.bridges.text_world_package import TextWorldPackage
 from verl_agentic.env_card import needs_extra, read_tasks
-from verl_agentic.types import Message
 
 from .solution import next_action
 from .toy_texts import TOY_TEXTS
@@ -70,39 +67,5 @@ class ToyTextWorld:
             self._env.close()
 
 
-def make_env(row: EnvRow) -> TextWorldEnv:
-    """Returns the environment of one episode."""
-    return TextWorldEnv(row, _world(row))
-
-
-def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the solution of a row. It knows the random numbers of the row, which a policy cannot know."""
-    return expert_policy(partial(_world, row))
-
-
-def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, max_steps: int = 64) -> list[EnvRow]:
-    """Returns `count` different problems that can be solved; the prompts of the splits are disjoint.
-
-    Args:
-        split: `train` or `test`.
-        count: number of rows.
-        seed: of the problems.
-        task: one of `tasks.txt`; None: all of them in turn.
-        max_steps: maximum actions of the solution.
-
-    Raises:
-        ConfigError: an unknown task, or too few problems: the cliff has 36 starts.
-    """
-    return draw_rows(_TASKS, partial(_draw, max_steps=max_steps), task=task, split=split, count=count, seed=seed)
-
-
-def _draw(task: str, number: int, *, max_steps: int) -> EnvRow | None:
-    world = ToyTextWorld(task, number)
-    return solved_row(world, bridge="gymnasium", task=task, number=number, max_steps=max_steps)
-
-
-def _world(row: EnvRow) -> ToyTextWorld:
-    return ToyTextWorld(row.ground_truth["task"], row.ground_truth["seed"])
-
-
-demonstrator = demonstrator_of(_world)
+_PACKAGE = TextWorldPackage("gymnasium", tasks=_TASKS, make_world=ToyTextWorld)
+make_env, make_rows, gold, demonstrator = _PACKAGE.make_env, _PACKAGE.make_rows, _PACKAGE.gold, _PACKAGE.demonstrator

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from verl_agentic.bridges.scoped_random import silence
-from verl_agentic.bridges.task_rows import Split, draw_rows
-from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, demonstrator_of, expert_policy, solved_row
-from verl_agentic.env import EnvRow
+from verl_agentic.bridges.text_world import WorldTurn
+from verl_agentic.bridges.text_world_package import TextWorldPackage
 from verl_agentic.env_card import needs_extra, read_tasks
 from verl_agentic.errors import DataError
-from verl_agentic.types import Message
 
 from .goal_search import next_step
 from .instruction import instruct
@@ -91,39 +88,7 @@ class MiniGridWorld:
         self._advice = next((name for name, known in _ACTIONS.items() if known == number), None)
 
 
-def make_env(row: EnvRow) -> TextWorldEnv:
-    """Returns the environment of one episode."""
-    return TextWorldEnv(row, _world(row))
-
-
-def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the expert's policy for a row."""
-    return expert_policy(partial(_world, row, with_expert=True))
-
-
-def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, max_steps: int = 64) -> list[EnvRow]:
-    """Returns `count` different levels that the expert solves; the first views of the splits are disjoint.
-
-    Args:
-        split: `train` or `test`.
-        count: number of rows.
-        seed: of the levels.
-        task: one of `tasks.txt`; None: all of them in turn.
-        max_steps: maximum actions of the expert.
-
-    Raises:
-        ConfigError: an unknown task, or hardly any level that the expert solves in so many actions.
-    """
-    return draw_rows(_TASKS, partial(_draw, max_steps=max_steps), task=task, split=split, count=count, seed=seed)
-
-
-def _draw(task: str, number: int, *, max_steps: int) -> EnvRow | None:
-    world = MiniGridWorld(task, number, with_expert=True)
-    return solved_row(world, bridge="minigrid", task=task, number=number, max_steps=max_steps)
-
-
-def _world(row: EnvRow, *, with_expert: bool = False) -> MiniGridWorld:
-    return MiniGridWorld(row.ground_truth["task"], row.ground_truth["seed"], with_expert=with_expert)
-
-
-demonstrator = demonstrator_of(partial(_world, with_expert=True))
+_PACKAGE = TextWorldPackage(
+    "minigrid", tasks=_TASKS, make_world=MiniGridWorld, make_expert=partial(MiniGridWorld, with_expert=True)
+)
+make_env, make_rows, gold, demonstrator = _PACKAGE.make_env, _PACKAGE.make_rows, _PACKAGE.gold, _PACKAGE.demonstrator

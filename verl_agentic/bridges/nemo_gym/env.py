@@ -11,18 +11,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import ConfigError, DataError, EnvError, EnvUnavailableError, ScoringError, boundary
+from verl_agentic.errors import ConfigError, DataError, ScoringError, boundary
+from verl_agentic.http_service import HttpService
 from verl_agentic.settings import read_settings
 from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Message, Reward, ToolCall
-
-if TYPE_CHECKING:
-    import httpx
 
 URL_VARIABLE = "VERL_AGENTIC_NEMO_GYM_URL"
 
@@ -38,7 +35,7 @@ class GymTool:
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Calls the tool; an answer that is an HTTP error is an error for the policy."""
-        response = await self._env.post(f"/{self.name}", arguments)
+        response = await self._env.server.send("POST", f"/{self.name}", **_json(arguments))
         if response.status_code == 200:
             return ToolResult(response.text)
         kind = "wrong_arguments" if response.status_code < 500 else "tool_raised"
@@ -53,51 +50,29 @@ class NemoGymEnv(ToolEnv):
             given = row.ground_truth["responses_create_params"].get("tools") or ()
             tools = [GymTool(self, spec) for spec in given if spec["type"] == "function"]
         super().__init__(row, tools, max_parallel_calls=1, tool_timeout_s=timeout_s)
-        self._url, self._rewards = url.rstrip("/"), rewards
-        self._http: httpx.AsyncClient | None = None
+        self.server, self._rewards = HttpService(url, name="the NeMo-Gym server", extra="nemo_gym"), rewards
 
     async def start(self) -> tuple[Message, ...]:
         """Seeds a session; its cookies belong to this episode only."""
-        with needs_extra("nemo_gym", what="a task of NeMo-Gym"):
-            import httpx
-        self._http = httpx.AsyncClient(base_url=self._url, verify=self._url.startswith("https"), timeout=None)
-        response = await self.post("/seed_session", self.row.ground_truth)
-        if response.status_code != 200:
-            raise EnvError(f"{self._url} seeds no session, got HTTP {response.status_code}: {response.text[:300]}")
+        await self.server.ask("POST", "/seed_session", **_json(self.row.ground_truth))
         return self.row.prompt
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the outcome that the server's verifier gives."""
         body = {**self.row.ground_truth, "response": to_response(self.row, transcript)}
-        response = await self.post("/verify", body)
-        if response.status_code != 200:
-            raise ScoringError(
-                f"{self._url} verifies no episode, got HTTP {response.status_code}: {response.text[:300]}; see its log"
-            )
+        verdict = await self.server.ask("POST", "/verify", error=ScoringError, **_json(body))
         with boundary(ScoringError, "reading the verdict of NeMo-Gym"):
-            verdict = response.json()
             self._rewards.add(verdict["reward"])
         told = {name: value for name, value in verdict.items() if name not in body}
         return self._rewards.reward(**told)
 
     async def close(self) -> None:
         """Closes the connections. The protocol has no call that ends a session."""
-        if self._http is not None:
-            await self._http.aclose()
+        await self.server.close()
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
-        """Returns the answer of the server. Raises EnvUnavailableError if it cannot be reached."""
-        from httpx import TransportError
 
-        if self._http is None:
-            raise EnvError("a task of NeMo-Gym was not started, got a call; start it")
-        try:
-            content = json.dumps(body).encode()
-            return await self._http.post(path, content=content, headers={"Content-Type": "application/json"})
-        except TransportError as cause:
-            raise EnvUnavailableError(
-                f"the NeMo-Gym server {self._url} cannot be reached, got {type(cause).__name__}: {cause}; check its log"
-            ) from cause
+def _json(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {"content": json.dumps(body).encode(), "headers": {"Content-Type": "application/json"}}
 
 
 def make_env(row: EnvRow, *, url: str = "", timeout_s: float = 60.0, **rewards: Any) -> NemoGymEnv:

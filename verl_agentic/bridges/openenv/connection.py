@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import EnvBusyError, EnvError, EnvUnavailableError, boundary
+from verl_agentic.http_service import Attempts, HttpService
 
 _CONNECT_S = 10.0
 _CLOSE_S = 5.0
@@ -56,24 +55,22 @@ class OpenEnvConnection:
             EnvBusyError, EnvUnavailableError: it was, until the end.
             EnvError: the server cannot make the environment.
         """
-        deadline = time.monotonic() + wait_s
-        while True:
+        failure: EnvError = EnvUnavailableError(self._http_url)
+        async for _ in Attempts(first_s=_PAUSE_S, max_s=_PAUSE_S, within_s=wait_s):
             try:
                 await self._connect()
                 return await self.ask(first)
             except RefusedActionError as cause:
                 if cause.code != _FULL:
                     raise
-                failure: EnvError = EnvBusyError(
+                failure = EnvBusyError(
                     f"the OpenEnv server {self._http_url} has no free session, got {cause}; raise its "
                     "max_concurrent_envs, or add servers"
                 )
             except EnvUnavailableError as cause:
                 failure = cause
             await self.close()
-            if time.monotonic() + _PAUSE_S > deadline:
-                raise failure
-            await asyncio.sleep(_PAUSE_S * random.uniform(0.5, 1.0))
+        raise failure
 
     async def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Sends a message and returns the `data` of its answer.
@@ -109,15 +106,13 @@ class OpenEnvConnection:
 
     async def action_schema(self) -> dict[str, Any]:
         """Returns the JSON schema of an action."""
-        with needs_extra("openenv", what="an OpenEnv environment"):
-            import httpx
-        async with httpx.AsyncClient(verify=self._http_url.startswith("https"), timeout=_CONNECT_S) as http:
-            try:
-                response = await http.get(f"{self._http_url}/schema")
-            except httpx.HTTPError as cause:
-                raise self._unavailable(cause) from cause
-        with boundary(EnvError, f"reading the action schema of the OpenEnv server {self._http_url}"):
-            return response.raise_for_status().json()["action"]
+        server = HttpService(self._http_url, name="the OpenEnv server", extra="openenv")
+        try:
+            schema = await server.ask("GET", "/schema", timeout=_CONNECT_S)
+        finally:
+            await server.close()
+        with boundary(EnvError, f"reading the action schema of {server.name}"):
+            return schema["action"]
 
     async def close(self) -> None:
         """Ends the session. The server drops the environment with the connection."""

@@ -13,7 +13,7 @@ from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError, EnvError, boundary
 from verl_agentic.settings import read_settings
 from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.types import Message, Reward
 
 URL_VARIABLE = "VERL_AGENTIC_OPENENV_URL"
 _INSTRUCTION = "Solve the task with the tools."
@@ -43,7 +43,6 @@ class OpenEnv(ToolEnv):
         super().__init__(row, [], max_parallel_calls=1, tool_timeout_s=timeout_s)
         self._connection, self._rewards, self._wait_s = connection, rewards, wait_s
         self._has_tools = False
-        self._is_done = False
 
     async def start(self) -> tuple[Message, ...]:
         """Connects, learns the tools, and resets the environment with the row's `reset` arguments."""
@@ -67,16 +66,9 @@ class OpenEnv(ToolEnv):
             self.use_tools(tools)
             return with_observation(self.row, _text(data["observation"]))
 
-    async def step(self, action: Action) -> Observation:
-        """Carries out the calls in order; a turn without a call is the answer."""
-        observation = await super().step(action)
-        if self._is_done:
-            return Observation(observation.messages, stop=StopReason.ENV_DONE, info=observation.info)
-        return observation
-
     async def act(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Sends an action; what the server refuses is an error for the policy."""
-        if self._is_done:
+        if self.is_done:
             return ToolResult("Error: the episode is over", is_error=True, error_kind="invalid_action")
         data = {"type": "call_tool", "tool_name": name, "arguments": dict(arguments)} if self._has_tools else arguments
         try:
@@ -86,7 +78,7 @@ class OpenEnv(ToolEnv):
             return ToolResult(f"Error: {cause}", is_error=True, error_kind=kind)
         with boundary(EnvError, "reading an observation of the OpenEnv server"):
             self._rewards.add(answer.get("reward"))
-            self._is_done = bool(answer.get("done"))
+            self.is_done = bool(answer.get("done"))
             observation = answer["observation"]
             failed = observation.get("error") if self._has_tools else None
             return ToolResult(_text(observation), is_error=failed is not None)

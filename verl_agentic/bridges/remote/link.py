@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.bridges.remote.addresses import TOKEN_VARIABLE
 from verl_agentic.bridges.remote.wire import CALLS, RENEW, dumps, error_of
-from verl_agentic.errors import AgenticError, ConfigError, EnvError, EnvUnavailableError, MissingDependencyError
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import AgenticError, ConfigError, EnvError, EnvUnavailableError
+from verl_agentic.http_service import OVERLOADED, Attempts, open_http
 
-try:
+with needs_extra("remote", what="a remote environment"):
     import httpx
-except ImportError as cause:
-    raise MissingDependencyError(
-        f"a remote environment needs httpx, got {cause}; pip install 'verl-agentic[remote]'"
-    ) from cause
 
 _ATTEMPTS = 3
 _PAUSE_S = 0.2
 _CONNECT_S = 10.0
 _FIRST_LEASE_S = 30.0  # until the server has named its own
-_TRY_AGAIN = frozenset({429, 502, 503, 504})  # of a proxy before the server
 _REFUSALS = {
     401: f"set the token, or {TOKEN_VARIABLE}",
     403: "call it localhost or by its address",
@@ -50,14 +46,8 @@ class EnvLink:
         self.failed_at = float("-inf")
         """When the server was last found unreachable, in seconds of the monotonic clock."""
         self._batch_wait_s = batch_wait_s
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=16)
-        self._http = httpx.AsyncClient(
-            headers=headers,
-            limits=limits,
-            timeout=httpx.Timeout(None, connect=_CONNECT_S),
-            verify=url.startswith("https"),  # reading the certificates blocks the event loop
-        )
+        self._http = open_http(url, extra="remote", what="a remote environment", token=token, connect_s=_CONNECT_S)
+        self._http.headers["Content-Type"] = "application/json"
         self._waiting: list[tuple[dict[str, Any], asyncio.Future[Any]]] = []
         self._sending: set[asyncio.Task[None]] = set()
         self._signs: asyncio.Task[None] | None = None
@@ -69,15 +59,14 @@ class EnvLink:
             EnvUnavailableError: the server cannot be reached.
             ConfigError: it refuses all requests.
         """
-        for attempt in range(_ATTEMPTS):
+        failure = self._unreachable("no call")
+        async for _ in Attempts(_ATTEMPTS, first_s=_PAUSE_S):
             try:
                 return await self._ask(call)
-            except EnvUnavailableError:
-                if attempt + 1 == _ATTEMPTS:
-                    self.failed_at = time.monotonic()
-                    raise
-                await asyncio.sleep(_PAUSE_S * 2**attempt * random.uniform(0.5, 1.0))
-        raise AssertionError
+            except EnvUnavailableError as cause:
+                failure = cause
+        self.failed_at = time.monotonic()
+        raise failure
 
     def keep(self, session: str) -> None:
         """Gives signs of life for a session, until it is dropped."""
@@ -153,7 +142,7 @@ class EnvLink:
         )
 
     def _refusal(self, status: int, text: str) -> AgenticError:
-        if status in _TRY_AGAIN:
+        if status in OVERLOADED:  # a proxy before the server
             return self._unreachable(f"HTTP {status}: {text[:300]}")
         kind = EnvError if status >= 500 else ConfigError
         hint = _REFUSALS.get(status, "check that both ends have the same version")

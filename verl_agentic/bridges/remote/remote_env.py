@@ -16,6 +16,7 @@ from verl_agentic.bridges.remote.wire import error_of, to_messages, to_observati
 from verl_agentic.deadlines import left_s
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.errors import AgenticError, EnvBusyError, EnvError, EnvUnavailableError, boundary
+from verl_agentic.http_service import Attempts
 from verl_agentic.per_loop import PerLoop
 from verl_agentic.settings import Settings, setting
 from verl_agentic.tools.tool import Tool, ToolResult
@@ -152,35 +153,24 @@ class RemoteEnv:
 
     async def _open(self) -> Any:
         """Returns the result of a start, after as many attempts as there is time for."""
-        deadline = time.monotonic() + self._config.wait_s
-        while True:
-            started, failure, pause_s = await self._try_servers()
-            if started is not None:
-                return result_of(started)
-            pause_s *= random.uniform(0.5, 1.0)
-            if time.monotonic() + pause_s > deadline:
-                raise failure
-            await asyncio.sleep(pause_s)
-
-    async def _try_servers(self) -> tuple[Mapping[str, Any] | None, AgenticError, float]:
-        """Returns the first answer that is a start, or its failure; else the reason and the pause before the next."""
         failure: AgenticError = EnvUnavailableError("no server was asked")
-        pause_s = _PAUSE_S
-        for link in (await _fleets.get(self._config)).by_preference():
-            self._link, self._session, self._number = link, uuid.uuid4().hex, 0
-            link.keep(self._session)
-            try:
-                answer = await link.call(self._numbered("start", self._data))
-            except EnvUnavailableError as cause:
-                failure = cause
-            else:
-                if answer.get("error") != EnvBusyError.__name__:
-                    return answer, failure, 0.0
-                failure = error_of(answer)
-                pause_s = max(pause_s, float(answer.get("retry_after_s", 0.0)))
-            link.drop(self._session)
-            self._link = None
-        return None, failure, pause_s
+        wait_s, fleet = self._config.wait_s, await _fleets.get(self._config)
+        async for _ in (attempts := Attempts(first_s=_PAUSE_S, max_s=_PAUSE_S, max_asked_s=wait_s, within_s=wait_s)):
+            for link in fleet.by_preference():
+                self._link, self._session, self._number = link, uuid.uuid4().hex, 0
+                link.keep(self._session)
+                try:
+                    answer = await link.call(self._numbered("start", self._data))
+                except EnvUnavailableError as cause:
+                    failure = cause
+                else:
+                    if answer.get("error") != EnvBusyError.__name__:
+                        return result_of(answer)
+                    failure = error_of(answer)
+                    attempts.asked_s = max(attempts.asked_s, float(answer.get("retry_after_s", 0.0)))
+                link.drop(self._session)
+                self._link = None
+        raise failure
 
     async def _call(self, op: str, data: Mapping[str, Any]) -> Any:
         if self._link is None:

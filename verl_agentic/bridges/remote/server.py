@@ -12,16 +12,13 @@ from typing import Any
 
 from verl_agentic.bridges.remote.sessions import EnvSessions
 from verl_agentic.bridges.remote.wire import CALLS, HEALTH, RENEW, dumps, failure_of
-from verl_agentic.errors import AgenticError, EnvError, MissingDependencyError, boundary
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import AgenticError, EnvError, boundary
 from verl_agentic.listening.request_guard import RequestGuard, require_token
 
-try:
+with needs_extra("serve", what="serving environments"):
     from fastapi import FastAPI, HTTPException, Request, Response
     from fastapi.responses import StreamingResponse
-except ImportError as cause:
-    raise MissingDependencyError(
-        f"serving environments needs fastapi and uvicorn, got {cause}; pip install 'verl-agentic[serve]'"
-    ) from cause
 
 
 def make_app(sessions: EnvSessions) -> FastAPI:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
-from verl_agentic.bridges.task_rows import Split, draw_rows
-from verl_agentic.bridges.text_world import TextWorldEnv, demonstrator_of, expert_policy, solved_row
+from verl_agentic.bridges.text_world import solved_row
+from verl_agentic.bridges.text_world_package import TextWorldPackage
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import read_tasks
-from verl_agentic.types import Message
 
 from .games import game_of
 from .world import TextArenaWorld
@@ -19,34 +16,6 @@ from .world import TextArenaWorld
 _TASKS = read_tasks(str(Path(__file__)))
 _TRIES = 20
 """Random games that look for a line that wins."""
-
-
-def make_env(row: EnvRow) -> TextWorldEnv:
-    """Returns the environment of one episode. Its outcome is 1 for a reward of 1 in TextArena, which is a win."""
-    return TextWorldEnv(row, _world(row))
-
-
-def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the solution of a row; of games with luck or an opponent it knows the luck and the opponent's moves."""
-    return expert_policy(partial(_world, row))
-
-
-def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, max_steps: int = 64) -> list[EnvRow]:
-    """Returns `count` different games that can be won; no seed is in both splits.
-
-    Args:
-        split: `train` or `test`.
-        count: number of rows.
-        seed: of the games.
-        task: one of `tasks.txt`; None: all of them in turn.
-        max_steps: maximum actions of the solution.
-
-    Raises:
-        ConfigError: an unknown task, or hardly any game that is won in so many actions.
-    """
-
-    draw = partial(draw_game, max_steps=max_steps)
-    return draw_rows(_TASKS, draw, task=task, split=split, count=count, seed=seed, is_hidden=True)
 
 
 def draw_game(task: str, number: int, *, max_steps: int) -> EnvRow | None:
@@ -74,10 +43,5 @@ def _random_line(task: str, number: int, attempt: int, *, max_steps: int) -> lis
     return []
 
 
-def _world(row: EnvRow) -> TextArenaWorld:
-    truth = row.ground_truth
-    return TextArenaWorld(truth["task"], truth["seed"], truth.get("line") or ())
-
-
-demonstrator = demonstrator_of(_world)
-"""Against an opponent, a slip leaves the known line, so that all actions after it are random."""
+_PACKAGE = TextWorldPackage("textarena", tasks=_TASKS, make_world=TextArenaWorld, draw=draw_game, is_hidden=True)
+make_env, make_rows, gold, demonstrator = _PACKAGE.make_env, _PACKAGE.make_rows, _PACKAGE.gold, _PACKAGE.demonstrator

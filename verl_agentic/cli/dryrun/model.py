@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_model
+from verl_agentic.data.tiny_model import make_tiny_model, save_random_model
 from verl_agentic.errors import ConfigError
 
-_SEED = 0
 _MAX_POSITIONS = 32_768
 
 
@@ -43,10 +42,11 @@ def make_model(out: Path, *, choice: str, path: str | None) -> DryrunModel:
         return DryrunModel(folder=Path(choice).resolve(), has_own_tokenizer=True, said=f"{choice} as it is")
     tokenizer, reason = _tokenizer_of(path)
     if tokenizer is None:
-        size = make_tiny_model(out, seed=_SEED)
+        size = make_tiny_model(out)
         said = f"{size / 1e6:.1f} M random parameters, the quickstart's tokenizer ({reason})"
         return DryrunModel(folder=out, has_own_tokenizer=False, said=said)
-    size = _save(out, tokenizer)
+    tokenizer.save_pretrained(out)
+    size = save_random_model(out, tokenizer, max_positions=_MAX_POSITIONS)
     said = f"{size / 1e6:.1f} M random parameters, tokenizer and chat template of {path}"
     return DryrunModel(folder=out, has_own_tokenizer=True, said=said)
 
@@ -64,34 +64,3 @@ def _tokenizer_of(path: str | None) -> tuple[Any, str]:
     if not getattr(tokenizer, "chat_template", None):
         return None, f"that of {path} has no chat template"
     return tokenizer, ""
-
-
-def _save(out: Path, tokenizer: Any) -> int:
-    import torch
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
-
-    size = PRESETS[DEFAULT_PRESET]
-    end = tokenizer.eos_token_id
-    pad = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=size.hidden,
-        intermediate_size=size.intermediate,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        head_dim=size.head_dim,
-        max_position_embeddings=_MAX_POSITIONS,
-        tie_word_embeddings=True,
-        initializer_range=size.hidden**-0.5 / 2,
-        bos_token_id=None,
-        eos_token_id=end,
-        pad_token_id=pad,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_SEED)
-        model = Qwen3ForCausalLM(config)
-    model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=pad)
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    return model.num_parameters()

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import torch
 
-from verl_agentic.errors import DataError, MissingDependencyError, boundary
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import DataError, boundary
 
 Dtype = Literal["bfloat16", "float32"]
 _PREFIX = "tokenizer.ggml."
@@ -69,13 +70,9 @@ def _read_fields(gguf: Path) -> dict[str, Any]:
     Raises:
         MissingDependencyError, DataError: as `convert_gguf`.
     """
-    try:
+    with needs_extra("gguf", what="reading a GGUF file"):
         import accelerate  # noqa: F401  # transformers loads GGUF files with it
         from gguf import GGUFReader  # pyright: ignore[reportMissingImports]
-    except ImportError as cause:
-        raise MissingDependencyError(
-            f"reading a GGUF file needs gguf and accelerate, got {cause}; pip install 'verl-agentic[gguf]'"
-        ) from cause
     with boundary(DataError, f"reading {gguf} as GGUF"):
         fields = GGUFReader(gguf).fields
         names = ("pre", *_ROLES.values())

@@ -24,12 +24,12 @@ def boxed_answer(texts: Sequence[str]) -> str | None:
 
 
 def matches(answer: str, golden_answers: Sequence[str]) -> float:
-    """Returns 1.0 for an exact match (`qa.exact_match`), else 0.0."""
+    """Returns 1.0 for an exact match (`short_answer_scores.exact_match`), else 0.0."""
     return 0.0 if is_endless(answer, golden_answers) else short_answer_scores.exact_match(answer, golden_answers)
 
 
 def overlap(answer: str, golden_answers: Sequence[str]) -> float:
-    """Returns the F1 of shared words (`qa.f1`), from 0.0 to 1.0."""
+    """Returns the F1 of shared words (`short_answer_scores.f1`), from 0.0 to 1.0."""
     return 0.0 if is_endless(answer, golden_answers) else short_answer_scores.f1(answer, golden_answers)
 
 

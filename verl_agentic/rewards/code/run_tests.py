@@ -36,8 +36,8 @@ class CodeRules:
     prelude: bool = False
     """Python only: gives programs the names of common modules (`List`, `sqrt`, `math`). They never shadow builtins."""
     checker: str = "lines"
-    """Comparison of outputs: one of `code_compare.CHECKERS`, see `same_output`, or your function for problems with
-    several right answers (`package.module:function` or `path/file.py:function`). It gets input, found and expected
+    """Comparison of outputs: `lines`, `tokens`, `exact` or `ignore_case`, or your function for problems with several
+    right answers (`package.module:function` or `path/file.py:function`). It gets input, found and expected
     output. With `fn_name`, results are compared as JSON unless you give a function."""
     tolerance: float = TOLERANCE
     """Maximum absolute or relative error of expected numbers that are not integers."""

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from verl_agentic.errors import ConfigError, MissingDependencyError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.text.json_answers import load_json_answer
 from verl_agentic.settings import Settings, setting
-
-try:
-    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-except ImportError as cause:
-    raise MissingDependencyError(f"judges need pydantic, got {cause}; pip install 'verl-agentic[judge]'") from cause
 
 _MAX_CHARS = 100_000
 Winner = Literal["A", "B", "tie"]

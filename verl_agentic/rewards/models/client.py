@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import ssl
 import time
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.errors import ConfigError, MissingDependencyError
+from verl_agentic.errors import ConfigError
+from verl_agentic.http_service import Attempts, open_http, read_wait_s
 from verl_agentic.rewards.models.chat_choice import ChatChoice, parse_answer, read_choice
-from verl_agentic.rewards.models.limiter import LONGEST_WAIT_S, Limiter, asked_wait_s, retry_wait_s
+from verl_agentic.rewards.models.limiter import MAX_WAIT_S, Limiter
 from verl_agentic.rewards.models.refusals import PROBE, is_refused, passing_failure
 from verl_agentic.rewards.text.reasoning import strip_thoughts
 
@@ -96,39 +95,40 @@ class ChatClient:
             ConfigError: key, URL or model is wrong.
         """
         started = time.monotonic()
-        attempts = [0]
+        attempts = Attempts(self._patience.retries + 1, first_s=self._patience.retry_wait_s, max_s=MAX_WAIT_S)
         try:
-            reply = await within(self._attempts(body, attempts), self._patience.timeout_s, what="asking a judge")
+            reply = await within(self._repeat(body, attempts), self._patience.timeout_s, what="asking a judge")
         except OverrunError:
             reply = Reply(text=None, failure=f"no answer within {self._patience.timeout_s:g} s")
-        return Reply(**{**vars(reply), "latency_s": time.monotonic() - started, "attempts": attempts[0]})
+        return Reply(**{**vars(reply), "latency_s": time.monotonic() - started, "attempts": attempts.number})
 
-    async def _attempts(self, body: Mapping[str, Any], attempts: list[int]) -> Reply:
+    async def _repeat(self, body: Mapping[str, Any], attempts: Attempts) -> Reply:
         import httpx
 
         estimate = _estimate(body)
-        while True:
-            response, failure = None, ""
+        failure: str | None = None
+        async for _ in attempts:
             async with self._limiter.request(estimate):
-                attempts[0] += 1
                 try:
                     response = await self._http.post(self._url, json=body, headers=self._headers)
                 except httpx.TransportError as cause:
                     failure = f"{type(cause).__name__}: {cause}"
+                    continue
                 # Proxies and login pages may send bodies of any kind.
                 except (httpx.HTTPError, UnicodeError) as cause:
                     return Reply(text=None, failure=f"{type(cause).__name__}: {cause}")
-            answer = None if response is None else parse_answer(response)
-            if response is not None and not (failure := passing_failure(response.status_code, answer) or ""):
+            answer = parse_answer(response)
+            if (failure := passing_failure(response.status_code, answer)) is None:
                 if await self._is_refused(response, body):
                     said = f"the endpoint refuses the content, {response.status_code}: {response.text[:300]}"
                     return Reply(text=None, failure=said, is_refused=True)
                 reply = self._read(response, answer, body)
                 self._limiter.correct(reply.input_tokens + reply.output_tokens - estimate)
                 return reply
-            if attempts[0] > self._patience.retries:
-                return Reply(text=None, failure=failure)
-            await asyncio.sleep(self._wait_s(attempts[0] - 1, response))
+            if asked_s := min(read_wait_s(response.headers.get("retry-after")), MAX_WAIT_S):
+                attempts.asked_s = asked_s
+                self._limiter.pause(asked_s)
+        return Reply(text=None, failure=failure)
 
     async def _is_refused(self, response: httpx.Response, body: Mapping[str, Any]) -> bool:
         probe = {**body, "messages": list(PROBE)}
@@ -161,11 +161,6 @@ class ChatClient:
             input_tokens=_count(counted.get("prompt_tokens"), _num_chars(body)),
             output_tokens=_count(counted.get("completion_tokens"), len(choice.content)),
         )
-
-    def _wait_s(self, attempt: int, response: httpx.Response | None) -> float:
-        if asked_s := asked_wait_s(response):
-            self._limiter.pause(min(asked_s, LONGEST_WAIT_S))
-        return retry_wait_s(attempt, response, first_s=self._patience.retry_wait_s, max_s=LONGEST_WAIT_S)
 
 
 def _why_not_whole(choice: ChatChoice, body: Mapping[str, Any]) -> str | None:
@@ -218,7 +213,7 @@ async def connections() -> AsyncIterator[Connections]:
     loop = asyncio.get_running_loop()
     shared = _SHARED.get(loop)
     if shared is None:
-        shared = _SHARED[loop] = Connections(_make_http())
+        shared = _SHARED[loop] = Connections(open_http(extra="judge", what="a judge"))
     shared.users += 1
     try:
         yield shared
@@ -227,20 +222,3 @@ async def connections() -> AsyncIterator[Connections]:
         if not shared.users:
             del _SHARED[loop]  # before the wait, so that new callers get new connections
             await shared.http.aclose()
-
-
-def _make_http() -> httpx.AsyncClient:
-    try:
-        import httpx
-    except ImportError as cause:
-        raise MissingDependencyError(f"judges need httpx, got {cause}; pip install 'verl-agentic[judge]'") from cause
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    return httpx.AsyncClient(verify=_ssl_context(), limits=limits, timeout=None)
-
-
-@functools.cache
-def _ssl_context() -> ssl.SSLContext:
-    # Reading the certificates takes longer than many requests.
-    import httpx
-
-    return httpx.create_ssl_context()

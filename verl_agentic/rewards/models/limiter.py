@@ -19,13 +19,13 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.paths import private_folder
 from verl_agentic.settings import Settings, setting
 
-LONGEST_WAIT_S = 30.0
+MAX_WAIT_S = 30.0
 """Longest wait before a retry of a judge or a reward model."""
 _POLL_S = 0.02
 _BURST_S = 1.0
@@ -160,22 +160,3 @@ def _folder(limits: EndpointLimits, name: str) -> Path:
     path = private_folder("limits") / digest
     path.mkdir(exist_ok=True)
     return path
-
-
-def asked_wait_s(response: Any) -> float:
-    """Returns the seconds for which a response of httpx asks to wait; 0 if it does not."""
-    asked = response.headers.get("retry-after", "") if response is not None else ""
-    return float(asked) if asked.replace(".", "", 1).isdigit() else 0.0
-
-
-def retry_wait_s(attempt: int, response: Any, *, first_s: float, max_s: float) -> float:
-    """Returns the wait before a retry, in seconds.
-
-    Args:
-        attempt: 0 before the first retry.
-        response: what the server answered; None if it did not.
-        first_s: wait before the first retry, which doubles; at least what the server asks for.
-        max_s: longest wait.
-    """
-    # Jitter, so that clients which failed together do not retry together.
-    return min(max(first_s * 2**attempt * random.uniform(0.5, 1.0), asked_wait_s(response)), max_s)

@@ -31,9 +31,9 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Literal
 
 from verl_agentic.errors import DataError
+from verl_agentic.http_service import may_pass
 from verl_agentic.rewards.models.chat_choice import error_of, finish_of, first_choice, parse_answer
 
-_TRY_AGAIN = (408, 409, 425, 429)
 UNCLEAR = (400, 403, 422)
 """Statuses by which endpoints refuse content, and also requests of a wrong key or form."""
 PROBE = ({"role": "user", "content": "Answer with one word: yes."},)
@@ -92,11 +92,6 @@ def refusal_of(status: int, answer: Any) -> Refusal | None:
     if _CONTEXT_CODES.search(codes) or _CONTEXT_MESSAGES.search(f"{message} {error.get('text')}"):
         return "context_full"
     return "content_filter" if _CONTENT_MESSAGES.search(message) else None
-
-
-def may_pass(status: int) -> bool:
-    """Returns whether a status is of a failure that may pass, such as 502, or 529 of an overloaded server."""
-    return status in _TRY_AGAIN or status >= 500
 
 
 def passing_failure(status: int, answer: Any) -> str | None:

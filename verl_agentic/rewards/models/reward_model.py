@@ -6,7 +6,6 @@ as verl's reward model servers.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,11 @@ from typing import Any
 
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.http_service import Attempts, may_pass, read_wait_s
 from verl_agentic.rewards.models.client import connections
-from verl_agentic.rewards.models.limiter import LONGEST_WAIT_S, EndpointLimits, Limiter, retry_wait_s
+from verl_agentic.rewards.models.limiter import MAX_WAIT_S, EndpointLimits, Limiter
 from verl_agentic.rewards.models.quote import View, shown
-from verl_agentic.rewards.models.refusals import PROBE, UNCLEAR, ContentRefusedError, is_refused, may_pass
+from verl_agentic.rewards.models.refusals import PROBE, UNCLEAR, ContentRefusedError, is_refused
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.text.reasoning import without_thoughts
 from verl_agentic.settings import Settings, read_settings, setting
@@ -112,16 +112,11 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
         async def post(body: Mapping[str, Any]) -> Any:
             return await shared.http.post(model.endpoint, json={"model": model.model, **body}, headers=headers)
 
-        response = None
-        for attempt in range(model.retries + 1):
-            if attempt:
-                first_s = model.retry_wait_s
-                await asyncio.sleep(retry_wait_s(attempt - 1, response, first_s=first_s, max_s=LONGEST_WAIT_S))
+        async for _ in (attempts := Attempts(model.retries + 1, first_s=model.retry_wait_s, max_s=MAX_WAIT_S)):
             try:
                 async with limiter.request(0):
                     response = await post(body)
             except httpx.TransportError:
-                response = None
                 continue
             key = (model.endpoint, model.model, headers.get("Authorization"))
             if await is_refused(response, key=key, send=lambda: post({**body, "messages": list(PROBE)})):
@@ -135,6 +130,7 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
                 return _json(response)
             if not may_pass(response.status_code):
                 return None
+            attempts.asked_s = read_wait_s(response.headers.get("retry-after"))
     return None
 
 

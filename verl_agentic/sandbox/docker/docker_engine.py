@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.errors import ConfigError, MissingDependencyError, SandboxError, SandboxUnavailableError
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
 from verl_agentic.sandbox import reaper
 from verl_agentic.sandbox.docker import seccomp_profile
 
@@ -322,15 +323,11 @@ class Engine:
 
 
 def _sdk() -> Any:
-    try:
+    with needs_extra("docker", what="the backend docker"):
         import docker
         import docker.errors
         import docker.types
         import docker.utils
-    except ImportError as cause:
-        raise MissingDependencyError(
-            f"the backend docker needs the package docker, got {cause}; pip install 'verl-agentic[docker]'"
-        ) from cause
     return docker
 
 

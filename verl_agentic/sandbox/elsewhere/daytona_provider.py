@@ -11,7 +11,7 @@ from typing import Any
 
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError
-from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Executed, seconds
+from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Executed
 from verl_agentic.settings import setting
 
 
@@ -76,13 +76,13 @@ class DaytonaProvider:
             params = library.CreateSandboxFromImageParams(image=chosen, resources=resources, **options)
         return DaytonaMachine(await self._client.create(params, timeout=config.start_s))
 
-    def read_error(self, error: Exception) -> tuple[int | None, float | None]:
+    def read_error(self, error: Exception) -> tuple[int | None, Any]:
         """Returns the status and `Retry-After` of an error."""
         headers = {name.lower(): value for name, value in (getattr(error, "headers", None) or {}).items()}
         status = getattr(error, "status_code", None)
         if status is None and isinstance(error, self._library.DaytonaBadRequestError):
             status = 400  # refused by the library before a request
-        return status, seconds(headers.get("retry-after"))
+        return status, headers.get("retry-after")
 
     async def close(self) -> None:
         """Closes the client."""

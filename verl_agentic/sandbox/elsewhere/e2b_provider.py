@@ -56,7 +56,7 @@ class E2BProvider:
         )
         return E2BMachine(sandbox, self._library)
 
-    def read_error(self, error: Exception) -> tuple[int | None, float | None]:
+    def read_error(self, error: Exception) -> tuple[int | None, Any]:
         """Returns the status; the library keeps no `Retry-After`."""
         library = self._library
         kinds: list[tuple[Any, int]] = [

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from verl_agentic.errors import AgenticError, ConfigError, DataError, SandboxError, SandboxUnavailableError
-from verl_agentic.sandbox import attempts, shipped_sources
+from verl_agentic.http_service import Attempts
+from verl_agentic.sandbox import shipped_sources
 from verl_agentic.sandbox.box_client import ENVIRONMENT, BoxClient, BoxSession
 from verl_agentic.sandbox.elsewhere.machines import CHUNK_BYTES, ElsewhereConfig, Executed, Machine, Provider, failure
 from verl_agentic.sandbox.inside import frames
@@ -26,6 +27,7 @@ _SOURCES = "/tmp/verl_agentic_sources"
 _ANSWER_BYTES = 400_000  # more is read in several programs
 _MARK = "verl_agentic:"  # login shells and images may print, too
 _KEY_BYTES = 32
+_FIRST_PAUSE_S = 0.4
 _START = f"""
 import json, os, sys, zlib
 os.chmod({_SOURCES!r}, 0o600)
@@ -141,14 +143,15 @@ async def call(
     is_new: bool = False,
 ) -> Any:
     """Calls a provider until it succeeds. Raises an error of this package after the last attempt."""
-    for attempt in itertools.count(1):
+    attempts = Attempts(config.max_attempts, first_s=_FIRST_PAUSE_S, max_asked_s=config.deadline_s)
+    async for _ in attempts:
         try:
             return await make()
         except Exception as error:
             failed = failure(provider, error, what=what, is_new=is_new)
-            if not failed.may_repeat or attempt >= config.max_attempts:
+            if not failed.may_repeat or attempts.is_last:
                 raise failed.error from error
-        await asyncio.sleep(attempts.pause_s(attempt, asked_s=failed.after_s, max_asked_s=config.deadline_s))
+            attempts.asked_s = failed.after_s
 
 
 class GuestClient(BoxClient):

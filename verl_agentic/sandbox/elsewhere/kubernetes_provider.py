@@ -14,7 +14,7 @@ from typing import Any
 
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError
-from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Executed, seconds, write_in_chunks
+from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Executed, write_in_chunks
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.settings import setting
 
@@ -79,7 +79,7 @@ class KubernetesProvider:
         )
         return KubernetesMachine(sandbox, self._client, python=config.python)
 
-    def read_error(self, error: Exception) -> tuple[int | None, float | None]:
+    def read_error(self, error: Exception) -> tuple[int | None, Any]:
         """Returns the status and `Retry-After` of an error of the API server or the router."""
         name = type(error).__name__
         if name in ("SandboxClaimFailedError", "SandboxTemplateNotFoundError", "SandboxWarmPoolNotFoundError"):
@@ -89,7 +89,7 @@ class KubernetesProvider:
         response = getattr(error, "response", None)
         status = getattr(error, "status_code", None) or getattr(error, "status", None)
         headers = getattr(error, "headers", None) or getattr(response, "headers", None) or {}
-        return status, seconds(headers.get("Retry-After"))
+        return status, headers.get("Retry-After")
 
     async def close(self) -> None:
         """Closes the client."""

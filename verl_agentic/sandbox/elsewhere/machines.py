@@ -15,6 +15,7 @@ from verl_agentic.errors import (
     SandboxError,
     SandboxUnavailableError,
 )
+from verl_agentic.http_service import read_wait_s
 from verl_agentic.settings import Settings, setting
 
 CHUNK_BYTES = 30_000  # Modal's limit on all arguments of a program is 64 KiB, in base64
@@ -89,8 +90,8 @@ class Provider(Protocol):
         """Makes a machine that the provider removes after the lease."""
         ...
 
-    def read_error(self, error: Exception) -> tuple[int | None, float | None]:
-        """Returns the HTTP status of an error of the library, or None if no answer came, and `Retry-After` in s."""
+    def read_error(self, error: Exception) -> tuple[int | None, Any]:
+        """Returns the HTTP status of an error of the library, or None if no answer came, and its `Retry-After`."""
         ...
 
     async def close(self) -> None:
@@ -125,15 +126,16 @@ def failure(provider: Provider, error: Exception, *, what: str, is_new: bool) ->
     """
     if isinstance(error, AgenticError):
         return Failure(error, False, 0.0)
-    status, after_s = provider.read_error(error)
+    status, header = provider.read_error(error)
+    after_s = read_wait_s(header)
     said = f"{what} failed at {provider.name}, got {f'HTTP {status}, ' if status else ''}{_text(error)}"
     if status in (401, 403):
         names = " and ".join(provider.key_variables) or "your credentials"
         return Failure(ConfigError(f"{said}; check {names}"), False, 0.0)
     if status == 429:
-        return Failure(SandboxBusyError(f"{said}; run fewer sandboxes at once"), True, after_s or 0.0)
+        return Failure(SandboxBusyError(f"{said}; run fewer sandboxes at once"), True, after_s)
     if status is None or status >= 500 or status == 408:
-        return Failure(SandboxUnavailableError(f"{said}; see the provider's status page"), True, after_s or 0.0)
+        return Failure(SandboxUnavailableError(f"{said}; see the provider's status page"), True, after_s)
     if is_new:
         return Failure(ConfigError(f"{said}; check the options of the backend"), False, 0.0)
     lost = status in (404, 409, 410)
@@ -143,14 +145,6 @@ def failure(provider: Provider, error: Exception, *, what: str, is_new: bool) ->
 def missing_key(provider: Provider | type[Provider]) -> str:
     """Returns the variables of the key that the environment lacks; empty if it has them."""
     return " and ".join(name for name in provider.key_variables if not os.environ.get(name))
-
-
-def seconds(value: Any) -> float | None:
-    """Returns the number of a `Retry-After` header in seconds, else None."""
-    try:
-        return max(0.0, float(value))
-    except (TypeError, ValueError):
-        return None
 
 
 def _text(error: Exception) -> str:

@@ -69,7 +69,7 @@ class ModalProvider:
         )
         return ModalMachine(sandbox)
 
-    def read_error(self, error: Exception) -> tuple[int | None, float | None]:
+    def read_error(self, error: Exception) -> tuple[int | None, Any]:
         """Returns the HTTP status of the same meaning; gRPC has no `Retry-After`."""
         return next((_STATUS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _STATUS), None), None
 

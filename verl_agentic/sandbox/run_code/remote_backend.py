@@ -15,14 +15,14 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from verl_agentic.deadlines import running_code
+from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import (
     ConfigError,
-    MissingDependencyError,
     SandboxBusyError,
     SandboxError,
     SandboxUnavailableError,
 )
-from verl_agentic.sandbox.attempts import pause_s
+from verl_agentic.http_service import Attempts, open_http, read_wait_s
 from verl_agentic.sandbox.interface import (
     BadRequestError,
     Command,
@@ -38,15 +38,12 @@ from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
 from verl_agentic.sandbox.source_trees import refuse_image, refuse_trees
 from verl_agentic.settings import Settings, setting
 
-try:
+with needs_extra("serve", what="the backend remote"):
     import httpx
-except ImportError as cause:
-    raise MissingDependencyError(
-        f"the backend remote needs httpx, got {cause}; pip install 'verl-agentic[serve]'"
-    ) from cause
 
 URL_VARIABLE, TOKEN_VARIABLE = "VERL_AGENTIC_SANDBOX_URL", "VERL_AGENTIC_SANDBOX_TOKEN"
 _RUN_CODE = "/run_code"
+_FIRST_PAUSE_S = 0.4
 _HEALTH_TIMEOUT_S = 10.0
 
 
@@ -91,10 +88,8 @@ class RemoteBackend:
         """Connects. Raises SandboxUnavailableError if the service is unreachable, or isolates less than required."""
         if self._client is not None:
             return
-        config = self._config
-        headers = {"Authorization": f"Bearer {config.token}"} if config.token else {}
-        limits = httpx.Limits(max_connections=config.max_connections, max_keepalive_connections=config.max_connections)
-        client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None, auth=self._auth)
+        options = {"token": self._config.token, "max_connections": self._config.max_connections, "auth": self._auth}
+        client = open_http(self._url, extra="serve", what="the backend remote", **options)
         try:
             self._learn(await _health(client, self._url))
         except BaseException:
@@ -152,26 +147,21 @@ class RemoteBackend:
 
     async def _ask(self, body: dict[str, Any]) -> Any:
         """Sends a request until it is answered; running code twice is harmless, because it leaves no state."""
-        attempt = 0
-        while True:
-            attempt += 1
+        failure = SandboxError("the backend was not asked")
+        attempts = Attempts(self._config.max_attempts, first_s=_FIRST_PAUSE_S)
+        async for _ in attempts:
             if self._client is None:
                 raise SandboxError("the backend is closed, got a call to it; start it again")
-            asked_s = None
             try:
                 response = await self._client.post(self._url + _RUN_CODE, json=body)
             except httpx.TransportError as cause:
-                failure: SandboxError = SandboxUnavailableError(
-                    f"{self._url} cannot be reached, got {type(cause).__name__}: {cause}; is the service running?"
-                )
-            else:
-                if response.status_code == 200:
-                    return _json(response)
-                failure = _failure(response)
-                asked_s = _seconds(response.headers.get("retry-after"))
-            if attempt >= self._config.max_attempts:
-                raise failure
-            await asyncio.sleep(pause_s(attempt, asked_s=asked_s))
+                failure = _unreachable(self._url, cause)
+                continue
+            if response.status_code == 200:
+                return _json(response)
+            failure = _failure(response)
+            attempts.asked_s = read_wait_s(response.headers.get("retry-after"))
+        raise failure
 
 
 class RemoteSandbox:
@@ -279,14 +269,18 @@ async def _health(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
     try:
         response = await client.get(f"{url}/health", timeout=_HEALTH_TIMEOUT_S)
     except httpx.TransportError as cause:
-        raise SandboxUnavailableError(
-            f"{url} cannot be reached, got {type(cause).__name__}: {cause}; is the service running?"
-        ) from cause
+        raise _unreachable(url, cause) from cause
     try:
         health = response.json() if response.status_code == 200 else {}
     except ValueError:
         health = {}
     return health if isinstance(health, dict) else {}
+
+
+def _unreachable(url: str, cause: Exception) -> SandboxError:
+    return SandboxUnavailableError(
+        f"{url} cannot be reached, got {type(cause).__name__}: {cause}; is the service running?"
+    )
 
 
 def _failure(response: httpx.Response) -> SandboxError:
@@ -308,10 +302,3 @@ def _json(response: httpx.Response) -> Any:
         return response.json()
     except ValueError as cause:
         raise SandboxError(f"{response.url} must answer with JSON, got {response.text[:200]!r}") from cause
-
-
-def _seconds(text: str | None) -> float:
-    try:
-        return float(text or 0)
-    except ValueError:
-        return 0.0

@@ -10,16 +10,11 @@ import base64
 import binascii
 from typing import Any
 
-from verl_agentic.errors import ConfigError, MissingDependencyError, SandboxError
+from pydantic import BaseModel, Field
+
+from verl_agentic.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.inside.kept_output import head_and_tail
 from verl_agentic.sandbox.interface import CommandResult
-
-try:
-    from pydantic import BaseModel, Field
-except ImportError as cause:
-    raise MissingDependencyError(
-        f"sandboxes over HTTP need pydantic, got {cause}; pip install 'verl-agentic[serve]'"
-    ) from cause
 
 SERVICE = "verl-agentic"
 """Name of our own server in `/health`."""

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from verl_agentic.errors import DataError, MissingDependencyError
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import DataError
 from verl_agentic.tools.search.corpus import Corpus
 from verl_agentic.tools.search.retriever import Passage
 
@@ -167,11 +168,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _bm25s() -> Any:
-    try:
+    with needs_extra("search", what="searching in this process"):
         bm25s = importlib.import_module("bm25s")
-    except ImportError as cause:
-        raise MissingDependencyError(
-            f"searching in this process needs bm25s, got {cause}; pip install 'verl-agentic[search]'"
-        ) from cause
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG itself
     return bm25s

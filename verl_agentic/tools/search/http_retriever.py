@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from verl_agentic.errors import (
     AgenticError,
     ConfigError,
-    MissingDependencyError,
     SearchError,
     SearchUnavailableError,
     boundary,
 )
+from verl_agentic.http_service import OVERLOADED, Attempts, open_http, read_wait_s
 from verl_agentic.settings import Settings, setting
 from verl_agentic.tools.search.retriever import Passage, QueryRefusedError
 from verl_agentic.tools.search.search_wire import (
@@ -32,16 +32,11 @@ from verl_agentic.tools.search.search_wire import (
     request_body,
 )
 
-try:
+if TYPE_CHECKING:
     import httpx
-except ImportError as cause:
-    raise MissingDependencyError(
-        f"searching over HTTP needs httpx, got {cause}; pip install 'verl-agentic[search]'"
-    ) from cause
 
-_MAX_PAUSE_S = 8.0
+_FIRST_PAUSE_S = 0.2
 _BIG_ANSWER_BYTES = 2**17  # takes about a millisecond to read: in a thread
-_OVERLOADED = frozenset({429, 502, 503, 504})
 # Responses that one bad query may cause: the request is halved until that query is alone.
 _MAY_BE_ONE_QUERY = frozenset({400, 413, 422, 500})
 
@@ -88,11 +83,8 @@ class HttpRetriever:
         self.counts: Counter[str] = Counter()
         """`queries`, of them `cached` and `joined` (another was asking for the same), `requests`, `repeated` ones."""
         self._address, self._where = addresses(config.url)
-        limits = httpx.Limits(max_connections=config.max_requests, max_keepalive_connections=config.max_requests)
-        # Reading the certificates blocks the event loop for 0.1 s, and only TLS needs them.
-        has_tls = urlsplit(config.url).scheme == "https"
-        headers = {"Authorization": f"Bearer {config.token}"} if config.token else {}
-        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=has_tls)
+        options = {"token": config.token, "max_connections": config.max_requests}
+        self._client = open_http(config.url, extra="search", what="searching over HTTP", **options)
         self._cache: OrderedDict[_Key, Found] = OrderedDict()
         self._asked: dict[_Key, asyncio.Future[Found]] = {}
         self._waiting: dict[int, list[str]] = {}
@@ -190,31 +182,30 @@ class HttpRetriever:
 
     async def _retrieve(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
         """Repeats the request until it succeeds or a retry cannot help; returns query -> passages or failure."""
+        from httpx import TransportError
+
         body = request_body(queries, top_k=top_k)
-        for attempt in range(1, self.config.max_attempts + 1):
-            pause_s = min(_MAX_PAUSE_S, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)
+        failure: AgenticError = SearchUnavailableError(f"{self._where} was not asked")
+        async for number in (attempts := Attempts(self.config.max_attempts, first_s=_FIRST_PAUSE_S)):
+            self.counts.update(["requests", "repeated"] if number > 1 else ["requests"])
             try:
-                self.counts["requests"] += 1
                 response = await self._client.post(self._address, json=body)
-            except httpx.TransportError as cause:
-                failure: AgenticError = SearchUnavailableError(
+            except TransportError as cause:
+                failure = SearchUnavailableError(
                     f"{self._where} must be reachable, got {type(cause).__name__}: {cause}; check that the server is "
                     "running"
                 )
-            else:
-                if response.status_code == 200:
-                    self._has_answered = True
-                    found = await self._read(response.content, len(queries), top_k)
-                    return dict(zip(queries, found, strict=True))
-                if response.status_code in _MAY_BE_ONE_QUERY and len(queries) > 1:
-                    return await self._halve(queries, top_k)
-                failure = self._failure(response)
-                if response.status_code != 500 and response.status_code not in _OVERLOADED:
-                    break
-                pause_s = max(pause_s, _seconds(response.headers.get("retry-after")))
-            if attempt < self.config.max_attempts:
-                self.counts["repeated"] += 1
-                await asyncio.sleep(pause_s)
+                continue
+            if response.status_code == 200:
+                self._has_answered = True
+                found = await self._read(response.content, len(queries), top_k)
+                return dict(zip(queries, found, strict=True))
+            if response.status_code in _MAY_BE_ONE_QUERY and len(queries) > 1:
+                return await self._halve(queries, top_k)
+            failure = self._failure(response)
+            if response.status_code != 500 and response.status_code not in OVERLOADED:
+                break
+            attempts.asked_s = read_wait_s(response.headers.get("retry-after"))
         return dict.fromkeys(queries, failure)
 
     async def _halve(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
@@ -229,7 +220,7 @@ class HttpRetriever:
 
     def _failure(self, response: httpx.Response) -> AgenticError:
         said = f"HTTP {response.status_code}: {response.text[:300]}"
-        if response.status_code in _OVERLOADED:
+        if response.status_code in OVERLOADED:
             return SearchUnavailableError(
                 f"{self._where} is overloaded, got {said}; lower max_requests, or add servers"
             )
@@ -247,10 +238,3 @@ def _closed() -> AgenticError:
 def _sendable(text: str) -> str:
     """Returns valid UTF-8; a policy may write invalid text."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _seconds(text: str | None) -> float:
-    try:
-        return min(_MAX_PAUSE_S, float(text or 0))
-    except ValueError:
-        return 0.0

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from verl_agentic.errors import ConfigError, MissingDependencyError, SearchError
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import ConfigError, SearchError
 from verl_agentic.listening.listening_options import add_listening_options, listen, print_use, token_of
 from verl_agentic.listening.listening_socket import url_of
 from verl_agentic.listening.request_guard import RequestGuard, require_token
@@ -23,13 +24,9 @@ from verl_agentic.tools.search.local_retriever import local_retriever
 from verl_agentic.tools.search.retriever import Passage, Retriever
 from verl_agentic.tools.search.search_wire import ROUTE, TOKEN_VARIABLE, URL_VARIABLE
 
-try:
+with needs_extra("search,serve", what="serving searches"):
     from fastapi import FastAPI, HTTPException
     from pydantic import BaseModel, Field
-except ImportError as cause:
-    raise MissingDependencyError(
-        f"serving searches needs fastapi and uvicorn, got {cause}; pip install 'verl-agentic[search,serve]'"
-    ) from cause
 
 
 _MAX_QUERY_CHARS = 16_384

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.slow
-_FOLDER = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks_on_path() -> Iterator[None]:
-    sys.path.insert(0, str(_FOLDER))
-    yield
-    sys.path.remove(str(_FOLDER))
 
 
 def speed(**others: float) -> Any:

@@ -1,6 +1,6 @@
 """Measures the start-up and the steps of a CPU run, in one process and with Ray's processes.
 
-python benchmarks/startup.py [--quick] [--out FOLDER]
+python studies/peers/startup.py [--quick] [--out FOLDER]
 
 The run is the GRPO stage of the quickstart, which begins with its SFT model (`--quick`: one of 80 steps). Each phase
 of the start-up ends with a line that verl prints. CPU seconds are those of the whole process tree.
@@ -25,6 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+sys.path += [str(Path(__file__).parents[n] / name) for n, name in ((2, "benchmarks"), (1, "credit"))]
+
 from _credit_runs import Size, WarmStart
 from _peers_settings import RECIPE, Plan
 from _report import Target, median, progress, report

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-_FOLDER = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks_on_path() -> Iterator[None]:
-    sys.path.insert(0, str(_FOLDER))
-    yield
-    sys.path.remove(str(_FOLDER))
 
 
 def training(method: str, seed: int, curve: list[float], **others: Any) -> dict[str, Any]:

@@ -17,19 +17,15 @@ import pytest
 
 from verl_agentic.cli.quickstart.course import load_course
 
-_FOLDER = Path(__file__).parents[2] / "benchmarks"
+_FOLDER = Path(__file__).parents[2] / "studies" / "peers"
 _END, _HEADER = 1, (7, 8)
 
 
 @pytest.fixture(scope="module")
 def peers() -> Any:
     """Returns the names of the benchmark's modules."""
-    sys.path.insert(0, str(_FOLDER))
-    try:
-        modules = [importlib.import_module(f"_peers_{name}") for name in ("processes", "settings", "training")]
-        return SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
-    finally:
-        sys.path.remove(str(_FOLDER))
+    modules = [importlib.import_module(f"_peers_{name}") for name in ("processes", "settings", "training")]
+    return SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 For each seed: the course gives a model after SFT, and models after rejection sampling, DPO and GRPO that begin with it.
 All models are evaluated on held-out tasks. The DPO model also chooses the best of the SFT model's answers.
 
-python benchmarks/walkthrough.py --out outputs/walkthrough [--seeds 0 1] [--quick]
+python studies/quickstart/walkthrough.py --out outputs/walkthrough [--seeds 0 1] [--quick]
 
 Finished stages are not repeated. `--quick` trains two steps and shows only that the commands run.
 """
@@ -21,6 +21,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # _report
 
 from _report import Target, progress, report
 

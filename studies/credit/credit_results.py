@@ -1,7 +1,7 @@
 """Trains one warm-started tiny model with several methods at the same number of sampled tokens, and tabulates what came
 of it, with three ablations that must do worse.
 
-python benchmarks/credit_results.py [--out outputs/credit] [--quick] [--only METHOD ...] [--seeds N] [--report]
+python studies/credit/credit_results.py [--out outputs/credit] [--quick] [--only METHOD ...] [--seeds N] [--report]
 
 Every training has a folder of its own under `--out`; finished ones are not run again, so that the same command goes on
 after an interruption. `table.md` and the learning curves are written after each of them. `--report` trains nothing.
@@ -17,6 +17,8 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # _report
 
 from _credit_methods import ABLATIONS, METHODS, Method, named
 from _credit_runs import Size

@@ -1,7 +1,7 @@
 """Trains one warm-started tiny model on episodes of 9 to 11 turns, of which an early one decides. Compares estimators
 of credit at the same number of sampled tokens, with and without rewards for subgoals.
 
-python benchmarks/long_episodes.py [--out outputs/long] [--quick] [--only METHOD ...] [--seeds N] [--report]
+python studies/long/long_episodes.py [--out outputs/long] [--quick] [--only METHOD ...] [--seeds N] [--report]
 
 The task is a quest of `text_game`: three keys lie in the first of five rooms, and one of them opens the last door. A
 wrong key is noticed five turns later, too late to return. The demonstrations of the warm start often take a wrong key,
@@ -23,6 +23,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+sys.path += [str(Path(__file__).parents[n] / name) for n, name in ((2, "benchmarks"), (1, "credit"))]
+
 from _credit_methods import Method
 from _credit_runs import Size
 from _credit_study import Planned, Study
@@ -31,7 +33,7 @@ from _long_methods import METHODS, named
 from _long_table import Results
 from _report import progress, report
 
-RECIPE = "../benchmarks/long_quest"
+RECIPE = "../studies/long/long_quest"
 """From the folder of the recipes."""
 _SIZE = Size(sft_steps=280, max_tokens=80_000, max_steps=60, num_tasks=96, eval_tasks=128)
 _QUICK = Size(sft_steps=10, max_tokens=1_000_000, max_steps=2, num_tasks=24, eval_tasks=8, num_demos=100)
@@ -53,7 +55,7 @@ def main() -> int:
         out = args.out or (Path(nowhere) if args.quick else Path("outputs/long"))
         results, size = Results(), _QUICK if args.quick else _SIZE
         out = out.resolve()
-        os.chdir(Path(__file__).parent.parent)  # the recipe names its protocol by a relative path
+        os.chdir(Path(__file__).parents[2])  # the recipe names its protocol by a relative path
         study = Study("long_episodes", out, sizes={RECIPE: size}, results=results)
         if not args.report:
             chosen = named(_QUICK_METHODS if args.quick else args.only) or METHODS

@@ -67,7 +67,7 @@ class Study:
     def write(self) -> None:
         """Writes the table and the drawings."""
         self.out.mkdir(parents=True, exist_ok=True)
-        command = " ".join([f"python benchmarks/{self.name}.py", *sys.argv[1:]])
+        command = " ".join([f"python {sys.argv[0]}", *sys.argv[1:]])
         (self.out / "table.md").write_text(f"```bash\n{command}\n```\n\n{self._results.markdown()}\n")
         for name, svg in self._results.drawings().items():
             (self.out / f"{name}.svg").write_text(svg)

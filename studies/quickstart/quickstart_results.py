@@ -1,6 +1,6 @@
 """Prints finished quickstart runs as a Markdown table, and draws their learning curves into one SVG.
 
-python benchmarks/quickstart_results.py outputs/quickstart outputs/quickstart-control --svg docs/learning_curve.svg
+python studies/quickstart/quickstart_results.py outputs/quickstart outputs/quickstart-control --svg CURVE.svg
 """
 
 from __future__ import annotations

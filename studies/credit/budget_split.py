@@ -1,6 +1,6 @@
 """Divides one budget of tokens between SFT and RL, and prints the success on held-out tasks for each share of SFT.
 
-python benchmarks/budget_split.py [--budget 500000] [--shares 0.2 0.5 0.8] [--recipe quickstart] [--seed 0] [--quick]
+python studies/credit/budget_split.py [--budget 500000] [--shares 0.2 0.5 0.8] [--recipe quickstart] [--quick]
 
 The question is that of https://arxiv.org/abs/2510.01132 (the ratio of SFT to RL at a fixed budget); the unit is ours.
 A token of SFT is one of a demonstration, with its prompt. A token of RL is one that the policy sampled. Finished
@@ -15,6 +15,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # _report
 
 from _credit_methods import named
 from _credit_runs import Size, Trial, WarmStart

@@ -30,6 +30,8 @@ from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # before torch: threads that wait must not keep a core
 
+sys.path += [str(Path(__file__).parents[n] / name) for n, name in ((2, "benchmarks"), (1, "credit"))]
+
 from _credit_runs import Size, WarmStart
 from _peers_processes import Side, Turn
 from _peers_settings import RECIPE, Plan, swift_settings, trl_settings
@@ -80,7 +82,7 @@ def main() -> int:
     parser.add_argument(
         "--environments",
         type=Path,
-        default=_FOLDER.parent / "build" / "peers",
+        default=_FOLDER.parents[1] / "build" / "peers",
         help="folder of the environments of `make peers` (default %(default)s)",
     )
     options = parser.parse_args()
@@ -159,7 +161,7 @@ def _side(name: str, plan: Plan, pythons: Mapping[str, Path], meter: MemoryMeter
     path = plan.out / "plan.json"
     path.write_text(json.dumps(written, indent=1))
     command = [str(pythons[name]), str(_FOLDER / f"_peers_{name}.py"), str(path)]
-    environment = {**CPU_ENVIRONMENT, "PYTHONPATH": str(_FOLDER.parent)}
+    environment = {**CPU_ENVIRONMENT, "PYTHONPATH": str(_FOLDER.parents[1])}
     return Side(plan.out, command=command, environment=environment, meter=meter)
 
 

@@ -1,8 +1,8 @@
 """Simulates a training run on 1,000 nodes with 100,000 concurrent episodes: discrete events, one per piece of a turn.
 
-python benchmarks/simulate_cluster.py [--plots docs] [--quick]    # a few minutes on one core
-python benchmarks/simulate_cluster.py --real                      # the same model against 64 episodes on this machine
-python benchmarks/simulate_cluster.py --measure                   # costs of the processes at the head
+python studies/cluster/simulate_cluster.py [--plots docs] [--quick] # a few minutes on one core
+python studies/cluster/simulate_cluster.py --real                   # the same model against 64 episodes on this machine
+python studies/cluster/simulate_cluster.py --measure                # costs of the processes at the head
 
 Constants are in `cluster_constants.yaml`, each with its source. Those of GPUs are published numbers: no run on GPUs
 has validated the results.
@@ -28,6 +28,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # _report
 
 from _cluster_answers import EPISODES_PER_NODE, Cluster, load_constants, published_check
 from _report import Target, progress, report
