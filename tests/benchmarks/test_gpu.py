@@ -28,6 +28,7 @@ _BODIES = {
     "skips": "check.skip('no model; run the command')",
     "skips_after_a_miss": "check.judge('gap', 2, max_value=1); check.skip('no model; run the command')",
     "measures": "check.note({'speed': 3})",
+    "computes": "sum(range(10**7))",
 }
 
 
@@ -82,7 +83,9 @@ def test_every_check_has_its_own_verdict_and_one_that_breaks_hides_no_other(
         "skips": "skipped",
         "skips_after_a_miss": "missed",
         "measures": "not tested",
+        "computes": "not tested",
     }
+    assert results["computes"]["cpu_seconds"] > results["good"]["cpu_seconds"] > 0
     assert [verdict["ok"] for verdict in results["misses"]["verdicts"]] == [False, True]
     assert results["raises"]["verdicts"][0]["ok"] and "the device is lost" in results["raises"]["error"]
     assert results["dies"]["figures"] == {"a": 1}

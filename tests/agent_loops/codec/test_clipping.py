@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fakes import CharTokenizer
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops.codec.clipping import KEEPS, Keep, clip
@@ -39,8 +39,8 @@ def text_of(tokenizer: Any, tokens: int) -> str:
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-def test_an_observation_of_501_tokens_is_cut_to_500_and_a_marker(tiny_chat: Chat, keep: Keep) -> None:
-    tokenizer, _ = tiny_chat
+def test_an_observation_of_501_tokens_is_cut_to_500_and_a_marker(model_chat: Chat, keep: Keep) -> None:
+    tokenizer, _ = model_chat
     text = text_of(tokenizer, 501)
     clipped, is_cut = clip(text, max_tokens=500, keep=keep, tokenizer=tokenizer)
     assert is_cut and MARKER.findall(clipped) == ["1"]
@@ -54,8 +54,8 @@ def test_an_observation_of_501_tokens_is_cut_to_500_and_a_marker(tiny_chat: Chat
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-def test_an_observation_of_500_tokens_stays_as_it_is(tiny_chat: Chat, keep: Keep) -> None:
-    tokenizer, _ = tiny_chat
+def test_an_observation_of_500_tokens_stays_as_it_is(model_chat: Chat, keep: Keep) -> None:
+    tokenizer, _ = model_chat
     text = text_of(tokenizer, 500)
     assert clip(text, max_tokens=500, keep=keep, tokenizer=tokenizer) == (text, False)
 
@@ -101,8 +101,8 @@ def test_of_a_long_text_only_the_ends_are_encoded(keep: Keep) -> None:
     assert int(cut) == 10_000_000 - 100 and "about" in clipped
 
 
-def test_ten_megabytes_are_cut_quickly_and_about_as_many_tokens_are_said_to_be_missing(tiny_chat: Chat) -> None:
-    tokenizer, _ = tiny_chat
+def test_ten_megabytes_are_cut_quickly_and_about_as_many_tokens_are_said_to_be_missing(model_chat: Chat) -> None:
+    tokenizer, _ = model_chat
     line = "a line of a log with numbers 12345, é and 你好\n"
     text = line * (10_000_000 // len(line))
     began = time.process_time()
@@ -147,10 +147,11 @@ pieces = st.one_of(st.text(max_size=8), st.sampled_from(["<|im_end|>", "🙂🙂
     keep=st.sampled_from(KEEPS),
 )
 def test_no_part_is_invented_and_no_more_is_kept_than_allowed(
-    tiny_chat: Chat, text: list[str], max_tokens: int, keep: Keep
+    model_chat: Chat, text: list[str], max_tokens: int, keep: Keep
 ) -> None:
-    tokenizer, _ = tiny_chat
+    tokenizer, _ = model_chat
     whole = "".join(text).encode("utf-8", "replace").decode()
+    assume(tokenizer.decode(tokenizer.encode(whole)) == whole)  # SmolLM2 drops the bytes that it has no tokens for
     clipped, is_cut = clip("".join(text), max_tokens=max_tokens, keep=keep, tokenizer=tokenizer)
     if not is_cut:
         assert clipped == whole and len(tokenizer.encode(whole)) <= max_tokens

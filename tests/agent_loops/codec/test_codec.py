@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -123,6 +123,34 @@ def test_the_stream_is_the_rendering_of_the_whole_conversation(tiny_chat: Chat, 
     assert recorder.prompts == [render(tokenizer, episode.messages[:i], prompt=True) for i in ends]
 
 
+@pytest.mark.parametrize("turns", CONVERSATIONS, ids=["answer", "one call", "three turns", "several calls"])
+def test_every_prompt_is_the_rendering_of_the_turns_as_they_were_sampled(model_chat: Chat, turns: list[str]) -> None:
+    tokenizer, _ = model_chat
+    episode, recorder = play(model_chat, turns)
+    texts = iter(turns)
+    sampled = [Message("assistant", next(texts)) if m.role == "assistant" else m for m in episode.messages]
+    ends = [place for place, message in enumerate(sampled) if message.role == "assistant"]
+    assert len(ends) == len(turns)
+    assert recorder.prompts == [render(tokenizer, sampled[:end], prompt=True) for end in ends]
+    (row,) = episode.trajectories
+    assert row.token_ids + tokenizer.encode("\n") == render(tokenizer, sampled, prompt=False)
+    trained = [token for token, is_trained in zip(row.response_ids, row.response_mask, strict=True) if is_trained]
+    assert trained == recorder.sampled
+
+
+@pytest.mark.parametrize("turns", CONVERSATIONS[1:], ids=["one call", "three turns", "several calls"])
+def test_a_budget_that_ends_anywhere_cuts_the_stream_there(model_chat: Chat, turns: list[str]) -> None:
+    whole = play(model_chat, turns)[0].trajectories[0]
+    for budget in range(1, len(whole.response_ids)):
+        limits = replace(LIMITS, max_response_tokens=budget)
+        episode, recorder = play(model_chat, turns, limits)
+        (row,) = episode.trajectories
+        assert len(row.response_ids) <= budget and not episode.is_void
+        assert row.response_ids == whole.response_ids[: len(row.response_ids)]
+        assert row.response_mask == whole.response_mask[: len(row.response_ids)]
+        assert sum(row.response_mask) == len(recorder.sampled)
+
+
 def decode(chat: Chat, text: str) -> tuple[str, list[tuple[str, Any, bool]]]:
     tokenizer, codec = chat
     action = asyncio.run(codec.decode_action([*tokenizer.encode(text), tokenizer.eos_token_id], turn=2, tools=[SCHEMA]))
@@ -155,13 +183,13 @@ BAD = ("", {}, True)
     ],
 )
 def test_a_turn_is_taken_apart_and_every_attempt_at_a_call_is_counted(
-    tiny_chat: Chat, text: str, content: str, calls: list[Any]
+    model_chat: Chat, text: str, content: str, calls: list[Any]
 ) -> None:
-    assert decode(tiny_chat, text) == (content, calls)
+    assert decode(model_chat, text) == (content, calls)
 
 
-def test_the_policy_is_told_what_was_wrong_with_its_call(tiny_chat: Chat) -> None:
-    episode, _ = play(tiny_chat, ["<tool_call>oops</tool_call>", '<tool_call>{"name": "python", "arguments": 1}', "0"])
+def test_the_policy_is_told_what_was_wrong_with_its_call(model_chat: Chat) -> None:
+    episode, _ = play(model_chat, ["<tool_call>oops</tool_call>", '<tool_call>{"name": "python", "arguments": 1}', "0"])
     told = [m.content for m in episode.messages if m.role == "tool"]
     assert told == [
         f"Error: {MALFORMED_CALL} (Expecting value, character 0)",
@@ -234,8 +262,8 @@ def test_a_template_that_does_not_print_tools_is_reported_once(
 # The seam between turns.
 
 
-def test_an_observation_of_the_user_is_rendered_like_one_of_a_tool(tiny_chat: Chat) -> None:
-    tokenizer, codec = tiny_chat
+def test_an_observation_of_the_user_is_rendered_like_one_of_a_tool(model_chat: Chat) -> None:
+    tokenizer, codec = model_chat
     before = [Message("user", "Hi"), Message("assistant", "Yes?")]
     new = [Message("user", "Bye")]
     stream = [*render(tokenizer, before[:1], prompt=True), *tokenizer.encode("Yes?"), tokenizer.eos_token_id]
@@ -393,8 +421,8 @@ def test_markers_are_broken_where_it_can_be_seen_and_counted(tiny_chat: Chat, fa
     assert edit.neutralised == 0 and html.content in tokenizer.decode(edit.token_ids)
 
 
-def test_the_frameworks_own_words_are_not_changed(tiny_chat: Chat) -> None:
-    tokenizer, codec = tiny_chat
+def test_the_frameworks_own_words_are_not_changed(model_chat: Chat) -> None:
+    tokenizer, codec = model_chat
     stream = [*tokenizer.encode("x"), tokenizer.eos_token_id]
     new = [Message("system", "Write <tool_call> now.")]
     edit = asyncio.run(codec.encode_context([], new, stream=stream, tools=[]))

@@ -65,24 +65,24 @@ def play(chat: Any, protocol: str, turns: Sequence[str], *, budget_of: str) -> t
 
 
 @pytest.mark.parametrize("protocol", sorted(CALLS))
-def test_a_call_that_ends_with_its_budget_is_carried_out(families: Mapping[str, Any], protocol: str) -> None:
+def test_a_call_that_ends_with_its_budget_is_carried_out(chatml: Any, protocol: str) -> None:
     call, answer = f"{'long ' * 9}{CALLS[protocol]}", ANSWERS[protocol]
-    episode, tool = play(families["chatml"], protocol, [call, answer], budget_of=call)
+    episode, tool = play(chatml, protocol, [call, answer], budget_of=call)
     assert tool.calls == 1 and (episode.stop_reason, episode.reward.outcome) == (StopReason.ANSWERED, 1.0)
 
 
 @pytest.mark.parametrize("protocol", sorted(CALLS))
-def test_an_answer_that_ends_with_its_budget_is_complete(families: Mapping[str, Any], protocol: str) -> None:
+def test_an_answer_that_ends_with_its_budget_is_complete(chatml: Any, protocol: str) -> None:
     answer = f"{'long ' * 9}{ANSWERS[protocol]}"
-    episode, _ = play(families["chatml"], protocol, [answer], budget_of=answer)
+    episode, _ = play(chatml, protocol, [answer], budget_of=answer)
     assert (episode.stop_reason, episode.reward.outcome) == (StopReason.ANSWERED, 1.0)
 
 
 @pytest.mark.parametrize("protocol", sorted(CALLS))
 def test_a_turn_that_is_cut_before_or_behind_its_stop_text_stays_cut(
-    families: Mapping[str, Any], protocol: str
+    chatml: Any, protocol: str
 ) -> None:
     call = CALLS[protocol]
     for text, budget_of in ((call, call[:-1]), (f"{call} and so on", f"{call} and")):
-        episode, tool = play(families["chatml"], protocol, [text], budget_of=budget_of)
+        episode, tool = play(chatml, protocol, [text], budget_of=budget_of)
         assert tool.calls == 0 and episode.stop_reason is StopReason.MAX_TOKENS

@@ -52,8 +52,8 @@ def codec_of(chat: Any, protocol: str, *, raw: bool = False, **options: bool) ->
 
 
 @pytest.fixture(scope="session")
-def chat(families: dict[str, Any]) -> Any:
-    return families["chatml"]
+def chat(chatml: Any) -> Any:
+    return chatml
 
 
 @pytest.fixture(scope="session")
@@ -731,7 +731,7 @@ def test_games_are_answered_by_the_user(chat: Any, codecs: Mapping[str, TextCode
     assert masked == "\n<|im_start|>user\nYou see ice.<|im_end|>\n<|im_start|>assistant\n"
 
 
-def edit_of(chat: Any, codec: TextCodec, *new: Message, stream: Sequence[int] = (5,)) -> str:
+def edit_of(chat: Any, codec: TextCodec, *new: Message, stream: Sequence[int] = (50,)) -> str:
     edit = asyncio.run(codec.encode_context([Message("assistant", "x")], new, stream=stream, tools=[]))
     assert edit.removed == 0
     return chat.text(edit.token_ids)

@@ -60,6 +60,15 @@ def test_numbers_are_digits_and_spaces_before_them_keep_together(tmp_path: Path,
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
+def test_a_byte_without_a_token_becomes_no_special_token(tmp_path: Path) -> None:
+    write_tiny_gguf(tmp_path / "m.gguf", tiny_llama())
+    convert_gguf(tmp_path / "m.gguf", tmp_path / "out", dtype="float32")
+    _, tokenizer = _load(tmp_path / "out")
+    ids = tokenizer.encode("a\U00040000b")
+    assert tokenizer.convert_ids_to_tokens([ids[0], ids[-1]]) == ["a", "b"]
+    assert len(ids) == 5 and not {*ids} & {*tokenizer.all_special_ids}
+
+
 def test_rules_of_splitting_that_transformers_does_not_follow_are_noted(tmp_path: Path) -> None:
     write_tiny_gguf(tmp_path / "m.gguf", tiny_llama(), pre="llama-bpe")
     (note,) = convert_gguf(tmp_path / "m.gguf", tmp_path / "out", dtype="float32").notes

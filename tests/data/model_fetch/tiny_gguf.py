@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+NO_TOKEN = "ñ"
+"""The byte F1, which begins rare characters; SmolLM2 has no token for it either."""
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 _NAMES = {
     "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
@@ -85,4 +87,4 @@ def write_tiny_gguf(path: Path, model: Any, *, pre: str = "smollm", eos: int | N
 def _tokens() -> list[str]:
     from tokenizers.pre_tokenizers import ByteLevel
 
-    return [*SPECIAL, *sorted(ByteLevel.alphabet()), "ĠĠ", "hi"]
+    return [*SPECIAL, *sorted({*ByteLevel.alphabet()} - {NO_TOKEN}), "ĠĠ", "hi", "unused"]

@@ -95,6 +95,8 @@ def _make_tokenizer(gguf: Path, fields: Mapping[str, Any]) -> tuple[Any, tuple[s
 
     loaded: Any = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     backend, notes = loaded.backend_tokenizer, list[str]()
+    if "pre" in fields:  # byte-level pairs: the original drops a byte without a token, and has no token for all of them
+        backend.model.unk_token = None
     if fields.get("pre") in _DIGITS_APART:
         backend.decoder = decoders.ByteLevel()  # transformers adds one for SentencePiece, which drops a first space
         backend.pre_tokenizer = pre_tokenizers.Sequence(
