@@ -159,7 +159,7 @@ def test_every_threshold_is_imported_by_an_alarm_and_a_line() -> None:
     # What the line needs of these is in a function of the alarm.
     by_function = {"MEMORY_GROWTH", "MEMORY_MIN_GB", "MEMORY_STEADINESS"}
 
-    assert public - _imported(folder / "alarms") == set()
+    assert public - _imported(folder / "checks") == set()
     assert public - _imported(folder / "diagnosis" / "checks") == by_function
 
 

@@ -178,7 +178,7 @@ def alarm(
     return to_alarm
 
 
-_REGISTRY = Registry[Alarm](package="verl_agentic.diagnostics.alarms", what="alarm", kind=Alarm, decorator="alarm")
+_REGISTRY = Registry[Alarm](package="verl_agentic.diagnostics.checks", what="alarm", kind=Alarm, decorator="alarm")
 load_alarm, alarm_names = _REGISTRY.load, _REGISTRY.names
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verl_agentic.diagnostics.alarms.memory_growth import steady_growth
+from verl_agentic.diagnostics.checks.memory_growth import steady_growth
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
 from verl_agentic.diagnostics.thresholds import MEMORY_ADVICE, MEMORY_WINDOW, Limit
 from verl_agentic.finding import Finding, unknown
