@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, alarm
-from verl_agentic.diagnostics.thresholds import NEVER_SOLVED, NEVER_SOLVED_ADVICE
-from verl_agentic.finding import Finding, warn
+from verl_agentic.diagnostics.check import Limit
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import History
+from verl_agentic.finding import Finding, judged
 
+_SHARE = Limit(warn=0.9, fail=0.95)
 _NEVER, _SEEN, _OUTCOME = "curriculum/never_solved_share", "curriculum/seen_share", "episode/acc"
 
 
 @alarm(reads=(f"{_NEVER}|{_OUTCOME}",), also=(_OUTCOME, _SEEN), patience=5)
-def base_too_weak(history: History, *, never_solved: float = NEVER_SOLVED.warn, window: int = 10) -> Finding | None:
+def base_too_weak(history: History, *, never_solved: float = _SHARE.warn, window: int = 10) -> Finding | None:
     """Hardly any task has ever been solved, so the policy has nothing to learn from.
 
     Args:
@@ -18,19 +20,22 @@ def base_too_weak(history: History, *, never_solved: float = NEVER_SOLVED.warn, 
             all episodes must be 0 instead.
         window: steps whose median is compared.
     """
-    share, outcome = history.level(_NEVER, window), history.level(_OUTCOME, window)
+    share = history.level(_NEVER, window)
+    outcomes = history.first(_OUTCOME, len(history))
     if share is not None:
-        if share < never_solved:
-            return None
-        told = f"{share:.0%} of the prompts seen were never solved (limit {never_solved:.0%})"
-        evidence = {"never_solved_share": share}
+        status, evidence = _SHARE.judge(share, warn=never_solved), {"never_solved_share": share}
+        found = f"{share:.0%} of the prompts seen were never solved (limit {never_solved:.0%})"
+    elif len(outcomes) >= window:
+        best = max(outcomes)
+        status, evidence = "ok" if best > 0 else "fail", {"outcome": best}
+        found = f"the outcome of all episodes so far is at most {best:g} (limit: above 0)"
     else:
-        best = max(history.first(_OUTCOME, len(history)), default=0.0)
-        if outcome is None or best > 0:
-            return None
-        told, evidence = f"the outcome of all episodes so far is {best:g} (limit: above 0)", {"outcome": best}
-    return warn(
-        found=f"base too weak: {told}",
+        return None
+    return judged(
+        status,
+        found=found if status == "ok" else f"base too weak: {found}",
         evidence=evidence,
-        advice=NEVER_SOLVED_ADVICE,
+        advice="check that gold answers score (verl-agentic reward audit, verl-agentic env validate); then start from "
+        "a model that solves some tasks (SFT), use easier ones, or reward partial success (agentic.rubric.components); "
+        "a curriculum only repeats the few solved tasks",
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import History, first_of
 from verl_agentic.finding import Finding, warn
 
 _EXPLAINED = first_of("credit/explained_variance", "critic/vf_explained_var")

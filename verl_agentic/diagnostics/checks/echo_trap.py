@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, Quantity, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import alarm
 from verl_agentic.diagnostics.health.collapse_signs import CollapseWatch
+from verl_agentic.diagnostics.history import REWARD, History, Quantity, first_of
 from verl_agentic.finding import Finding, warn
 
 _STD = "batch/within_group_std"

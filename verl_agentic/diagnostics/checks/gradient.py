@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 
-from verl_agentic.diagnostics.health.alarm import History, alarm
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import History
 from verl_agentic.finding import Finding, warn
 
 _NORM = "actor/grad_norm"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Quantity, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import History, Quantity, first_of
 from verl_agentic.finding import Finding, warn
 
 _DEFAULT = "episode/solved/holdout*"

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, alarm
-from verl_agentic.diagnostics.thresholds import KL_ADVICE, KL_REFERENCE, KL_ROLLOUT, KL_UPDATE
-from verl_agentic.finding import Finding, warn
+from verl_agentic.diagnostics.check import ORDER, Judgement, Limit
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import History
+from verl_agentic.finding import Finding, judged
 
-_REFERENCE = "batch/ref_kl"
+_LIMITS = {
+    "reference": Limit(warn=0.5, fail=10.0),
+    "update": Limit(warn=0.1, fail=0.5),
+    "rollout": Limit(warn=0.1, fail=0.5),
+}
+_NAMES = {
+    "reference": "its reference",
+    "update": "itself before the update",
+    "rollout": "the rollout policy",
+}
+_SLOWER = (
+    "lower actor_rollout_ref.actor.optim.lr or actor_rollout_ref.actor.ppo_epochs, or make mini-batches larger "
+    "(actor_rollout_ref.actor.ppo_mini_batch_size)"
+)
+_ADVICE = {
+    "reference": "hold the policy closer (actor_rollout_ref.actor.kl_loss_coef, "
+    "actor_rollout_ref.actor.use_kl_loss=true), " + _SLOWER,
+    "update": _SLOWER,
+    "rollout": "see rollout_mismatch, which looks the same; correct for old samples "
+    "(algorithm.rollout_correction.rollout_is=token), or avoid them (trainer.v1.trainer_mode=sync)",
+}
 
 
-@alarm(reads=(f"{_REFERENCE}|actor/ppo_kl|batch/approx_kl",))
+@alarm(reads=("batch/ref_kl|actor/ppo_kl|batch/approx_kl",))
 def kl_blowup(
     history: History,
     *,
-    reference: float = KL_REFERENCE.warn,
-    update: float = KL_UPDATE.warn,
-    rollout: float = KL_ROLLOUT.warn,
+    reference: float = _LIMITS["reference"].warn,
+    update: float = _LIMITS["update"].warn,
+    rollout: float = _LIMITS["rollout"].warn,
     window: int = 5,
 ) -> Finding | None:
     """The policy is far from its reference, from itself before the update, or from the rollout policy.
@@ -27,28 +48,26 @@ def kl_blowup(
         rollout: mean of (rho - 1) - ln rho, rho the ratio of the trainer's probability to that of the rollout.
         window: steps whose median is compared.
     """
-    found = {
-        "reference": (history.level(_REFERENCE, window), reference),
+    measured = {
+        "reference": history.level("batch/ref_kl", window),
         # verl's estimate is a mean of log-ratios, which may be below 0.
-        "update": (
-            history.level(lambda row: abs(row["actor/ppo_kl"]) if "actor/ppo_kl" in row else None, window),
-            update,
-        ),
-        "rollout": (history.level("batch/approx_kl", window), rollout),
+        "update": history.level(lambda row: abs(row["actor/ppo_kl"]) if "actor/ppo_kl" in row else None, window),
+        "rollout": history.level("batch/approx_kl", window),
     }
-    over = {name: (value, limit) for name, (value, limit) in found.items() if value is not None and value >= limit}
-    if not over:
+    values = {name: value for name, value in measured.items() if value is not None}
+    if not values:
         return None
-    kind = next(iter(over))
-    named = {
-        "reference": "its reference",
-        "update": "itself before the update",
-        "rollout": "the rollout policy",
+    limits = {"reference": reference, "update": update, "rollout": rollout}
+    statuses: dict[str, Judgement] = {
+        name: _LIMITS[name].judge(value, warn=limits[name]) for name, value in values.items()
     }
-    listed = ", ".join(f"{value:.3g} from {named[name]} (limit {limit:g})" for name, (value, limit) in over.items())
-    return warn(
-        found=f"the policy is at a KL per token of {listed}",
-        evidence={f"kl_{name}": value for name, (value, _) in found.items() if value is not None},
-        advice=KL_ADVICE[kind],
-        check=kind,
+    worst = max(statuses, key=lambda name: ORDER.index(statuses[name]))
+    listed = [name for name in values if statuses[name] != "ok"] or list(values)
+    found = ", ".join(f"{values[name]:.3g} from {_NAMES[name]} (limit {limits[name]:g})" for name in listed)
+    return judged(
+        statuses[worst],
+        found=f"the policy is at a KL per token of {found}",
+        evidence={f"kl_{name}": value for name, value in values.items()},
+        advice=_ADVICE[worst],
+        check=worst,
     )

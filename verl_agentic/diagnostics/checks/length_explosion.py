@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, alarm, first_of, gain, has_learnt, total
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import REWARD, History, first_of, gain, has_learnt, total
 from verl_agentic.finding import Finding, warn
 
 _LENGTH = first_of("episode/model_tokens", "response_length/mean")

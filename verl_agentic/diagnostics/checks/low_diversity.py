@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, alarm
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import History
 from verl_agentic.finding import Finding, warn
 
 _TEXTS, _ACTIONS = "batch/distinct_share", "batch/distinct_action_share"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, alarm, ratio
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import History, ratio
 from verl_agentic.finding import Finding, warn
 
 _CALLS = ratio("episode/duplicate_calls", "episode/tool_calls")

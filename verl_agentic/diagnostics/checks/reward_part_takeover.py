@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, alarm, gain, has_learnt
-from verl_agentic.diagnostics.thresholds import PART_ADVICE, PART_SHARE
-from verl_agentic.finding import Finding, warn
+from verl_agentic.diagnostics.check import Limit
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import REWARD, History, gain, has_learnt
+from verl_agentic.finding import Finding, judged
 
 _SHARES = "batch/shaping_share/"
 _OUTCOME = "batch/outcome_share"
+_SHARE = Limit(warn=0.5, fail=0.7)
 
 
 @alarm(reads=(_OUTCOME, _SHARES + "*"), also=REWARD, patience=5)
-def reward_part_takeover(history: History, *, share: float = PART_SHARE.warn, window: int = 10) -> Finding | None:
+def reward_part_takeover(history: History, *, share: float = _SHARE.warn, window: int = 10) -> Finding | None:
     """One shaping part has most of the reward's variance, more than the outcome, and the outcome does not rise.
 
     The policy learns from the variance among episodes, not from the weights in the config.
@@ -25,14 +27,16 @@ def reward_part_takeover(history: History, *, share: float = PART_SHARE.warn, wi
     if outcome is None or not shares:
         return None
     worst = max(shares, key=lambda name: shares[name])
-    if shares[worst] < share or shares[worst] <= outcome or has_learnt(history, window):
-        return None
+    is_ok = shares[worst] <= outcome or has_learnt(history, window)
     part, rise = worst.removeprefix(_SHARES), gain(history, window)
-    return warn(
+    return judged(
+        "ok" if is_ok else _SHARE.judge(shares[worst], warn=share),
         found=f"the reward part {part} has {shares[worst]:.0%} of the reward's variance (limit {share:.0%}), the "
         f"outcome {outcome:.0%}",
         evidence={"part": part, "part_share": shares[worst], "outcome_share": outcome}
         | ({"reward_gain": rise} if rise is not None else {}),
-        advice=PART_ADVICE.format(part=part),
+        advice=f"lower weight or cap of {part}, or give it only with the outcome (only_if) in "
+        "agentic.rubric.components; read episodes that get it without the outcome (verl-agentic reward lab); if no "
+        "task is solved, use easier tasks first (agentic.curriculum)",
         check=part,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, Row, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import REWARD, History, Row, first_of
 from verl_agentic.finding import Finding, warn
 
 

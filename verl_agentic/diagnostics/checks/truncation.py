@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, alarm, total
-from verl_agentic.diagnostics.thresholds import TRUNCATED, TRUNCATED_ADVICE
-from verl_agentic.finding import Finding, warn
+from typing import TYPE_CHECKING
 
-_STOPS = tuple(f"episode/stop/{reason}" for reason in TRUNCATED_ADVICE)
+from verl_agentic.diagnostics.check import Limit
+from verl_agentic.diagnostics.diagnosis.row_keys import keys_of
+from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.diagnostics.history import History, total
+from verl_agentic.finding import Finding, judged
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+
+_SHARE = Limit(warn=0.25, fail=0.5)
+_ADVICE = {
+    "max_tokens": "raise data.max_response_length (and agentic.limits.max_turn_tokens, max_episode_tokens), keep room "
+    "for an answer (limits.answer_reserve_tokens), teach short answers (component overlong in "
+    "agentic.rubric.components), or keep cut episodes out of the loss (mask_overlong)",
+    "context_full": "raise actor_rollout_ref.rollout.max_model_len, or shorten old turns (agentic.compaction) and "
+    "observations (limits.max_observation_tokens)",
+}
+"""By stop reason."""
+_STOPS = tuple(f"episode/stop/{reason}" for reason in _ADVICE)
 _CLIPPED, _LONGEST = "response_length/clip_ratio", "response_length/max"
 
 
-@alarm(reads=("episode/stop/max_tokens|response_length/clip_ratio",), also=("episode/stop/context_full", _LONGEST))
-def truncation(history: History, *, share: float = TRUNCATED.warn, window: int = 5) -> Finding | None:
+def _truncated_rows(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+    return "", keys_of(run.valid[run.valid["stop_reason"].isin(list(_ADVICE))])
+
+
+@alarm(
+    reads=("episode/stop/max_tokens|response_length/clip_ratio",),
+    also=("episode/stop/context_full", _LONGEST),
+    details=_truncated_rows,
+)
+def truncation(history: History, *, share: float = _SHARE.warn, window: int = 5) -> Finding | None:
     """Many episodes end because tokens ran out.
 
     Without stop reasons it uses verl's `response_length/clip_ratio`, if the longest response has the same length at
@@ -28,11 +52,13 @@ def truncation(history: History, *, share: float = TRUNCATED.warn, window: int =
         longest = history.last(_LONGEST, window)
         shares = {"episode/stop/max_tokens": history.level(_CLIPPED, window) or 0.0}
         cut = shares["episode/stop/max_tokens"] if len(longest) == window and len(set(longest)) == 1 else None
-    if cut is None or cut < share:
+    if cut is None:
         return None
     worst = max(shares, key=lambda name: shares[name]).rpartition("/")[2]
-    return warn(
-        found=f"{cut:.0%} of the episodes are cut off because tokens ran out (limit {share:.0%}), mostly by {worst}",
+    return judged(
+        _SHARE.judge(cut, warn=share),
+        found=f"{cut:.0%} of the episodes are cut off because tokens ran out (limit {share:.0%})"
+        + (f", mostly by {worst}" if cut else ""),
         evidence={"cut_share": cut, **shares},
-        advice=TRUNCATED_ADVICE[worst],
+        advice=_ADVICE[worst],
     )

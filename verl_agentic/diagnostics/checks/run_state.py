@@ -1,12 +1,16 @@
-"""Line 23: whether the run ended, is running, or died."""
+"""Check: whether the run ended, is running, or died."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from verl_agentic.diagnostics.diagnosis import run_folder
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, recent_mean
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.diagnosis.series import recent_mean
 from verl_agentic.finding import Finding, unknown
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _QUIET_S = 120.0
 """A run that has written nothing for longer, and for longer than three of its steps, is not running."""
@@ -17,6 +21,7 @@ _STEP_S = ("timing_s/step", "perf/time_per_step")
 _ERROR = re.compile(r"^\S*(?:Error|Exception|Killed)\b.*$", re.MULTILINE)
 
 
+@record_check
 def run_state(run: RunEvidence) -> Finding:
     """Returns whether the run ended, is running or died, with the evidence."""
     if run.touched is None:
@@ -67,7 +72,7 @@ def _signs_of_death(run: RunEvidence) -> list[str]:
     has_gone = run.touched is not None and run.now - run.touched > _GONE_S
     if run.ended is False and (run.series(*_STEP_S) or has_gone):
         signs.append("its end was not recorded")
-    if cut := run_folder.cut_off(run.run_dir):
+    if cut := run.cut_off_files:
         signs.append(f"{cut[0].name} ends in the middle of a record")
     if raised := _ERROR.findall(run.output):
         signs.append(f"its output ends with {raised[-1][:160]}")

@@ -1,16 +1,24 @@
-"""Line 18: success in validation."""
+"""Check: success in validation."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import pass_at_k, pass_hat_k
-from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, Series
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.diagnosis.series import Series
 from verl_agentic.finding import Finding, unknown
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+    from verl_agentic.diagnostics.diagnosis.run_records import Frame
 
 _SUCCESS = 1.0 - 1e-9
 _FALLEN = 0.1
 """Maximum distance of validation below its best."""
 
 
+@record_check
 def validation(run: RunEvidence) -> Finding:
     """Returns the last validation's success: pass@k and pass^k, and whether it is below its best."""
     rows = run.rows
@@ -35,7 +43,7 @@ def validation(run: RunEvidence) -> Finding:
     found += f"; it was {best[1]:.3g} at step {best[0]}"
     advice = (
         "resume from the checkpoint of that step; if training rewards still rise, the policy exploits the training "
-        "grader or rows: see the line `reward parts`"
+        "grader or rows: see the line `reward part takeover`"
     )
     return Finding(status="warn", found=found, advice=advice, evidence={**evidence, "best": best[1]})
 

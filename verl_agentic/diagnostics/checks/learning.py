@@ -1,16 +1,20 @@
-"""Line 17: whether the policy changes, and the reward rises."""
+"""Check: whether the policy changes, and the reward rises."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from verl_agentic.diagnostics.diagnosis.checks.run_state import is_running
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
-from verl_agentic.diagnostics.health.alarm import REWARD
-from verl_agentic.diagnostics.thresholds import has_risen
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.checks.run_state import is_running
+from verl_agentic.diagnostics.diagnosis.series import Series, ends
+from verl_agentic.diagnostics.history import REWARD, has_risen
 from verl_agentic.finding import Finding, unknown
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _FROZEN_STEPS = 5
 _MIN_STEPS, _LONG = 12, 50
@@ -28,9 +32,10 @@ _FLAT = (
 )
 
 
+@record_check
 def learning(run: RunEvidence) -> Finding:
     """Returns whether weights are updated, and whether the reward rises over the run."""
-    rates, outcome = run.series("actor/lr"), run.series(*REWARD) or _by_step(run)
+    rates, outcome = run.series("actor/lr"), run.series(*REWARD)
     last = [value for _, value in rates[-_FROZEN_STEPS:]]
     if (len(last) >= _FROZEN_STEPS and not any(last)) or run.setting(_RATE) in (0, 0.0):
         found = "the learning rate is 0" + (f" since step {_first_zero(rates)}" if rates else f": {_RATE}=0")
@@ -49,17 +54,6 @@ def learning(run: RunEvidence) -> Finding:
     found += ": it does not rise" + (", and the run is over" if is_over else "")
     status = "fail" if is_whole and (is_over or len(outcome) >= _LONG) else "warn"
     return Finding(status=status, found=found, advice=_FLAT.format(rate=_RATE), evidence=evidence)
-
-
-def _by_step(run: RunEvidence) -> Series:
-    """Returns the mean outcome, else the mean reward, of every step."""
-    episodes = run.episodes[~run.episodes["is_void"].astype(bool)]
-    for name in ("acc", "reward"):
-        known = episodes[episodes[name].notna()]
-        if len(known):
-            means = known[name].groupby(known["step"]).mean()
-            return [(int(step), float(mean)) for step, mean in means.items()]
-    return []
 
 
 def _first_zero(rates: Series) -> int:

@@ -1,13 +1,16 @@
-"""Line 16: number of different tasks."""
+"""Check: number of different tasks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.check import record_check
 from verl_agentic.finding import Finding, unknown
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _MIN_GROUPS = 8
 _OFTEN, _VERY_OFTEN = 4.0, 16.0
@@ -20,6 +23,7 @@ _ADVICE = (
 )
 
 
+@record_check
 def task_variety(run: RunEvidence) -> Finding:
     """Returns how often tasks are repeated, by the tasks' ids and by the contents of a sample of rows."""
     episodes = run.episodes

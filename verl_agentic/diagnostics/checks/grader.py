@@ -1,4 +1,4 @@
-"""Line 15: outcomes of right and wrong answers."""
+"""Check: outcomes of right and wrong answers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, key_of
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.diagnosis.row_keys import key_of
 from verl_agentic.errors import DataError
 from verl_agentic.finding import Finding, unknown
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.text.normal_form import normalise
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _MIN_ANSWERS = 8
 _MIN_WRONG = 0.3
@@ -26,6 +30,7 @@ _ADVICE = (
 )
 
 
+@record_check
 def grader(run: RunEvidence) -> Finding:
     """Returns the mean outcome of answers with the ground truth in them, and of answers without it."""
     judged = [(record, is_right) for record in run.sample if (is_right := _is_right(record)) is not None]

@@ -1,9 +1,16 @@
-"""Line 1: rewards of 0."""
+"""Check: rewards of 0."""
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.diagnosis.evidence import RECENT_STEPS, RunEvidence, Series, keys_of, since
+from typing import TYPE_CHECKING
+
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.diagnosis.row_keys import keys_of
+from verl_agentic.diagnostics.diagnosis.series import RECENT_STEPS, Series, since
 from verl_agentic.finding import Finding, unknown
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _RARE = 0.95
 """Above this share of episodes with reward 0, most groups have no signal."""
@@ -15,6 +22,7 @@ _FROM_START = (
 _LATER = "find the change at that step: a resumed checkpoint, other rows, a grader or judge that does not answer"
 
 
+@record_check
 def reward_zeros(run: RunEvidence) -> Finding:
     """Returns the share of recent rewards that are 0."""
     scored = run.valid[run.valid["reward"].notna()]

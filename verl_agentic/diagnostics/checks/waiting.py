@@ -1,13 +1,16 @@
-"""Line 10: episodes that wait in a running run."""
+"""Check: episodes that wait in a running run."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from verl_agentic.diagnostics.diagnosis.checks.run_state import has_ended, is_running
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.checks.run_state import has_ended, is_running
 from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions, describe, is_fresh
 from verl_agentic.finding import Finding
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.waiting"
 _TIMES = 5.0
@@ -20,6 +23,7 @@ _DEADLINES = (
 )
 
 
+@record_check
 def waiting(run: RunEvidence) -> Finding:
     """Returns the episodes that have waited longest, with cause and duration."""
     is_alive = is_running(run)

@@ -1,9 +1,16 @@
-"""Line 9: stop reasons of episodes."""
+"""Check: stop reasons of episodes."""
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, keys_of, recent_mean
+from typing import TYPE_CHECKING
+
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.diagnosis.row_keys import keys_of
+from verl_agentic.diagnostics.diagnosis.series import recent_mean
 from verl_agentic.finding import Finding, unknown
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _PREFIX = "episode/stop/"
 _OUT_OF_TURNS = 0.5
@@ -18,6 +25,7 @@ _ADVICE = {
 }
 
 
+@record_check
 def stop_reasons(run: RunEvidence) -> Finding:
     """Returns the share of every reason among recent episodes; they sum to 1."""
     shares, look_at = fractions(run), ()

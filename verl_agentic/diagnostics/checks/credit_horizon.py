@@ -1,20 +1,24 @@
-"""Line 12: correlation of credit between turns."""
+"""Check: correlation of credit between turns."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.check import record_check
 from verl_agentic.diagnostics.diagnosis.turn_variance import turn_correlation, variance_of_sum
 from verl_agentic.finding import Finding, unknown
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _LONG, _SAME = 8, 0.9
 
 
+@record_check
 def credit_horizon(run: RunEvidence) -> Finding:
     """Returns how much correlated credit increases the variance of an episode's summed advantages."""
     credits = [credit for record in run.sample if len(credit := turn_credit(record)) > 1]

@@ -1,13 +1,18 @@
-"""Line 3: the training mask."""
+"""Check: the training mask."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, key_of
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.diagnosis.row_keys import key_of
 from verl_agentic.diagnostics.diagnosis.stored_rows import breaches
 from verl_agentic.finding import GROUP_INCOMPLETE, TEXT_MISMATCH, Finding, unknown
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+    from verl_agentic.diagnostics.diagnosis.run_records import Frame
 
 _ADVICE = {
     "observation_trained": "tool output is trained on: fix the agent loop that made response_mask; `env_agent` "
@@ -17,11 +22,12 @@ _ADVICE = {
     "log_probs_misaligned": "check actor_rollout_ref.rollout.calculate_log_probs, and that the agent loop gives one "
     "log-prob per response token, 0 on observations",
     "text_mismatch": "text was encoded again: train on the sampled ids (token in, token out)",
-    "group_incomplete": "estimators compare siblings: see the line `infrastructure`, and the gates "
+    "group_incomplete": "estimators compare siblings: see the line `infra errors`, and the gates "
     "(agentic.sampling.gates)",
 }
 
 
+@record_check
 def mask(run: RunEvidence) -> Finding:
     """Returns the findings of two audits: of every batch in training, and of stored rows, token by token."""
     found, examples = _noted(run)

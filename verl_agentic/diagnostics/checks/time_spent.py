@@ -1,9 +1,15 @@
-"""Line 19: the time of a step."""
+"""Check: the time of a step."""
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, recent_mean
+from typing import TYPE_CHECKING
+
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.diagnosis.series import ends, recent_mean
 from verl_agentic.finding import Finding, unknown
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _LEDGER, _TIMERS = "time/", "timing_s/"
 _MOSTLY = 0.5
@@ -19,6 +25,7 @@ _ADVICE = {
 }
 
 
+@record_check
 def time_spent(run: RunEvidence) -> Finding:
     """Returns the largest shares of a step's time, and whether steps became slower."""
     steps = run.series("timing_s/step", "perf/time_per_step")
@@ -41,7 +48,7 @@ def time_spent(run: RunEvidence) -> Finding:
         found += f"; steps became slower, {before:.3g} -> {now:.3g} s"
         longer, later = ends(run.series("episode/response_tokens", "response_length/mean") or [(0, 1.0)])
         found += f" (response length {longer:.0f} -> {later:.0f})" if later > longer else ""
-        advice = f"{top} is most of it: longer responses cost more; else see the lines `memory` and `infrastructure`"
+        advice = f"{top} is most of it: longer responses cost more; else see the lines `memory growth`, `infra errors`"
         return Finding(status="warn", found=found, advice=advice, evidence=evidence)
     return Finding(status="ok", found=found, evidence=evidence)
 

@@ -1,16 +1,22 @@
-"""Line 21: the first errors of the run's processes."""
+"""Check: the first errors of the run's processes."""
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.diagnosis.checks.run_state import run_state
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from typing import TYPE_CHECKING
+
+from verl_agentic.diagnostics.check import record_check
+from verl_agentic.diagnostics.checks.run_state import run_state
 from verl_agentic.diagnostics.live.root_causes import ErrorRecord
 from verl_agentic.finding import Finding
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _MOST = 3
 _MAX_CHARS = 160
 
 
+@record_check
 def first_errors(run: RunEvidence) -> Finding:
     """Returns the first errors of the run's processes, the earliest first, each kind once."""
     errors = run.errors
@@ -19,7 +25,7 @@ def first_errors(run: RunEvidence) -> Finding:
     found = "; ".join(_told(error) for error in errors[:_MOST])
     found += f"; {len(errors) - _MOST} more" if len(errors) > _MOST else ""
     return Finding(
-        status="fail" if run_state(run).status == "fail" else "warn",
+        status="fail" if run_state.diagnose(run).status == "fail" else "warn",
         found=found,
         advice="fix the first: later ones often follow from it",
         evidence={"kinds": len(errors), "errors": sum(error.count for error in errors)},
