@@ -29,21 +29,20 @@ from verl_agentic.adapters.trainer.implicit_rewards import (
     implicit_reward_settings,
     put_reward_model_in_place_of_reference,
 )
+from verl_agentic.adapters.trainer.loss_checks import is_greedy, takes_sum_pi_squared
 from verl_agentic.adapters.trainer.prompt_effect import measure_prompt_information
 from verl_agentic.adapters.trainer.self_teacher import store_teacher_log_probs
 from verl_agentic.adapters.trainer.trainer_features import length_lr, linear_lr, prompt_information
 from verl_agentic.adapters.trainer.whole_groups import keep_groups_whole
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.algorithms.advantage import columns_of_advantage
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor
 from verl_agentic.algorithms.losses.linear_lr import linear_lr_factor
-from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss, needs_of_loss
+from verl_agentic.algorithms.policy_loss import is_policy_loss, needs_of_loss
 from verl_agentic.algorithms.policy_losses.vapo import positive_share
 from verl_agentic.algorithms.trainer_context import TrainerContext, use_context
 from verl_agentic.errors import ConfigError
 
 _POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
-_VERLS_SUM_PI_SQUARED = {"optimal_token_baseline", "tir_optimal_token_baseline"}
 
 
 class CreditMixin:
@@ -61,7 +60,6 @@ class CreditMixin:
         super().__init__(config)  # pyright: ignore[reportCallIssue]
         self._greedy: dict[str, float] = {}
         self._group_rows = 1
-        _check(config)
 
     def _setup(self) -> None:
         cast("Any", super())._setup()
@@ -70,7 +68,7 @@ class CreditMixin:
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = cast("Any", super())._next_train_batch(num_prompts)
-        if _is_greedy(self._estimator):
+        if is_greedy(self._estimator):
             sampled = batch.get("__rollout_n__", None)
             if sampled is None:
                 sampled = torch.full((len(batch),), int(self.config.actor_rollout_ref.rollout.n))
@@ -78,7 +76,7 @@ class CreditMixin:
         return batch
 
     def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        if _is_greedy(self._estimator):
+        if is_greedy(self._estimator):
             batch, self._greedy = _take_greedy(batch)
         batch = cast("Any", super())._balance_batch(batch, *args, **kwargs)
         if "group_size_B" in needs_of_loss(self._loss):
@@ -91,14 +89,14 @@ class CreditMixin:
         return batch
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch.extra_info["calculate_sum_pi_squared"] = _takes_sum_pi_squared(self._estimator)
+        batch.extra_info["calculate_sum_pi_squared"] = takes_sum_pi_squared(self._estimator)
         batch.extra_info["calculate_mean_log_prob"] = "mean_log_ratio_BT" in needs_of_loss(self._loss)
         batch = cast("Any", super())._compute_old_log_prob(batch, metrics)
         return _keep_mean_log_prob(batch) if "mean_log_ratio_BT" in needs_of_loss(self._loss) else batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         columns = stored_columns(batch)
-        if _is_greedy(self._estimator):
+        if is_greedy(self._estimator):
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
         # Before verl, which may remove tokens from the mask.
         metrics |= self._prompt_information(batch, columns)
@@ -150,57 +148,6 @@ class CreditMixin:
     @property
     def _loss(self) -> str:
         return str(OmegaConf.select(self.config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
-
-
-def _is_greedy(estimator: str) -> bool:
-    """Returns whether an estimator needs a greedy session."""
-    return estimator == "remax" or "baseline_B" in columns_of_advantage(estimator)
-
-
-def _takes_sum_pi_squared(estimator: str) -> bool:
-    return estimator in _VERLS_SUM_PI_SQUARED or "sum_pi_squared_BT" in columns_of_advantage(estimator)
-
-
-def _check(config: Any) -> None:
-    """Checks the configuration before rollouts start."""
-    name, actor = str(config.algorithm.adv_estimator), config.actor_rollout_ref.actor
-    loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
-    needs_means = "mean_log_ratio_BT" in needs_of_loss(loss)
-    asked = {f"algorithm.{name}": config.algorithm.get(name) for name in ("length_lr", "linear_lr")}
-    asked |= {f"the loss {loss}": needs_means}
-    for what, is_asked in asked.items():
-        if is_asked and actor.strategy not in ("fsdp", "fsdp2"):
-            raise ConfigError(f"{what} works with actor.strategy fsdp and fsdp2, got {actor.strategy!r}; unset it")
-    if (_takes_sum_pi_squared(name) or needs_means) and OmegaConf.select(
-        config, "algorithm.rollout_correction.bypass_mode"
-    ):
-        what = f"the loss {loss}" if needs_means else f"estimator {name!r}"
-        raise ConfigError(
-            f"{what} needs what the trainer computes with the log-probs of the old policy, got "
-            "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
-        )
-    is_bound = is_policy_loss(loss) and load_policy_loss(loss).only_token_mean
-    aggregation = actor.get("loss_agg_mode", "token-mean")
-    if is_bound and aggregation != "token-mean":
-        raise ConfigError(
-            f"the loss {loss} divides by tokens of the whole batch, which only token-mean leaves as it is, got "
-            f"actor_rollout_ref.actor.loss_agg_mode={aggregation}; set it to token-mean"
-        )
-    if is_bound and OmegaConf.select(actor, "policy_loss.per_session"):
-        raise ConfigError(
-            f"the loss {loss} divides by tokens of the batch, got {_POLICY_LOSS}.per_session=true; set it to false"
-        )
-    if loss == "geo_mean" and OmegaConf.select(actor, "policy_loss.per_session"):
-        raise ConfigError(
-            f"verl's loss geo_mean takes the mean over rows and ignores session weights, got {_POLICY_LOSS}."
-            "per_session=true; set it to false or choose another loss"
-        )
-    if _is_greedy(name) and OmegaConf.select(config, "algorithm.filter_groups.enable"):
-        raise ConfigError(
-            f"verl's filter of groups would judge the greedy sessions of estimator {name!r}, too, got "
-            "algorithm.filter_groups.enable=true; set it to false and trainer.v1.sampler.custom_sampler to "
-            "GatedReplayBuffer of pkg://verl_agentic.adapters.replay_buffer.gated_buffer"
-        )
 
 
 def _take_greedy(batch: Any) -> tuple[Any, dict[str, float]]:
