@@ -14,7 +14,7 @@ import torch
 from verl_agentic.algorithms.advantage import load_advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
-from verl_agentic.diagnostics.diagnosis.checklist import load_diagnosis
+from verl_agentic.diagnostics.check import load_check as load_run_check
 from verl_agentic.diagnostics.health.monitor import HealthMonitor, HealthSettings
 from verl_agentic.diagnostics.preflight.result import load_check
 from verl_agentic.errors import ConfigError
@@ -140,7 +140,7 @@ KINDS = {
     "own_curriculum": Kind("curriculum", load_curriculum, _curriculum),
     "own_alarm": Kind("alarm", _load_alarm, _alarm),
     "check": Kind("preflight check", load_check),
-    "diagnosis": Kind("diagnosis", load_diagnosis),
+    "run_check": Kind("check", load_run_check),
 }
 OWN = [name for name, kind in KINDS.items() if kind.use is not None]
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.data.rows import write_rows as write_rows
     from verl_agentic.deadlines import in_thread as in_thread
     from verl_agentic.diagnostics import load as _load
-    from verl_agentic.diagnostics.health.alarm import History as History
     from verl_agentic.diagnostics.health.alarm import alarm as alarm
+    from verl_agentic.diagnostics.history import History as History
     from verl_agentic.env import Env as Env
     from verl_agentic.env import EnvRow as EnvRow
     from verl_agentic.env import ToolEnv as ToolEnv
@@ -80,7 +80,8 @@ _MODULES = {
     "data.datasets.sft": ("write_sft",),
     "data.rows": ("read_rows", "write_rows"),
     "deadlines": ("in_thread",),
-    "diagnostics.health.alarm": ("History", "alarm"),
+    "diagnostics.health.alarm": ("alarm",),
+    "diagnostics.history": ("History",),
     "env": ("Env", "EnvRow", "ToolEnv", "Transcript"),
     "env_package": ("EnvPackage", "load_env", "load_env_package"),
     "errors": ("AgenticError", "ConfigError", "DataError", "EnvError"),

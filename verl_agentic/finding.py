@@ -48,6 +48,21 @@ def warn(found: str, advice: str, *, evidence: Mapping[str, Any] | None = None, 
     return Finding(check=check, status="warn", found=found, advice=advice, evidence=evidence or {})
 
 
+def judged(
+    status: Status,
+    *,
+    found: str,
+    advice: str,
+    evidence: Mapping[str, Any],
+    check: str = "",
+    look_at: tuple[str, ...] = (),
+) -> Finding:
+    """Returns a finding of any status; advice and trajectories are left out of one that is ok."""
+    if status == "ok":
+        return Finding(status=status, found=found, evidence=evidence)
+    return Finding(check=check, status=status, found=found, advice=advice, evidence=evidence, look_at=look_at)
+
+
 def fail(found: str, advice: str) -> Finding:
     """Returns what ends or spoils a run, or is ignored by it."""
     return Finding(status="fail", found=found, advice=advice)

@@ -24,7 +24,7 @@ _REGISTRIES = {
     "rewards/components": ("Reward components", "agentic.rubric.components: [{{use: {}}}]"),
     "sampling/gates": ("Gates", "agentic.sampling.gates: [{}]"),
     "sampling/curricula": ("Curricula", "agentic.curriculum.name: {}"),
-    "diagnostics/alarms": ("Alarms", "agentic.health.thresholds.{}"),
+    "diagnostics/checks": ("Alarms", "agentic.health.thresholds.{}"),
     _PROTOCOLS: ("Protocols", "agentic.protocol: {}"),
 }
 """Folder below `verl_agentic` whose files are found by name -> heading, and the config that chooses one."""

@@ -26,7 +26,7 @@ from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import MODEL, QuickstartSettings, RunState
 from verl_agentic.cli.quickstart.stages import RlStage, SftStage
 from verl_agentic.data.record_files import read_json_lines
-from verl_agentic.diagnostics.diagnosis.checks.credit_horizon import credit_horizon
+from verl_agentic.diagnostics.checks.credit_horizon import credit_horizon
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _HERE = Path(__file__).parent

@@ -38,15 +38,15 @@ def test_a_broken_run_ends_with_1_and_says_where_to_begin(
     assert "see: train/22/s22g0/0/0" in shown
 
 
-def test_the_seven_lines_come_first_in_their_order(
+def test_the_checklist_comes_first_in_its_order(
     broken_runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["diagnose", str(broken_runs.make("healthy", tmp_path)), "--json"])
 
     report = json.loads(capsys.readouterr().out)
     titles = [verdict["title"] for verdict in report["verdicts"]]
-    assert titles[:5] == ["reward zeros", "length truncation", "mask", "KL and entropy", "group std"]
-    assert titles[5:7] == ["tool distribution", "reward variance per prompt"]
+    assert titles[:5] == ["reward zeros", "truncation", "mask", "kl blowup", "entropy collapse"]
+    assert titles[-2:] == ["health alarms", "run state"]
     assert report["ok"] is True and report["last_step"] == 24
 
 
@@ -54,8 +54,8 @@ def test_json_has_the_evidence_in_numbers(broken_runs: Any, tmp_path: Path, caps
     assert main(["diagnose", str(broken_runs.make("infra_failures", tmp_path)), "--json"]) == 1
 
     verdicts = {verdict["check"]: verdict for verdict in json.loads(capsys.readouterr().out)["verdicts"]}
-    assert verdicts["infrastructure"]["status"] == "fail"
-    assert verdicts["infrastructure"]["evidence"]["void_share"] == 0.5
+    assert verdicts["infra_errors"]["status"] == "fail"
+    assert verdicts["infra_errors"]["evidence"]["void_share"] == 0.5
 
 
 def test_prompts_are_listed_the_hardest_first(

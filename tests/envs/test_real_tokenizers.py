@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 from real_tokenizers import REAL
+from verl_agentic.data.datasets.collect import scripted
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.cli import main
-from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.env_package import load_env_package
 from verl_agentic.paths import envs_dir, recipes_dir
 from verl_agentic.settings import read_settings

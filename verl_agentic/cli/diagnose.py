@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints a finding per line; returns 0 if nothing failed, 1 if something did, 2 with nothing to diagnose."""
-    from verl_agentic.diagnostics.diagnosis.checklist import CHECKS, diagnose, exit_code
+    from verl_agentic.diagnostics.checklist import diagnose, exit_code, title
     from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
     from verl_agentic.errors import DataError
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             "writes them to agentic.log.dir"
         )
     findings = diagnose(evidence, args.check)
-    titles = {name: CHECKS.get(name, name) for name in findings}
+    titles = {name: title(name) for name in findings}
     code, prompts = exit_code(findings), _prompts(evidence, args.prompts)
     if args.json:
         lines = [{"check": name, "title": titles[name], **asdict(finding)} for name, finding in findings.items()]
@@ -55,12 +55,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _prompts(evidence: RunEvidence, count: int) -> list[dict[str, Any]]:
     """Returns the running success rate of prompts, the hardest first."""
-    from verl_agentic.diagnostics.diagnosis.checks.prompt_variance import pass_rates
+    from verl_agentic.diagnostics.diagnosis.record_metrics import pass_rates
 
     if not count:
         return []
-    rates, names = pass_rates(evidence)
-    return [{**row, "prompt": names[int(row["prompt"])]} for row in rates.rows()[:count]] if rates is not None else []
+    *_, (_, rates, names) = [(0, None, []), *pass_rates(evidence)]
+    return [{**row, "prompt": names[int(row["prompt"])]} for row in rates.rows()[:count]] if rates else []
 
 
 def _show(findings: Mapping[str, Finding], titles: Mapping[str, str], prompts: list[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from verl_versions import AFTER_MAIN, needs_verl
 
 from verl_agentic.adapters.replay_buffer import episode_buffer as replay_buffer
 from verl_agentic.adapters.replay_buffer import gated_buffer
+from verl_agentic.adapters.replay_buffer.buffer_features import check_filters
 from verl_agentic.adapters.replay_buffer.gated_buffer import GatedReplayBuffer
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
@@ -526,6 +527,14 @@ def config(**changes: Any) -> Any:
     return made
 
 
+def gated(made: Any, **options: Any) -> Any:
+    """Returns a configuration with the buffer that has gates."""
+    OmegaConf.set_struct(made, False)
+    made.trainer.v1.sampler.custom_sampler = {"path": "pkg://verl_agentic.adapters.replay_buffer.gated_buffer"}
+    made.trainer.v1.sampler.sampler_kwargs = options
+    return made
+
+
 class Trainer:
     def __init__(self, replay_buffer: Any, config: Any) -> None:
         self.replay_buffer = replay_buffer
@@ -560,12 +569,12 @@ def test_the_trainer_tells_it_what_verl_does_not_before_prompts_are_loaded(play:
         ({}, ["low_entropy"], "calculate_log_probs=false; set it to true"),
     ],
 )
-def test_trainers_that_do_not_fit_are_refused(play: Play, changes: Any, gates: list[str], said: str) -> None:
+def test_trainers_that_do_not_fit_are_refused(changes: Any, gates: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        buffer(play, gates=gates).attach(config(**changes))
+        check_filters(gated(config(**changes), gates=gates))
 
 
-def test_outcomes_that_only_the_group_shows_come_too_late(play: Play) -> None:
+def test_outcomes_that_only_the_group_shows_come_too_late() -> None:
     from pathlib import Path
 
     components = [{"use": f"{Path(__file__).parents[2]}/rewards/scorer_components.py:rank", "kind": "outcome"}]
@@ -574,4 +583,10 @@ def test_outcomes_that_only_the_group_shows_come_too_late(play: Play) -> None:
     late.reward = {"reward_manager": {"name": "rubric"}, "rubric": {"components": components}}
     late.reward.reward_model = {"enable": False}
     with pytest.raises(ConfigError, match=r"before components that see them have spoken, got the outcomes \['rank'\]"):
-        buffer(play).attach(late)
+        check_filters(gated(late))
+    late.algorithm.filter_groups.enable = True
+    late.trainer.v1.sampler.custom_sampler.path = None
+    with pytest.raises(ConfigError, match=r"got the outcomes \['rank'\]"):
+        check_filters(late)  # verl's own filter
+    late.algorithm.filter_groups.enable = False
+    check_filters(late)

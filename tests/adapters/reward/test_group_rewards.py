@@ -17,7 +17,6 @@ from tensordict.tensorclass import NonTensorStack
 from verl_agentic.adapters.reward import group_rewards
 from verl_agentic.adapters.reward.group_rewards import GroupRewards
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
@@ -157,13 +156,3 @@ def test_a_group_that_cannot_be_judged_is_void(queue: Queue, make: Any) -> None:
 def test_rubrics_without_such_components_and_other_managers_need_nothing() -> None:
     assert GroupRewards.of(config(SOLVED)) is None
     assert GroupRewards.of(config(SOLVED, RANK, reward_manager={"name": "naive"})) is None
-
-
-def test_a_filter_that_comes_before_the_outcome_is_refused(make: Any) -> None:
-    late = config({**RANK, "kind": "outcome"})
-    late.algorithm.filter_groups.enable = True
-    with pytest.raises(ConfigError, match=r"before components that see them have spoken, got the outcomes \['rank'\]"):
-        GroupRewards.of(late)
-    shaping = config(SOLVED, RANK)
-    shaping.algorithm.filter_groups.enable = True
-    make(shaping)

@@ -19,6 +19,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, PPOTrainer
 
 from verl_agentic.adapters.rollout import agent_loop
+from verl_agentic.adapters.trainer.trainer_features import check_loss
 from verl_agentic.adapters.trainer.trainers import CreditMixin, _store_session_weights
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.trainer_context import current_context
@@ -111,23 +112,23 @@ def test_what_needs_fsdp_is_refused_without(change: dict[str, Any], message: str
     config = to_config()
     for key, value in change.items():
         OmegaConf.update(config, key, value, force_add=True)
-    Trainer(config)
+    check_loss(config)
     config.actor_rollout_ref.actor.strategy = "megatron"
     with pytest.raises(ConfigError, match=message):
-        Trainer(config)
+        check_loss(config)
 
 
 @pytest.mark.parametrize(("name", "loss"), [("token_baseline", "vanilla"), ("dr_grpo", "rover")])
 def test_what_is_computed_with_the_old_log_probs_is_refused_where_those_are_not_computed(name: str, loss: str) -> None:
-    Trainer(to_config(name, loss=loss, rollout_correction={"bypass_mode": False}))
+    check_loss(to_config(name, loss=loss, rollout_correction={"bypass_mode": False}))
     with pytest.raises(ConfigError, match=r"bypass_mode=true.*set it to false"):
-        Trainer(to_config(name, loss=loss, rollout_correction={"bypass_mode": True}))
+        check_loss(to_config(name, loss=loss, rollout_correction={"bypass_mode": True}))
 
 
 def test_verls_filter_of_groups_is_refused_beside_greedy_sessions() -> None:
-    Trainer(to_config("grpo", filter_groups={"enable": True}))
+    check_loss(to_config("grpo", filter_groups={"enable": True}))
     with pytest.raises(ConfigError, match=r"greedy sessions.*GatedReplayBuffer"):
-        Trainer(to_config("remax", filter_groups={"enable": True}))
+        check_loss(to_config("remax", filter_groups={"enable": True}))
 
 
 def test_a_plain_trainer_of_verl_s_has_the_metrics_of_credit_and_of_the_batch(queue: StoredRows) -> None:
@@ -328,19 +329,34 @@ def test_vapo_gets_the_share_of_tokens_in_successes(queue: StoredRows) -> None:
         Trainer(to_config(loss="vapo"))._compute_advantage(queue.meta(), {})
 
 
+@pytest.mark.parametrize(
+    ("loss", "key"),
+    [
+        ("advantage_entropy", "actor_rollout_ref.actor.calculate_entropy"),
+        ("rl_plus", "actor_rollout_ref.rollout.custom.agentic.external_sessions"),
+    ],
+)
+def test_a_loss_without_its_inputs_is_refused(loss: str, key: str) -> None:
+    config = to_config(loss=loss)
+    with pytest.raises(ConfigError, match=key.rpartition(".")[2]):
+        check_loss(config)
+    OmegaConf.update(config, key, True, force_add=True)
+    check_loss(config)
+
+
 def test_session_weights_are_refused_where_the_loss_ignores_them() -> None:
     config = to_config(loss="geo_mean")
-    Trainer(config)
+    check_loss(config)
     config.actor_rollout_ref.actor.policy_loss.per_session = True
     with pytest.raises(ConfigError, match="geo_mean takes the mean over rows and ignores session weights"):
-        Trainer(config)
+        check_loss(config)
 
 
 def test_vapo_is_refused_where_its_mean_would_be_another_one() -> None:
     config = to_config(loss="vapo")
     config.actor_rollout_ref.actor.loss_agg_mode = "seq-mean-token-mean"
     with pytest.raises(ConfigError, match="loss_agg_mode=seq-mean-token-mean; set it to token-mean"):
-        Trainer(config)
+        check_loss(config)
 
 
 def test_verls_own_losses_get_nothing_more(queue: StoredRows) -> None:

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.diagnostics.diagnosis.checklist import CHECKS, diagnose, exit_code
-from verl_agentic.diagnostics.diagnosis.checks.grader import _is_right, grader
-from verl_agentic.diagnostics.diagnosis.checks.learning import learning
-from verl_agentic.diagnostics.diagnosis.checks.task_variety import task_variety
+from verl_agentic.diagnostics.check import check_names, load_check
+from verl_agentic.diagnostics.checklist import HEALTH, LINES, diagnose, exit_code
+from verl_agentic.diagnostics.checks.grader import _is_right, grader
+from verl_agentic.diagnostics.checks.learning import learning
+from verl_agentic.diagnostics.checks.task_variety import task_variety
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.health.alarm import Alarm
 
 _NAMES = (
     *("rewards_all_zero", "everything_truncated", "observation_trained", "reward_on_observation"),
@@ -39,7 +41,7 @@ def test_a_healthy_run_is_ok_in_every_line(broken_runs: Any, tmp_path: Path) -> 
     verdicts = diagnose(RunEvidence(broken_runs.make("healthy", tmp_path)))
 
     assert {name: verdict.found for name, verdict in verdicts.items() if verdict.status != "ok"} == {}
-    assert list(verdicts) == list(CHECKS)
+    assert list(verdicts) == [*LINES, HEALTH, "run_state"]
     assert exit_code(verdicts) == 0
 
 
@@ -63,17 +65,27 @@ def test_every_fixture_is_tested(broken_runs: Any) -> None:
     assert set(broken_runs.FAULTS) == set(_NAMES)
 
 
-def test_the_first_seven_lines_are_the_checklist_in_its_order() -> None:
-    order = ["reward_zeros", "length_truncation", "mask", "kl_entropy", "group_std"]
+def test_every_check_of_records_is_a_line() -> None:
+    """An alarm without a line is part of the line of all alarms."""
+    records = {name for name in check_names() if not isinstance(load_check(name), Alarm)}
+    assert records <= {*LINES, "run_state"} and set(LINES) <= set(check_names())
 
-    assert list(CHECKS)[:7] == [*order, "tool_distribution", "prompt_variance"]
+
+def test_a_failure_that_follows_from_another_names_its_line(broken_runs: Any, tmp_path: Path) -> None:
+    verdict = diagnose(RunEvidence(broken_runs.make("groups_all_0", tmp_path)))["base_too_weak"]
+
+    assert verdict.found.startswith("base too weak: 100% of the prompts") and verdict.status == "warn"
+    assert verdict.advice == "this follows from the line `zero signal groups`: fix that first"
 
 
-def test_the_seventh_line_names_a_base_that_is_too_weak(broken_runs: Any, tmp_path: Path) -> None:
-    verdict = diagnose(RunEvidence(broken_runs.make("groups_all_0", tmp_path)))["prompt_variance"]
-
-    assert verdict.found.startswith("base too weak: no attempt at any of the 8 prompts")
-    assert verdict.advice == "this follows from the line `group std`: fix that first"
+def test_a_run_without_metrics_is_judged_by_its_trajectories(broken_runs: Any, tmp_path: Path) -> None:
+    """The same checks read metrics that are computed from the records."""
+    for name in ("everything_truncated", "groups_all_1", "infra_failures", "unknown_tool", "later_turns_mismatch"):
+        run = broken_runs.healthy(12)
+        broken_runs.FAULTS[name].break_run(run)
+        run.metrics = {}
+        verdicts = diagnose(RunEvidence(run.write(tmp_path / name)))
+        assert verdicts[broken_runs.FAULTS[name].check].status == "fail", name
 
 
 def test_the_same_fixture_is_the_same_run(broken_runs: Any, tmp_path: Path) -> None:
@@ -113,7 +125,8 @@ def test_equal_rewards_of_different_outcomes_are_no_signal(broken_runs: Any, tmp
     run = broken_runs.healthy()
     for record in run.trajectories:
         record["reward"] = 0.5
-    assert diagnose(RunEvidence(run.write(tmp_path / "run")))["group_std"].status == "fail"
+    del run.metrics["credit/zero_signal_group_frac"]
+    assert diagnose(RunEvidence(run.write(tmp_path / "run")))["zero_signal_groups"].status == "fail"
 
 
 def test_a_flat_reward_is_a_failure_only_of_a_whole_run_that_is_over_or_long(broken_runs: Any, tmp_path: Path) -> None:
@@ -124,7 +137,7 @@ def test_a_flat_reward_is_a_failure_only_of_a_whole_run_that_is_over_or_long(bro
         folder = run.write(tmp_path / name)
         evidence = RunEvidence(folder)
         evidence.metrics = [row for row in evidence.metrics if row["step"] >= first_step]
-        return learning(evidence).status
+        return learning.diagnose(evidence).status
 
     assert status("over") == "fail"
     assert status("goes_on", total=100) == "warn"
@@ -133,8 +146,8 @@ def test_a_flat_reward_is_a_failure_only_of_a_whole_run_that_is_over_or_long(bro
 
 def test_a_reward_that_rises_slowly_but_surely_rises(run_of: Any) -> None:
     noisy = [0.30 + 0.001 * step + (0.004 if step % 2 else -0.004) for step in range(30)]
-    assert learning(run_of(metrics={"episode/acc": noisy})).status == "ok"
-    assert learning(run_of(metrics={"episode/acc": [0.95] * 30})).status == "ok"
+    assert learning.diagnose(run_of(metrics={"episode/acc": noisy})).status == "ok"
+    assert learning.diagnose(run_of(metrics={"episode/acc": [0.95] * 30})).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -165,10 +178,10 @@ def test_a_grader_fails_if_many_wrong_answers_are_paid(
 ) -> None:
     right = {"final_answer": "42", "acc": 1.0, "ground_truth": '"42"', "response_ids": [1]}
     wrong = {**right, "final_answer": "41", "acc": wrong_outcome}
-    assert grader(run_of(episodes=[right] * 20 + [wrong] * num_wrong)).status == status
+    assert grader.diagnose(run_of(episodes=[right] * 20 + [wrong] * num_wrong)).status == status
     # If no answer has the ground truth, it is not the text of an answer.
     hidden = {**wrong, "ground_truth": '"state"'}
-    assert grader(run_of(episodes=[hidden] * 20)).status == "ok"
+    assert grader.diagnose(run_of(episodes=[hidden] * 20)).status == "ok"
 
 
 def test_rows_with_other_numbers_and_the_same_content_are_the_same_task(run_of: Any) -> None:
@@ -179,8 +192,8 @@ def test_rows_with_other_numbers_and_the_same_content_are_the_same_task(run_of: 
             for n in range(64)
         ]  # fmt: skip
 
-    assert task_variety(run_of(episodes=episodes(4))).status == "fail"
-    assert task_variety(run_of(episodes=episodes(48))).status == "ok"
+    assert task_variety.diagnose(run_of(episodes=episodes(4))).status == "fail"
+    assert task_variety.diagnose(run_of(episodes=episodes(48))).status == "ok"
 
 
 def test_the_metrics_of_a_real_run_that_has_learnt_raise_no_alarm(run_of: Any) -> None:

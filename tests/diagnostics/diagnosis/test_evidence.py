@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.diagnostics.checklist import diagnose
+from verl_agentic.diagnostics.checks.run_state import run_state
+from verl_agentic.diagnostics.checks.tool_distribution import tool_distribution
+from verl_agentic.diagnostics.checks.waiting import waiting
 from verl_agentic.diagnostics.diagnosis import run_folder
-from verl_agentic.diagnostics.diagnosis.checklist import diagnose
-from verl_agentic.diagnostics.diagnosis.checks.run_state import run_state
-from verl_agentic.diagnostics.diagnosis.checks.tool_distribution import tool_distribution
-from verl_agentic.diagnostics.diagnosis.checks.waiting import waiting
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.live.root_causes import read_errors
 from verl_agentic.trajectory_log.reader import write_run
@@ -45,7 +45,7 @@ def test_the_printed_output_is_enough(tmp_path: Path) -> None:
 
     assert run.series("critic/score/max") == [(1, 0.75), (2, 1.0)]
     assert run.series("actor/entropy") == [(1, 0.4), (2, 0.4)]
-    assert run_state(run).status == "fail" and "ValueError: no such file" in run_state(run).found
+    assert run_state.diagnose(run).status == "fail" and "ValueError: no such file" in run_state.diagnose(run).found
 
 
 def test_a_run_deep_below_the_folder_is_found(broken_runs: Any, tmp_path: Path) -> None:
@@ -60,10 +60,13 @@ def test_a_run_is_alive_while_its_files_are_written(broken_runs: Any, tmp_path: 
     folder = broken_runs.make("tool_hangs", tmp_path)
     now = time.time()
 
-    assert run_state(RunEvidence(folder, now=now)).evidence["state"] == "running"
+    assert run_state.diagnose(RunEvidence(folder, now=now)).evidence["state"] == "running"
     later = RunEvidence(folder, now=now + 1000)
-    assert run_state(later).evidence["state"] == "died"
-    assert waiting(later).status == "fail" and "waited when the run was last alive" in waiting(later).found
+    assert run_state.diagnose(later).evidence["state"] == "died"
+    assert (
+        waiting.diagnose(later).status == "fail"
+        and "waited when the run was last alive" in waiting.diagnose(later).found
+    )
 
 
 def test_the_age_of_a_wait_goes_on_while_the_run_lives(broken_runs: Any, tmp_path: Path) -> None:
@@ -72,7 +75,7 @@ def test_the_age_of_a_wait_goes_on_while_the_run_lives(broken_runs: Any, tmp_pat
 
     run = RunEvidence(folder, now=report["time"] + 40)
 
-    assert waiting(run).evidence["age_s"] == 1900.0
+    assert waiting.diagnose(run).evidence["age_s"] == 1900.0
 
 
 @pytest.mark.parametrize("quiet_s", [10, 100, 200, 10_000])
@@ -84,11 +87,13 @@ def test_a_run_that_hangs_is_diagnosed_by_its_last_report_however_old_it_is(
     (folder / "config.yaml").write_text(config)
     run = RunEvidence(folder, now=time.time() + quiet_s)
 
-    verdict = waiting(run)
+    verdict = waiting.diagnose(run)
 
     assert verdict.status == "fail" and "'search'" in verdict.found and "s25g1/2" in verdict.found
     _noted(folder, False, True, now=time.time())
-    assert waiting(RunEvidence(folder, now=time.time() + quiet_s)).status == "ok", "a run that ended does not hang"
+    assert waiting.diagnose(RunEvidence(folder, now=time.time() + quiet_s)).status == "ok", (
+        "a run that ended does not hang"
+    )
 
 
 def test_a_blocked_event_loop_is_named_with_its_code(broken_runs: Any, tmp_path: Path) -> None:
@@ -97,7 +102,7 @@ def test_a_blocked_event_loop_is_named_with_its_code(broken_runs: Any, tmp_path:
     report = json.loads(path.read_text())
     path.write_text(json.dumps({**report, "loop_lag_s": 30.0, "blocked_by": ["env.py:12 in step"]}))
 
-    verdict = waiting(RunEvidence(folder))
+    verdict = waiting.diagnose(RunEvidence(folder))
 
     assert verdict.status == "fail" and "env.py:12 in step" in verdict.found and "event loop" in verdict.advice
 
@@ -125,12 +130,12 @@ def test_a_run_that_noted_its_end_has_ended_whatever_was_left_behind(broken_runs
     folder, now = _left_behind(broken_runs, tmp_path), time.time()
     later = now + 10_000
 
-    unknown = run_state(RunEvidence(folder, now=later))
+    unknown = run_state.diagnose(RunEvidence(folder, now=later))
     assert unknown.status == "unknown" and unknown.evidence["state"] == "stopped"
 
     _noted(folder, False, True, now=now)
     ended = RunEvidence(folder, now=later)
-    assert run_state(ended).evidence["state"] == "ended" and waiting(ended).status == "ok"
+    assert run_state.diagnose(ended).evidence["state"] == "ended" and waiting.diagnose(ended).status == "ok"
     assert diagnose(ended)["first_errors"].status == "warn"
 
 
@@ -138,19 +143,19 @@ def test_a_run_that_was_resumed_after_its_end_lives_or_has_died(broken_runs: Any
     folder, now = _left_behind(broken_runs, tmp_path), time.time()
     _noted(folder, False, True, False, now=now)
 
-    assert run_state(RunEvidence(folder, now=now + 10)).evidence["state"] == "running"
-    died = run_state(RunEvidence(folder, now=now + 10_000))
+    assert run_state.diagnose(RunEvidence(folder, now=now + 10)).evidence["state"] == "running"
+    died = run_state.diagnose(RunEvidence(folder, now=now + 10_000))
     assert died.status == "fail" and "its end was not recorded" in died.found
 
 
 def test_a_report_of_a_worker_that_is_gone_is_no_wait_of_a_live_run(broken_runs: Any, tmp_path: Path) -> None:
     folder, now = _left_behind(broken_runs, tmp_path), time.time()
-    verdict = waiting(RunEvidence(folder, now=now))
+    verdict = waiting.diagnose(RunEvidence(folder, now=now))
     assert verdict.status == "ok" and "1 reports are old" in verdict.found
 
     (path,) = folder.glob("waiting-*.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "report_every_s": 1300.0}))
-    assert waiting(RunEvidence(folder, now=now)).status == "fail", "within three of its intervals it holds"
+    assert waiting.diagnose(RunEvidence(folder, now=now)).status == "fail", "within three of its intervals it holds"
 
 
 def test_files_that_vanish_or_cannot_be_read_while_it_looks_are_left_out(tmp_path: Path) -> None:
@@ -182,7 +187,7 @@ def test_a_withheld_secret_ends_no_diagnosis(broken_runs: Any, tmp_path: Path, c
 
     run = RunEvidence(tmp_path / "other")
 
-    assert diagnose(run)["mask"].status == "ok" and tool_distribution(run).evidence["calls"]
+    assert diagnose(run)["mask"].status == "ok" and tool_distribution.diagnose(run).evidence["calls"]
 
 
 def test_records_that_were_cut_off_leave_the_others(broken_runs: Any, tmp_path: Path) -> None:
@@ -195,4 +200,4 @@ def test_an_empty_folder_has_no_evidence(tmp_path: Path) -> None:
     run = RunEvidence(tmp_path)
 
     assert run.is_empty and run.last_step == 0 and run.sample == []
-    assert run_state(run).status == "unknown"
+    assert run_state.diagnose(run).status == "unknown"

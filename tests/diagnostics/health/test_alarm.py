@@ -7,15 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from verl_agentic.diagnostics.health.alarm import History, first_of, gain, has_learnt, ratio, total
 from verl_agentic.diagnostics.health.monitor import ALARMS
+from verl_agentic.diagnostics.history import History, first_of, gain, has_learnt, ratio, total
 
 Row = dict[str, float]
 
 
 def told(name: str, row: Callable[[int], Row], *, steps: int = 60) -> bool:
     """Tells whether the condition of an alarm holds at the end of a run."""
-    return ALARMS[name](History(row(step) for step in range(steps))) is not None
+    finding = ALARMS[name](History(row(step) for step in range(steps)))
+    return finding is not None and finding.status != "ok"
 
 
 def test_a_level_is_of_the_last_values_and_a_baseline_of_the_first() -> None:

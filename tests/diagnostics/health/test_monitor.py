@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from verl_agentic.diagnostics.health.alarm import History
 from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.diagnostics.health.monitor import ALARMS, HealthMonitor, HealthSettings
+from verl_agentic.diagnostics.history import History
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
@@ -155,7 +155,7 @@ def test_an_alarm_that_fails_does_not_end_the_run_and_is_told_once(
     def look(history: History, *, window: int = 1) -> None:
         raise AttributeError("broken")
 
-    monkeypatch.setitem(cast("dict[str, Any]", ALARMS), "repetition", replace(ALARMS["repetition"], look=look))
+    monkeypatch.setitem(cast("dict[str, Any]", ALARMS), "repetition", replace(ALARMS["repetition"], judge=look))
     watch = monitor(actions={"gradient": "log"})
     found = [watch.observe(step, {TEXT: 0.9, "actor/grad_norm": math.inf}) for step in range(5)]
     assert [[finding.check for finding in step] for step in found] == [["gradient"], [], [], [], []]

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from verl_agentic.adapters.features import Adapter, Features
 from verl_agentic.adapters.reward.reward_features import has_rubric
 from verl_agentic.adapters.sections import has, plain, section
+from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
 _SAMPLER = "trainer.v1.sampler"
@@ -61,9 +62,53 @@ def _without_empty_gates(written: Any) -> Any:
     return {key: value for key, value in written.items() if key != "gates"}
 
 
+def check_filters(config: Any) -> None:
+    """Refuses filters of groups that come before what they judge, or beside a second filter. Raises ConfigError."""
+    sampler, filters = (
+        OmegaConf.select(config, _SAMPLER) or {},
+        OmegaConf.select(config, "algorithm.filter_groups.enable"),
+    )
+    is_gated = "gated_buffer" in str((sampler.get("custom_sampler") or {}).get("path"))
+    if is_gated:
+        _check_gates(config, plain(sampler.get("sampler_kwargs")), filters=filters)
+    if (is_gated or filters) and OmegaConf.select(config, "reward.reward_manager.name") == "rubric":
+        from verl_agentic.rewards.rubric import Rubric
+
+        rubric = Rubric.from_config(plain(config.reward))
+        late = sorted(term.name for term in rubric.outcomes if term.name in rubric.group_terms)
+        if late:
+            raise ConfigError(
+                f"groups are filtered before components that see them have spoken, got the outcomes {late}; switch "
+                "gates and algorithm.filter_groups off, or make them `kind: shaping` beside an outcome"
+            )
+
+
+def _check_gates(config: Any, written: Any, *, filters: Any) -> None:
+    from verl_agentic.adapters.replay_buffer.gate_options import GateOptions
+
+    if filters:
+        raise ConfigError(
+            "verl leaves filtering to a custom sampler, got algorithm.filter_groups.enable; switch it off, and name "
+            f"what is to be filtered in {_SECTION}.gates (zero_variance does what it did)"
+        )
+    model = OmegaConf.select(config, "reward.reward_model")
+    if model and model.enable and not model.enable_resource_pool:
+        raise ConfigError(
+            "gates need rewards before a batch is sampled, got a colocated reward model; set "
+            "reward.reward_model.enable_resource_pool=true"
+        )
+    needs = {name for gate in read_settings(GateOptions, written, section=_SECTION).gates for name in gate.type.needs}
+    if needs & {"entropy", "ratio"} and not OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs"):
+        raise ConfigError(
+            "gates that look at log-probs need those of the rollout, got "
+            "actor_rollout_ref.rollout.calculate_log_probs=false; set it to true"
+        )
+
+
 FEATURES = Features(
     places={"sampling": _SECTION},
     choices=(choose_buffer,),
+    checks=(check_filters,),
     adapters=(
         Adapter(
             module="replay_buffer.episode_buffer",

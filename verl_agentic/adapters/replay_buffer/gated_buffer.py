@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import transfer_queue as tq
-from omegaconf import OmegaConf, open_dict
+from omegaconf import open_dict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
@@ -33,7 +33,6 @@ from verl_agentic.adapters.replay_buffer.gate_options import GateOptions
 from verl_agentic.adapters.replay_buffer.group_replay import ReplayedGroups, check_trainer, forget_memories
 from verl_agentic.adapters.sections import plain
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.sampling.gate import Decision, decide, decide_together
 from verl_agentic.sampling.gating.gate_stats import GateStats
 from verl_agentic.sampling.gating.refill import prompts_due
@@ -127,8 +126,7 @@ class GatedBuffer:
         return self
 
     def attach(self, config: Any) -> None:
-        """Takes data that verl does not pass to a custom sampler. Raises ConfigError if the trainer does not fit."""
-        _check(config, self._needs)
+        """Takes data that verl does not pass to a custom sampler. Raises ConfigError if the trainer cannot replay."""
         if self._replay is not None:
             check_trainer(config)
         self.sync_refill_failed_groups = bool(config.trainer.v1.sampler.get("sync_refill_failed_groups", False))
@@ -382,33 +380,6 @@ def _mean(values: Iterable[float]) -> float:
     """Returns the mean; 0 if empty."""
     known = list(values)
     return sum(known) / max(1, len(known))
-
-
-def _check(config: Any, needs: set[str]) -> None:
-    if OmegaConf.select(config, "algorithm.filter_groups.enable"):
-        raise ConfigError(
-            "verl leaves filtering to a custom sampler, got algorithm.filter_groups.enable; switch it off, and name "
-            f"what is to be filtered in {_SECTION}.gates (zero_variance does what it did)"
-        )
-    model = OmegaConf.select(config, "reward.reward_model")
-    if model and model.enable and not model.enable_resource_pool:
-        raise ConfigError(
-            "gates need rewards before a batch is sampled, got a colocated reward model; set "
-            "reward.reward_model.enable_resource_pool=true"
-        )
-    if needs & {"entropy", "ratio"} and not config.actor_rollout_ref.rollout.calculate_log_probs:
-        raise ConfigError(
-            "gates that look at log-probs need those of the rollout, got "
-            "actor_rollout_ref.rollout.calculate_log_probs=false; set it to true"
-        )
-    if OmegaConf.select(config, "reward.reward_manager.name") == "rubric":
-        rubric = Rubric.from_config(plain(config.reward))
-        late = sorted(term.name for term in rubric.outcomes if term.name in rubric.group_terms)
-        if late:
-            raise ConfigError(
-                f"gates judge groups before components that see them have spoken, got the outcomes {late}; make them "
-                "`kind: shaping` beside an outcome"
-            )
 
 
 def _with_sizes(snapshot: Any, *, cut: set[str]) -> Any:

@@ -22,7 +22,6 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from verl_agentic.adapters.patching import add, wrap
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.score import Score, combine
 from verl_agentic.rewards.scorer import Scorer
@@ -72,19 +71,13 @@ class GroupRewards:
 
     @classmethod
     def of(cls, config: Any) -> GroupRewards | None:
-        """Returns the group rewards, or None. Raises ConfigError if groups are filtered by an outcome known later."""
+        """Returns the group rewards; None without components that see groups."""
         reward: Any = OmegaConf.to_container(config.reward, resolve=True)
         if (reward.get("reward_manager") or {}).get("name") != "rubric":
             return None
         rubric = Rubric.from_config(reward)
         if not rubric.group_terms:
             return None
-        late = sorted(term.name for term in rubric.outcomes if term.name in rubric.group_terms)
-        if late and OmegaConf.select(config, "algorithm.filter_groups.enable"):
-            raise ConfigError(
-                f"verl filters groups before components that see them have spoken, got the outcomes {late} and "
-                "algorithm.filter_groups.enable; switch the filter off, or make them `kind: shaping` beside an outcome"
-            )
         return cls(rubric)
 
     def score(self, keys: Sequence[str], partition_id: str) -> None:

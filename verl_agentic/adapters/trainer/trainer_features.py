@@ -129,6 +129,15 @@ def check_estimator(config: Any) -> None:
         )
 
 
+def check_loss(config: Any) -> None:
+    """Refuses a loss or an estimator that the rest of the configuration does not fit."""
+    from verl_agentic.adapters.trainer.loss_checks import check_inputs_of_loss, check_our_trainer
+
+    check_inputs_of_loss(config)
+    if is_our_trainer(config):
+        check_our_trainer(config)
+
+
 def _makes_advantages(config: Any) -> bool:
     from verl_agentic.algorithms.advantage import is_advantage
 
@@ -145,7 +154,7 @@ FEATURES = Features(
     places={"curriculum": "data.curriculum", "credit": "algorithm.credit"},
     choices=(choose_trainer, choose_data_seed),
     needs_trainer=("algorithm.credit.by_source",),
-    checks=(check_trainer, check_estimator),
+    checks=(check_trainer, check_estimator, check_loss),
     adapters=(
         Adapter(
             module="trainer.advantages",

@@ -20,15 +20,13 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 
 from verl_agentic.adapters.batches.batch_columns import stored_columns
 from verl_agentic.adapters.batches.batch_keys import group_keys, split_key, stored_rows
+from verl_agentic.adapters.trainer.loss_checks import is_greedy, takes_sum_pi_squared
 from verl_agentic.adapters.trainer.trainer_part import load_parts, store_columns
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.algorithms.advantage import columns_of_advantage
-from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
+from verl_agentic.algorithms.policy_loss import is_policy_loss
 from verl_agentic.algorithms.trainer_context import TokenRewards, TrainerContext, use_context
-from verl_agentic.errors import ConfigError
 
 _POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
-_VERLS_SUM_PI_SQUARED = {"optimal_token_baseline", "tir_optimal_token_baseline"}
 
 
 class CreditMixin:
@@ -49,7 +47,6 @@ class CreditMixin:
         self._greedy: dict[str, float] = {}
         for part in self.agentic_parts:
             part.check()
-        _check(config)
 
     def _setup(self) -> None:
         cast("Any", super())._setup()
@@ -58,7 +55,7 @@ class CreditMixin:
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = cast("Any", super())._next_train_batch(num_prompts)
-        if _is_greedy(self._estimator):
+        if is_greedy(self._estimator):
             sampled = batch.get("__rollout_n__", None)
             if sampled is None:
                 sampled = torch.full((len(batch),), int(self.config.actor_rollout_ref.rollout.n))
@@ -66,7 +63,7 @@ class CreditMixin:
         return batch
 
     def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        if _is_greedy(self._estimator):
+        if is_greedy(self._estimator):
             batch, self._greedy = _take_greedy(batch)
         batch = cast("Any", super())._balance_batch(batch, *args, **kwargs)
         for part in self.agentic_parts:
@@ -74,7 +71,7 @@ class CreditMixin:
         return batch
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch.extra_info["calculate_sum_pi_squared"] = _takes_sum_pi_squared(self._estimator)
+        batch.extra_info["calculate_sum_pi_squared"] = takes_sum_pi_squared(self._estimator)
         for part in self.agentic_parts:
             part.before_log_probs(batch)
         batch = cast("Any", super())._compute_old_log_prob(batch, metrics)
@@ -84,7 +81,7 @@ class CreditMixin:
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         columns = stored_columns(batch)
-        if _is_greedy(self._estimator):
+        if is_greedy(self._estimator):
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
         for part in self.agentic_parts:
             metrics |= part.before_advantages(self, batch, columns)
@@ -117,48 +114,6 @@ class CreditMixin:
     @property
     def _loss(self) -> str:
         return str(OmegaConf.select(self.config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
-
-
-def _is_greedy(estimator: str) -> bool:
-    """Returns whether an estimator needs a greedy session."""
-    return estimator == "remax" or "baseline_B" in columns_of_advantage(estimator)
-
-
-def _takes_sum_pi_squared(estimator: str) -> bool:
-    return estimator in _VERLS_SUM_PI_SQUARED or "sum_pi_squared_BT" in columns_of_advantage(estimator)
-
-
-def _check(config: Any) -> None:
-    """Checks the configuration before rollouts start."""
-    name, actor = str(config.algorithm.adv_estimator), config.actor_rollout_ref.actor
-    loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
-    if _takes_sum_pi_squared(name) and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
-        raise ConfigError(
-            f"estimator {name!r} needs what the trainer computes with the log-probs of the old policy, got "
-            "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
-        )
-    is_bound = is_policy_loss(loss) and load_policy_loss(loss).only_token_mean
-    aggregation = actor.get("loss_agg_mode", "token-mean")
-    if is_bound and aggregation != "token-mean":
-        raise ConfigError(
-            f"the loss {loss} divides by tokens of the whole batch, which only token-mean leaves as it is, got "
-            f"actor_rollout_ref.actor.loss_agg_mode={aggregation}; set it to token-mean"
-        )
-    if is_bound and OmegaConf.select(actor, "policy_loss.per_session"):
-        raise ConfigError(
-            f"the loss {loss} divides by tokens of the batch, got {_POLICY_LOSS}.per_session=true; set it to false"
-        )
-    if loss == "geo_mean" and OmegaConf.select(actor, "policy_loss.per_session"):
-        raise ConfigError(
-            f"verl's loss geo_mean takes the mean over rows and ignores session weights, got {_POLICY_LOSS}."
-            "per_session=true; set it to false or choose another loss"
-        )
-    if _is_greedy(name) and OmegaConf.select(config, "algorithm.filter_groups.enable"):
-        raise ConfigError(
-            f"verl's filter of groups would judge the greedy sessions of estimator {name!r}, too, got "
-            "algorithm.filter_groups.enable=true; set it to false and trainer.v1.sampler.custom_sampler to "
-            "GatedReplayBuffer of pkg://verl_agentic.adapters.replay_buffer.gated_buffer"
-        )
 
 
 def _take_greedy(batch: Any) -> tuple[Any, dict[str, float]]:

@@ -1,222 +1,39 @@
-"""The files of a run as evidence for checks; each is read once, when a check needs it."""
+"""The evidence that checks of a run read."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import yaml
-
-from verl_agentic.diagnostics.diagnosis import run_folder
-from verl_agentic.diagnostics.live.root_causes import ErrorRecord, merged, read_errors
-from verl_agentic.trajectory_log.reader import RunLog
-from verl_agentic.trajectory_log.run_files import ENDED
-from verl_agentic.trajectory_log.schema import SUMMARY
-
-Series = list[tuple[int, float]]
-Frame = Any
-"""A data frame of pandas, whose type stubs allow rows[mask] to be a column."""
-RECENT_STEPS = 10
-"""Number of last steps that count as recent."""
-_SAMPLE = 96
-_SAMPLE_S = 3.0
-"""Time limit for reading whole records, in seconds."""
+from verl_agentic.diagnostics.diagnosis.record_metrics import fill_metrics
+from verl_agentic.diagnostics.diagnosis.run_records import RunRecords, is_number
+from verl_agentic.diagnostics.diagnosis.series import Series
+from verl_agentic.diagnostics.history import History
 
 
-class RunEvidence:
-    """The contents of a run's folder. Missing files are empty."""
-
-    def __init__(self, run_dir: Path, *, now: float | None = None) -> None:
-        """Opens a folder; reads nothing yet.
-
-        Args:
-            run_dir: the folder; everything below it is searched.
-            now: seconds since 1970, to judge whether the run is alive; None: now.
-        """
-        self.run_dir = run_dir
-        self.now = time.time() if now is None else now
+class RunEvidence(RunRecords):
+    """The files of a run, and the metrics that were logged or can be computed."""
 
     @cached_property
-    def metrics(self) -> list[dict[str, Any]]:
-        """One mapping per step, ascending, with `step` and every number that was logged."""
-        return run_folder.read_steps(self.run_dir)
+    def steps(self) -> list[dict[str, Any]]:
+        """The metrics, and those that were not logged but follow from trajectories; see `fill_metrics`."""
+        return fill_metrics(self)
 
     @cached_property
-    def log(self) -> RunLog | None:
-        """The trajectory log; None without one."""
-        return run_folder.read_log(self.run_dir)
-
-    @cached_property
-    def rows(self) -> Frame:
-        """A line per training row, with the columns of both summaries; the index is the row's number in the log."""
-        if self.log is not None:
-            return self.log.summaries.to_pandas()
-        return pd.DataFrame({name: [] for name in [*SUMMARY["trajectories"], *SUMMARY["updates"]]})
-
-    @cached_property
-    def episodes(self) -> Frame:
-        """The last row of every training session that the policy has sampled."""
-        rows = self.rows
-        return rows[(rows["split"] == "train") & (rows["place"] == "last") & (rows["role"] == "policy")]
-
-    @cached_property
-    def recent(self) -> Frame:
-        """The episodes of the last steps."""
-        return _last_steps(self.episodes)
-
-    @cached_property
-    def valid(self) -> Frame:
-        """Recent episodes that are not void."""
-        return self.recent[~self.recent["is_void"].astype(bool)]
-
-    @cached_property
-    def sample(self) -> list[dict[str, Any]]:
-        """Whole records of training rows that are not void: half of them recent, the others from all over the run."""
-        rows = self.rows
-        if self.log is None:
-            return []
-        usable = rows[(rows["split"] == "train") & ~rows["is_void"].astype(bool)]
-        recent = _spread(_last_steps(usable).index.to_numpy(), _SAMPLE // 2)
-        others = _spread(usable.index.difference(recent).to_numpy(), _SAMPLE - len(recent))
-        records, started = [], time.monotonic()
-        for row in [*recent, *others]:
-            if records and time.monotonic() - started > _SAMPLE_S:
-                break
-            records.append(self.log.record(row))
-        return records
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        """The resolved config."""
-        for path in sorted(self.run_dir.rglob("config.yaml")):
-            config = run_folder.read_or_none(path, lambda text: yaml.safe_load(text))
-            if isinstance(config, dict) and "trainer" in config:
-                return config
-        return {}
-
-    @cached_property
-    def errors(self) -> list[ErrorRecord]:
-        """First errors of the run's processes, one of each kind, the earliest first."""
-        return merged(read_errors(self.run_dir))
-
-    @cached_property
-    def findings(self) -> list[dict[str, Any]]:
-        """Findings of the health alarms and of the audit of batches (`audit/<breach>`) during the run."""
-        return run_folder.read_json_lines(self.run_dir, "health.jsonl")
-
-    @cached_property
-    def waiting(self) -> list[dict[str, Any]]:
-        """The last report of each agent-loop worker on its waiting episodes."""
-        return run_folder.read_reports(self.run_dir)
-
-    @cached_property
-    def ended(self) -> bool | None:
-        """True if the trainer recorded its end, False if it only recorded its beginning, None without a record."""
-        noted = [line for line in run_folder.read_json_lines(self.run_dir, ENDED) if _is_number(line.get("time"))]
-        return bool(max(noted, key=lambda line: line["time"]).get("ended")) if noted else None
-
-    @cached_property
-    def output(self) -> str:
-        """The end of the run's output, if it is in the folder."""
-        return run_folder.read_output(self.run_dir)
-
-    @cached_property
-    def touched(self) -> float | None:
-        """Time of the last write to a file, in seconds since 1970; None for an empty folder."""
-        return run_folder.last_touched(self.run_dir)
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """The run's tokenizer; None without one."""
-        return run_folder.read_tokenizer(self.run_dir)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to judge."""
-        return not (self.metrics or len(self.rows) or self.errors or self.findings or self.waiting or self.output)
-
-    @property
-    def last_step(self) -> int:
-        """The last known step; 0 before the first."""
-        logged = self.metrics[-1]["step"] if self.metrics else 0
-        return max(logged, int(self.rows["step"].max()) if len(self.rows) else 0)
-
-    def setting(self, key: str) -> Any:
-        """Returns a value of the config by its dotted key; None if it is unknown."""
-        value: Any = self.config
-        for part in key.split("."):
-            if not isinstance(value, dict) or part not in value:
-                return None
-            value = value[part]
-        return value
+    def history(self) -> History:
+        """The same as the history that alarms read."""
+        return History(
+            ({n: v for n, v in row.items() if isinstance(v, int | float)} for row in self.steps), is_over=True
+        )
 
     def series(self, *names: str) -> Series:
-        """Returns (step, value) of the first of these metrics that the run has, without non-finite values."""
+        """Returns (step, value) of the finite values of the first of these metrics that was logged or computed."""
         for name in names:
-            points = [(row["step"], float(row[name])) for row in self.metrics if _is_number(row.get(name))]
+            points = [(row["step"], float(row[name])) for row in self.steps if is_number(row.get(name))]
             if points:
                 return points
         return []
 
     def names(self, prefix: str) -> list[str]:
         """Returns the metrics with this prefix."""
-        return sorted({name for row in self.metrics for name in row if name.startswith(prefix)})
-
-
-def key_of(row: Any) -> str:
-    """Returns `split/step/uid/session/index` of a row or record."""
-    return "/".join(str(row[name]) for name in ("split", "step", "uid", "session", "index"))
-
-
-def keys_of(rows: Frame, *, count: int = 2) -> tuple[str, ...]:
-    """Returns the keys of the last few rows."""
-    return tuple(key_of(row) for _, row in rows.tail(count).iterrows())
-
-
-def ends(series: Series, *, window: int = RECENT_STEPS) -> tuple[float, float]:
-    """Returns medians of the first and of the last steps; windows of a short series are a third of it."""
-    values = [value for _, value in series]
-    width = max(1, min(window, len(values) // 3))
-    return float(np.median(values[:width])), float(np.median(values[-width:]))
-
-
-def highest(series: Series, *, window: int = RECENT_STEPS) -> float:
-    """Returns the highest median of consecutive steps; windows of a short series are a third of it."""
-    values = [value for _, value in series]
-    width = max(1, min(window, len(values) // 3))
-    return max(float(np.median(values[start : start + width])) for start in range(len(values) - width + 1))
-
-
-def recent_mean(series: Series) -> float:
-    """Returns the mean over the last steps."""
-    return float(np.mean([value for _, value in series[-RECENT_STEPS:]]))
-
-
-def since(series: Series, is_bad: Any) -> int | None:
-    """Returns the first step of the bad values at the end of the series; None if its last value is good."""
-    first = None
-    for step, value in reversed(series):
-        if not is_bad(value):
-            break
-        first = step
-    return first
-
-
-def _last_steps(rows: Frame) -> Frame:
-    return rows[rows["step"] > rows["step"].max() - RECENT_STEPS] if len(rows) else rows
-
-
-def _spread(values: Sequence[int] | np.ndarray, count: int) -> list[int]:
-    if len(values) <= count:
-        return [int(value) for value in values]
-    return [int(values[place]) for place in np.linspace(0, len(values) - 1, count).astype(int)]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return sorted({name for row in self.steps for name in row if name.startswith(prefix)})

@@ -1,7 +1,7 @@
-"""Alarms: conditions on the history of a run's metrics.
+"""Alarms: checks of the history of a run's metrics, during a run and after it.
 
-An alarm returns a `Finding` while its condition holds. An alarm with several conditions names the one that holds in
-`check`.
+An alarm returns a `Finding`: `warn` or `fail` while its condition holds, else `ok` or None. None also means that there
+are too few values. An alarm with several conditions names the one that holds in `check`.
 """
 
 from __future__ import annotations
@@ -10,105 +10,24 @@ import fnmatch
 import functools
 import inspect
 import math
-import statistics
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from verl_agentic.diagnostics.thresholds import has_risen
+from verl_agentic.diagnostics.check import Check
+from verl_agentic.diagnostics.history import MAX_FIRST, History, Row
 from verl_agentic.errors import ConfigError
-from verl_agentic.finding import Finding
+from verl_agentic.finding import Finding, unknown
 from verl_agentic.registry import Registry
 
-Row = Mapping[str, float]
-"""The metrics of one step."""
-Quantity = str | Callable[[Row], float | None]
-"""A metric, or a function of a row that returns None if the row lacks a metric."""
-
-_HEAD, _TAIL = 100, 300
-
-
-class History:
-    """The metrics of a run that alarms read: the first 100 steps and the last 300.
-
-    Metrics that are logged at some steps only, such as validation, keep their first 100 rows, too.
-    """
-
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
-        """Makes a history of the rows of consecutive steps."""
-        self._head: list[dict[str, float]] = []
-        self._kept: Counter[str] = Counter()
-        self._tail: deque[dict[str, float]] = deque(maxlen=_TAIL)
-        self.names: set[str] = set()
-        """All metrics so far."""
-        for row in rows:
-            self.add(row)
-
-    def __len__(self) -> int:
-        """Returns the number of rows."""
-        return len(self._head) + len(self._tail)
-
-    @property
-    def now(self) -> Row:
-        """The newest row."""
-        return self._tail[-1] if self._tail else self._head[-1]
-
-    def add(self, row: Row) -> None:
-        """Appends the row of the next step."""
-        self.names.update(row)
-        if len(self._tail) == _TAIL:
-            self._keep(self._tail.popleft())
-        if len(self._head) < _HEAD and not self._tail:
-            self._keep(row)
-        else:
-            self._tail.append(dict(row))
-
-    def where(self, is_kept: Callable[[Row], bool]) -> History:
-        """Returns a history of some of the rows."""
-        return History(row for row in chain(self._head, self._tail) if is_kept(row))
-
-    def _keep(self, row: Row) -> None:
-        """Adds a row to the first ones if fewer than 100 of them have one of its metrics."""
-        if any(self._kept[name] < _HEAD for name in row):
-            self._kept.update(row.keys())
-            self._head.append(dict(row))
-
-    def matching(self, pattern: str) -> list[str]:
-        """Returns the names of metrics that match a pattern such as `episode/stop/*`."""
-        return sorted(fnmatch.filter(self.names, pattern))
-
-    def first(self, quantity: Quantity, count: int) -> list[float]:
-        """Returns the first finite values, at most `count`, in order."""
-        return _values(quantity, chain(self._head, self._tail), count)
-
-    def last(self, quantity: Quantity, count: int) -> list[float]:
-        """Returns the last finite values, at most `count`, in order."""
-        return _values(quantity, chain(reversed(self._tail), reversed(self._head)), count)[::-1]
-
-    def level(self, quantity: Quantity, window: int) -> float | None:
-        """Returns the median of the last `window` values; None while there are fewer."""
-        values = self.last(quantity, window)
-        return statistics.median(values) if len(values) == window else None
-
-    def start(self, quantity: Quantity, window: int) -> float | None:
-        """Returns the baseline: the median of the first `window` values; None while they overlap the last ones."""
-        values = self.first(quantity, 2 * window)
-        return statistics.median(values[:window]) if len(values) == 2 * window else None
-
-    def best(self, quantity: Quantity, window: int) -> float | None:
-        """Returns the highest median of `window` consecutive values before the last `window`; None without one."""
-        values = self.first(quantity, len(self))
-        medians = (statistics.median(values[end - window : end]) for end in range(window, len(values) - window + 1))
-        return max(medians, default=None)
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alarm:
-    """A condition with its name, metrics and options; a call checks a history."""
+class Alarm(Check):
+    """A check that reads metrics, with its options; a call checks a history."""
 
-    name: str
     what: str
     """Its condition, in a sentence."""
     reads: tuple[str, ...]
@@ -116,7 +35,8 @@ class Alarm:
     name."""
     also: tuple[str, ...]
     """Optional metrics."""
-    look: Callable[..., Finding | None] = field(repr=False)
+    details: Callable[[RunEvidence], tuple[str, tuple[str, ...]]] | None
+    """Reads what the records add to a finding of a diagnosis: words, and trajectories to look at."""
     patience: int
     """Number of steps with new metrics for which the condition must hold to raise the alarm, or not hold to end it."""
 
@@ -124,12 +44,24 @@ class Alarm:
         """Returns the finding at the newest step; None without one, or if metrics are missing."""
         if self.missing(history.names, **options):
             return None
-        return self.look(history, **{name: value for name, value in options.items() if name != "patience"})
+        return self.judge(history, **{name: value for name, value in options.items() if name != "patience"})
+
+    def diagnose(self, run: RunEvidence, **options: Any) -> Finding:
+        """Returns the finding on the whole history of a run, with details of its records."""
+        if missing := self.missing(run.history.names, **options):
+            return unknown(f"not logged, nor in trajectories: {', '.join(missing)}")
+        finding = self(run.history, **options)
+        if finding is None:
+            return unknown("there are too few steps to judge")
+        if finding.status == "ok" or self.details is None:
+            return finding
+        words, keys = self.details(run)
+        return replace(finding, found="; ".join(filter(None, [finding.found, words])), look_at=keys)
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
         """Its options with their defaults."""
-        parameters = inspect.signature(self.look).parameters.values()
+        parameters = inspect.signature(self.judge).parameters.values()
         return {"patience": self.patience, **{p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}}
 
     def missing(self, names: Iterable[str], **options: Any) -> list[str]:
@@ -161,7 +93,11 @@ class Alarm:
 
 
 def alarm(
-    *, reads: Sequence[str], also: Sequence[str] = (), patience: int = 3
+    *,
+    reads: Sequence[str],
+    also: Sequence[str] = (),
+    patience: int = 3,
+    details: Callable[[RunEvidence], tuple[str, tuple[str, ...]]] | None = None,
 ) -> Callable[[Callable[..., Finding | None]], Alarm]:
     """Returns the decorator of an alarm: a function of the history, with keyword-only options.
 
@@ -169,54 +105,21 @@ def alarm(
         reads: see `Alarm.reads`.
         also: see `Alarm.also`.
         patience: see `Alarm.patience`.
+        details: see `Alarm.details`.
     """
 
-    def to_alarm(look: Callable[..., Finding | None]) -> Alarm:
-        what = (inspect.getdoc(look) or "").split("\n", 1)[0]
-        return Alarm(name=look.__name__, what=what, reads=tuple(reads), also=tuple(also), look=look, patience=patience)
+    def to_alarm(judge: Callable[..., Finding | None]) -> Alarm:
+        what = (inspect.getdoc(judge) or "").split("\n", 1)[0]
+        return Alarm(
+            **{"name": judge.__name__, "what": what, "reads": tuple(reads), "also": tuple(also)},
+            **{"judge": judge, "details": details, "patience": patience},
+        )
 
     return to_alarm
 
 
-_REGISTRY = Registry[Alarm](package="verl_agentic.diagnostics.alarms", what="alarm", kind=Alarm, decorator="alarm")
-load_alarm, alarm_names = _REGISTRY.load, _REGISTRY.names
-
-
-def first_of(*names: str) -> Quantity:
-    """Returns the quantity of the first of these metrics that a row has."""
-    return lambda row: next((row[name] for name in names if name in row), None)
-
-
-def total(names: Sequence[str]) -> Quantity:
-    """Returns the quantity that sums the metrics that a row has."""
-    return lambda row: sum(found) if (found := [row[name] for name in names if name in row]) else None
-
-
-def ratio(above: Quantity, below: Quantity) -> Quantity:
-    """Returns the ratio of two quantities; None if the denominator is 0."""
-    of_above, of_below = _reader(above), _reader(below)
-
-    def read(row: Row) -> float | None:
-        numerator, denominator = of_above(row), of_below(row)
-        return None if numerator is None or not denominator else numerator / denominator
-
-    return read
-
-
-REWARD = ("episode/acc", "episode/score", "critic/score/mean")
-"""Metrics of success, the raw outcome first."""
-
-
-def gain(history: History, window: int) -> float | None:
-    """Returns the reward's median over the last `window` steps less that over the first."""
-    before, now = history.start(first_of(*REWARD), window), history.level(first_of(*REWARD), window)
-    return None if before is None or now is None else now - before
-
-
-def has_learnt(history: History, window: int) -> bool:
-    """Returns whether the reward has risen; see `thresholds.has_risen`."""
-    before, now = history.start(first_of(*REWARD), window), history.level(first_of(*REWARD), window)
-    return before is not None and now is not None and has_risen(before, now)
+_REGISTRY = Registry[Alarm](package="verl_agentic.diagnostics.checks", what="alarm", kind=Alarm, decorator="alarm")
+load_alarm = _REGISTRY.load
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -224,19 +127,10 @@ def _matches(name: str, need: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern.strip()) for pattern in need.split("|"))
 
 
-def _values(quantity: Quantity, rows: Iterable[Row], count: int) -> list[float]:
-    found = (value for value in map(_reader(quantity), rows) if value is not None and math.isfinite(value))
-    return list(islice(found, count))
-
-
-def _reader(quantity: Quantity) -> Callable[[Row], float | None]:
-    return quantity if callable(quantity) else lambda row: row.get(quantity)
-
-
 def _check_value(value: Any, default: Any, *, what: str) -> None:
     if isinstance(default, int):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _HEAD // 2:
-            raise ConfigError(f"{what} must be a whole number from 1 to {_HEAD // 2}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_FIRST // 2:
+            raise ConfigError(f"{what} must be a whole number from 1 to {MAX_FIRST // 2}, got {value!r}")
     elif isinstance(default, float):
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ConfigError(f"{what} must be a finite number, got {value!r}")

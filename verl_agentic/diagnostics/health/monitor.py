@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from verl_agentic.diagnostics.health.alarm import Alarm, History, alarm_names, load_alarm
+from verl_agentic.diagnostics.check import check_names, load_check
+from verl_agentic.diagnostics.health.alarm import Alarm, load_alarm
 from verl_agentic.diagnostics.health.health_finding import HealthFinding
+from verl_agentic.diagnostics.history import History
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding
 from verl_agentic.metric import Metric
@@ -24,7 +26,7 @@ METRICS = (
 _STEP = "step"
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
 
-ALARMS: Mapping[str, Alarm] = {name: load_alarm(name) for name in alarm_names()}
+ALARMS: Mapping[str, Alarm] = {name: check for name in check_names() if isinstance(check := load_check(name), Alarm)}
 """Every bundled alarm by name."""
 _LEAST_CLEAR = 3  # otherwise an alarm with a patience of 1 would be raised at every other step
 _log = logging.getLogger(__name__)
@@ -235,6 +237,11 @@ class HealthMonitor:
     def _well_at(self, watch: _Watch) -> int:
         return (self._begun_at or 0) if watch.well_at is None else watch.well_at
 
+    def since(self, name: str) -> int | None:
+        """Returns the first step of the checks at which an alarm has held without a break; None if it does not hold."""
+        watch = self._watches.get(name)
+        return watch.since if watch is not None and watch.held else None
+
     def metrics(self) -> dict[str, float]:
         """Returns `health/<alarm>`: 1 while it is raised, else 0."""
         return {f"health/{name}": float(watch.raised is not None) for name, watch in self._watches.items()}
@@ -272,7 +279,8 @@ class HealthMonitor:
 
     def _seen(self, alarm: Alarm, options: Mapping[str, Any]) -> Finding | None:
         try:
-            return alarm(self._history, **options)
+            finding = alarm(self._history, **options)
+            return None if finding is None or finding.status == "ok" else finding
         except Exception:
             # A failing alarm must not end the run.
             if alarm.name not in self._failed:
