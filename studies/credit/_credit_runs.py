@@ -64,7 +64,7 @@ class _Rl(RlStage):
 
     def run(self, run: RunState) -> dict[str, Any]:
         record = super().run(run)
-        found = credit_horizon(RunEvidence(run.folder(self.name))).evidence  # the log is removed afterwards
+        found = credit_horizon.diagnose(RunEvidence(run.folder(self.name))).evidence  # the log is removed afterwards
         return {**record, "horizon": {key: found.get(key) for key in _HORIZON}}
 
 

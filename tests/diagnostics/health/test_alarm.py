@@ -89,3 +89,10 @@ def test_metrics_that_come_seldom_keep_their_first_values_and_the_history_stays_
     assert history.first("val", 3) == [0.0, 200.0, 400.0] and history.last("val", 2) == [19_600.0, 19_800.0]
     assert history.first("x", 3) == [0.0, 1.0, 2.0] and history.last("x", 2) == [19_998.0, 19_999.0]
     assert len(history) <= 100 + 300 + 100 and history.now["x"] == 19_999.0
+
+
+def test_an_alarm_whose_metrics_are_never_finite_finds_nothing() -> None:
+    for name, alarm in ALARMS.items():
+        needs = [need.split("|")[0].replace("*", "x") for need in alarm.reads if "{" not in need]
+        finding = alarm(History([dict.fromkeys(needs, math.nan)] * 40, is_over=True))
+        assert finding is None or finding.status == "ok" or name == "gradient", name

@@ -42,13 +42,17 @@ def memory_growth(
             other users of the machine also give memory back.
         window: number of steps.
     """
-    status, grown = "ok", [(0.0, name, history.last(name, 1)) for name in _names(history)]
-    for name in _names(history):
+    names = [*history.matching(_HOST), *history.matching(_DEVICE)]
+    status, grown = "ok", [(0.0, name, values) for name in names if (values := history.last(name, 1))]
+    if not grown:
+        return None
+    for name in names:
         recent = history.last(name, window)
-        gained = _slope(recent) * (window - 1)
-        if len(recent) == window and _tau(recent) >= steadiness and gained >= max(least_gb, growth * abs(recent[0])):
-            status = "warn"
-            grown.append((gained, name, recent))
+        if len(recent) == window and _tau(recent) >= steadiness:
+            gained = _slope(recent) * (window - 1)
+            if gained >= max(least_gb, growth * abs(recent[0])):
+                status = "warn"
+                grown.append((gained, name, recent))
     for name in history.matching(_HOST):
         values = history.first(name, len(history))
         slow = _SLOW.judge(_ratio(history, name)) if len(values) >= _MIN_STEPS else "ok"
@@ -66,10 +70,6 @@ def memory_growth(
     )
 
 
-def _names(history: History) -> list[str]:
-    return [*history.matching(_HOST), *history.matching(_DEVICE)]
-
-
 def _ratio(history: History, name: str) -> float:
     """Returns the memory at the end as a multiple of that at the beginning; 1 if the run is too short."""
     before, now = history.start(name, _ENDS), history.level(name, _ENDS)
@@ -79,11 +79,10 @@ def _ratio(history: History, name: str) -> float:
 def _slope(values: Sequence[float]) -> float:
     """Returns the median of the slopes of all pairs (Theil-Sen)."""
     pairs = ((i, j) for j in range(len(values)) for i in range(j))
-    slopes = [(values[j] - values[i]) / (j - i) for i, j in pairs]
-    return statistics.median(slopes) if slopes else 0.0
+    return statistics.median((values[j] - values[i]) / (j - i) for i, j in pairs)
 
 
 def _tau(values: Sequence[float]) -> float:
     """Returns Kendall's tau with time: the share of pairs that rise less that of pairs that fall."""
     signs = [(values[j] > values[i]) - (values[j] < values[i]) for j in range(len(values)) for i in range(j)]
-    return sum(signs) / len(signs) if signs else 0.0
+    return sum(signs) / len(signs)
