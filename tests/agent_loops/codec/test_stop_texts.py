@@ -79,9 +79,7 @@ def test_an_answer_that_ends_with_its_budget_is_complete(chatml: Any, protocol: 
 
 
 @pytest.mark.parametrize("protocol", sorted(CALLS))
-def test_a_turn_that_is_cut_before_or_behind_its_stop_text_stays_cut(
-    chatml: Any, protocol: str
-) -> None:
+def test_a_turn_that_is_cut_before_or_behind_its_stop_text_stays_cut(chatml: Any, protocol: str) -> None:
     call = CALLS[protocol]
     for text, budget_of in ((call, call[:-1]), (f"{call} and so on", f"{call} and")):
         episode, tool = play(chatml, protocol, [text], budget_of=budget_of)
