@@ -75,7 +75,7 @@ class Training:
 def run_quickstart(
     check: Check, *flags: str, recipe: str = "quickstart", rl_overrides: Sequence[str] = (), after: str | None = None
 ) -> Training:
-    """Trains by SFT and RL, and returns the steps of RL and the summary. A CPU rehearses with a tiny model and few rows.
+    """Trains by SFT and RL, on a CPU a tiny model with few rows; returns the steps of RL and the summary.
 
     Args:
         check: gets the figures of each step.
