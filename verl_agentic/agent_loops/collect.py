@@ -12,8 +12,8 @@ from verl_agentic.agent_loops.codec.codec import Codec, render_next_action
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.run_each import run_each
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.run_each import run_each
 from verl_agentic.env import EnvFactory, EnvRow
 from verl_agentic.types import Message
 

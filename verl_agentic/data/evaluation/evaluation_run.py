@@ -12,6 +12,7 @@ from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.agent_loops.policies.chat_messages import IdSource
 from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.run_each import run_each
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import (
     clustered_mean,
@@ -21,7 +22,6 @@ from verl_agentic.algorithms.batch_metrics.success_over_attempts import (
 )
 from verl_agentic.data.evaluation.evaluation_log import segment_columns
 from verl_agentic.data.evaluation.journal import Journal, fingerprint
-from verl_agentic.data.run_each import run_each
 from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
 from verl_agentic.env import Env, EnvFactory, EnvRow
 from verl_agentic.errors import EnvError

@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypedDict
 
+from verl_agentic.agent_loops.run_each import run_each
 from verl_agentic.data.evaluation.journal import Journal, keep_settings
-from verl_agentic.data.run_each import run_each
 from verl_agentic.errors import EnvError
 from verl_agentic.finding import log_only_from
 from verl_agentic.rewards.rubric import Rubric
