@@ -13,7 +13,7 @@ from torch import Tensor
 from verl_agentic.algorithms.credit.batch import CreditBatch
 
 
-class TokenRewards(Protocol):
+class AddedRewards(Protocol):
     """Rewards of tokens, in addition to those of the task."""
 
     def added_to(self, rewards_BT: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ class TrainerContext:
 
     columns: dict[str, Any] = field(default_factory=dict)
     """Optional columns of `CreditBatch`."""
-    token_rewards: Callable[[Any], list[TokenRewards]] = lambda data: []
+    token_rewards: Callable[[Any], list[AddedRewards]] = lambda data: []
     """Makes the rewards of tokens for verl's batch of padded columns."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Receives the metrics of credit."""

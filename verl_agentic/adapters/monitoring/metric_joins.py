@@ -16,21 +16,28 @@ import torch
 from verl.trainer.ppo.v1.utils import MetricsAggregator
 
 from verl_agentic.adapters.patching import wrap
-from verl_agentic.algorithms.policy_loss import policy_loss_names
+from verl_agentic.algorithms.policy_loss import load_policy_loss, policy_loss_names
 from verl_agentic.metric import Metric, find_metric, join_updates
 
 _MAKERS = (
-    *("agent_loops.records.episode", "algorithms.batch_metrics.token_means", "algorithms.batch_metrics.batch_health"),
-    *("algorithms.batch_metrics.prompt_information", "algorithms.batch_metrics.mask_audit", "algorithms.estimate"),
-    *("algorithms.losses.ppo", *(f"algorithms.policy_losses.{name}" for name in policy_loss_names())),
-    *("sampling.gating.gate_stats", "sampling.prompt_sampler", "diagnostics.live.time_ledger"),
-    "diagnostics.health.monitor",
+    "verl_agentic.agent_loops.records.episode",
+    "verl_agentic.algorithms.batch_metrics.token_means",
+    "verl_agentic.algorithms.batch_metrics.batch_health",
+    "verl_agentic.algorithms.batch_metrics.prompt_information",
+    "verl_agentic.algorithms.batch_metrics.mask_audit",
+    "verl_agentic.algorithms.estimate",
+    "verl_agentic.algorithms.losses.ppo",
+    *(load_policy_loss(name).function.__module__ for name in policy_loss_names()),
+    "verl_agentic.sampling.gating.gate_stats",
+    "verl_agentic.sampling.prompt_sampler",
+    "verl_agentic.diagnostics.live.time_ledger",
+    "verl_agentic.diagnostics.health.monitor",
 )
 """Modules that describe the metrics that they make."""
 
 
 def _described() -> tuple[Metric, ...]:
-    modules = (importlib.import_module(f"verl_agentic.{name}") for name in _MAKERS)
+    modules = map(importlib.import_module, _MAKERS)
     return tuple(metric for module in modules for metric in getattr(module, "METRICS", ()))
 
 

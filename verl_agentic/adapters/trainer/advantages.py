@@ -35,7 +35,7 @@ from verl_agentic.algorithms.credit.gae import where_known
 from verl_agentic.algorithms.credit.group_statistics import group_counts, is_constant
 from verl_agentic.algorithms.credit.joined_rows import JoinedRows
 from verl_agentic.algorithms.estimate import CreditSettings, estimate
-from verl_agentic.algorithms.trainer_context import TokenRewards, current_context
+from verl_agentic.algorithms.trainer_context import AddedRewards, current_context
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
@@ -103,7 +103,7 @@ def to_batch(
     *,
     by_session: bool = True,
     is_rejecting: bool = False,
-    token_rewards: Sequence[TokenRewards] = (),
+    token_rewards: Sequence[AddedRewards] = (),
 ) -> CreditBatch:
     """Returns the data of verl's trainer as a `CreditBatch`.
 

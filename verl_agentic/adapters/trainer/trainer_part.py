@@ -15,7 +15,7 @@ from tensordict import TensorDict
 
 from verl_agentic.adapters.features import all_features
 from verl_agentic.algorithms.policy_loss import needs_of_loss
-from verl_agentic.algorithms.trainer_context import TokenRewards
+from verl_agentic.algorithms.trainer_context import AddedRewards
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import load_address
 
@@ -63,7 +63,7 @@ class TrainerPart:
         """
         return {}
 
-    def token_rewards(self, data: Any) -> TokenRewards | None:
+    def token_rewards(self, data: Any) -> AddedRewards | None:
         """Returns rewards of tokens that are added to the task's rewards; None without any.
 
         Args:

@@ -24,7 +24,7 @@ from verl_agentic.adapters.trainer.loss_checks import is_greedy, takes_sum_pi_sq
 from verl_agentic.adapters.trainer.trainer_part import load_parts, store_columns
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.policy_loss import is_policy_loss
-from verl_agentic.algorithms.trainer_context import TokenRewards, TrainerContext, use_context
+from verl_agentic.algorithms.trainer_context import AddedRewards, TrainerContext, use_context
 
 _POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
 
@@ -95,7 +95,7 @@ class CreditMixin:
             batch = part.after_advantages(self, batch, columns)
         return batch
 
-    def _token_rewards(self, data: Any) -> list[TokenRewards]:
+    def _token_rewards(self, data: Any) -> list[AddedRewards]:
         rewards = (part.token_rewards(data) for part in self.agentic_parts)
         return [added for added in rewards if added is not None]
 
