@@ -94,7 +94,7 @@ def _result(figures: Mapping[str, Any], first: str, last: str, *, is_control: bo
 
 def _count_kinds(
     pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
-) -> list[tuple[str, int, str, str]]:
+) -> list[tuple[Any, ...]]:
     """Returns label, number of tasks, and success before and after, of tasks that have a label."""
     by_label: dict[str, list[tuple[bool, bool]]] = {}
     for old, new in pairs:
