@@ -12,6 +12,7 @@ import pytest
 from verl_agentic.cli.quickstart import stages, tasks
 from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.data.export.export_run import Exported, ExportOptions
+from verl_agentic.data.stored_samples import STORED_SAMPLE
 from verl_agentic.env import EnvRow
 
 
@@ -55,7 +56,11 @@ class World:
         self.engines.append(engine)
         assert (model / "config.json").is_file()
         score = {"base": 0.0, "sft": 0.25, "rl": 0.875}.get(name, 0.5)
-        episodes = [{"outcome": score, "stop_reason": "answered", "segments": [{"kind": "model", "text": name}]}]
+        sample = {"prompt": [{"content": "a question"}], "extra": {"kind": "sums", "is_new": True, "code": "1 + 1"}}
+        segments = [{"kind": "model", "text": name}]
+        episodes = [
+            {"outcome": score, "stop_reason": "answered", "segments": segments, STORED_SAMPLE: {"sample": sample}}
+        ]
         (out / "eval").mkdir(exist_ok=True)
         (out / "eval" / f"{name}_sampled.json").write_text(json.dumps(episodes))
         greedily = {"greedy": score + 0.125, "tool_rate_greedy": 0.0} if greedy else {}

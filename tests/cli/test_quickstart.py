@@ -22,7 +22,7 @@ from verl_agentic.trajectory_log.reader import write_run
 
 KEYS = [
     *("success_base", "success_sft", "success_rl", "greedy_sft", "greedy_rl", "tool_rate_sft", "tool_rate_rl"),
-    *("num_eval_tasks", "steps", "wall_s", "peak_rss_gb", "seed"),
+    *("num_eval_tasks", "steps", "wall_s", "cpu_s", "peak_rss_gb", "seed"),
 ]
 ALL = ["model", "data", "eval base", "sft", "eval sft", "rl", "eval rl"]
 SETTINGS = {"recipe": "quickstart", "seed": 3, "control": False, "rl_steps": 4, "sft_steps": 2, "eval_tasks": 5}
@@ -42,7 +42,7 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
     summary = run(tmp_path)
     assert world.done == ALL
     assert list(summary) == KEYS
-    figures = {k: v for k, v in summary.items() if k not in ("wall_s", "peak_rss_gb")}
+    figures = {k: v for k, v in summary.items() if k not in ("wall_s", "cpu_s", "peak_rss_gb")}
     assert figures == {
         "success_base": 0.0,
         "success_sft": 0.25,
@@ -55,10 +55,12 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
         "steps": 4,
         "seed": 3,
     }
-    assert 0 <= summary["wall_s"] < 60 and 0 < summary["peak_rss_gb"] < 24
+    assert 0 <= summary["wall_s"] < 60 and 0 < summary["cpu_s"] < 60 and 0 < summary["peak_rss_gb"] < 24
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(r["phase"], r["step"]) for r in rows] == [("sft", 1), ("sft", 2)] + [("rl", i) for i in range(1, 5)]
-    assert (tmp_path / "report.html").is_file() and (tmp_path / "checkpoint" / "model.safetensors").is_file()
+    report = (tmp_path / "report.html").read_text()
+    assert all(text in report for text in ("a question", "kind: sums", "is_new: yes")) and "code:" not in report
+    assert (tmp_path / "checkpoint" / "model.safetensors").is_file()
 
 
 def test_rollouts_are_sampled_by_the_engine_that_is_chosen(

@@ -40,6 +40,7 @@ FIGURES = {
     "num_eval_tasks": 256,
     "steps": 5,
     "wall_s": 630.0,
+    "cpu_s": 420.0,
     "peak_rss_gb": 6.04,
     "seed": 3,
 }
@@ -144,6 +145,7 @@ def test_the_result_comes_first_and_the_raw_figures_last(html: str) -> None:
     ]
     assert html.index("</h1>") < html.index("<svg") < html.index("10.5 min") < html.index("<table")
     assert "success goes from 10 % in step 1 to 50 % in step 5" in html
+    assert "7.0 min of CPU time, 5 steps of RL" in html
     assert "630.000" in page.texts["number"] and "success_rl" in page.texts["td"]
 
 
@@ -157,6 +159,23 @@ def test_tasks_that_changed_from_wrong_to_right_stand_side_by_side(html: str) ->
     assert html.index("before 1") < html.index("after 1") < html.index("before 2") < html.index("after 2")
     kinds = {attrs.get("class") for tag, attrs in page.tags if tag == "span"}
     assert kinds >= {"prompt", "model", "tool", "user", "framework"}
+
+
+def test_success_is_shown_for_each_kind_of_task(tmp_path: Path) -> None:
+    labels = [{"kind": "sums" if i < 3 else EVIL, "is_new": "yes"} if i < 4 else {} for i in range(5)]
+    before, after = (
+        [{**task, "labels": names} for task, names in zip(tasks, labels, strict=True)] for tasks in (BEFORE, AFTER)
+    )
+    html = page_of(tmp_path, before=before, after=after)
+    page = Page(html)
+    assert page.texts["h2"][0] == "Held-out tasks by kind"
+    rows = html.partition("by kind</h2>")[2].partition("</table>")[0].split("<tr>")[2:]
+    cells = [Page(f"<table><tr>{row}</table>").texts for row in rows]
+    assert [(row["td"][0], row["number"]) for row in cells] == [
+        ("is_new: yes", ["4", "25 %", "75 %"]),
+        (f"kind: {EVIL}", ["1", "0 %", "0 %"]),
+        ("kind: sums", ["3", "33 %", "100 %"]),
+    ]
 
 
 def test_without_a_change_the_first_tasks_are_shown(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def write_report(
         figures: those of `summary.json`.
         stages: names of the stages that made a model, in order.
         metrics: one mapping per training step, with `step` and verl's metric names.
-        before: episodes after the first stage, as `data.evaluation.local_model.describe` gives them; `question` is
-            shown above each pair.
+        before: episodes after the first stage, as `data.evaluation.local_model.describe` gives them. `question` is
+            shown above each pair. The success of tasks with equal values in `labels` is a row of a table.
         after: the same tasks after the last stage, in the same order.
         is_control: rewards were shuffled inside each group.
         other: the other run of the pair; None without one.
@@ -76,6 +76,7 @@ def write_report(
         figures=figures,
         is_control=is_control,
         has_other=other is not None,
+        kinds=_count_kinds(pairs),
         pairs=(better or pairs)[:_NUM_PAIRS],
         count={"tasks": len(pairs), "better": len(better), "worse": worse},
         viewer=viewer,
@@ -89,6 +90,20 @@ def _result(figures: Mapping[str, Any], first: str, last: str, *, is_control: bo
     if is_control:
         return f"Control: {before} of held-out tasks solved after {first}, {after} after {last} with shuffled rewards"
     return f"From {before} to {after} of held-out tasks solved"
+
+
+def _count_kinds(
+    pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+) -> list[tuple[Any, ...]]:
+    """Returns label, number of tasks, and success before and after, of tasks that have a label."""
+    by_label: dict[str, list[tuple[bool, bool]]] = {}
+    for old, new in pairs:
+        for name, value in new.get("labels", {}).items():
+            by_label.setdefault(f"{name}: {value}", []).append((_is_right(old), _is_right(new)))
+    return [
+        (label, len(rights), *(_percent(sum(column) / len(rights)) for column in zip(*rights, strict=True)))
+        for label, rights in sorted(by_label.items())
+    ]
 
 
 def _stage_chart(figures: Mapping[str, Any], stages: Sequence[str]) -> Markup:
@@ -146,8 +161,9 @@ def _tiles(
         success, of = float(other.figures["success_rl"]), int(other.figures["num_eval_tasks"])
         title = "after RL" if is_control else "control after RL"
         tiles.append(Tile(title, _percent(success), _interval(success, of)))
-    minutes = figures["wall_s"] / 60
-    tiles.append(Tile("all phases", f"{minutes:.1f} min", f"{figures['steps']} steps of RL", "cost"))
+    minutes, cpu_minutes = figures["wall_s"] / 60, figures["cpu_s"] / 60
+    work = f"{cpu_minutes:.1f} min of CPU time, {figures['steps']} steps of RL"
+    tiles.append(Tile("all phases", f"{minutes:.1f} min", work, "cost"))
     return [*tiles, Tile("memory", f"{figures['peak_rss_gb']:.1f} GB", "peak, all processes", "cost")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -154,12 +155,13 @@ class Quickstart:
             else:
                 if folder is not None:
                     self._drop_foreign_files(folder)
-                started = time.monotonic()
+                started, cpu_before = time.monotonic(), _measure_cpu_s()
                 result = work()
                 self._meter.measure()
                 record = {
                     "fingerprint": self._fingerprint,
                     "wall_s": time.monotonic() - started,
+                    "cpu_s": _measure_cpu_s() - cpu_before,
                     "peak_rss_gb": self._meter.peak_bytes / 2**30,
                     **result,
                 }
@@ -195,6 +197,11 @@ def _config_texts() -> list[str]:
     from verl_agentic import __file__ as package
 
     return [file.read_text() for file in sorted((Path(package).parent / "config" / "agentic").glob("**/*.yaml"))]
+
+
+def _measure_cpu_s() -> float:
+    """Returns the CPU time of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def _hash(*parts: Any) -> str:

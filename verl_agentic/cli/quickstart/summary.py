@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class Summary:
             "num_eval_tasks": evals["base"]["num_tasks"],
             "steps": len(self._rl_rows()),
             "wall_s": sum(record["wall_s"] for record in records.values()),
+            "cpu_s": sum(_read_cpu_s(record) for record in records.values()),
             "peak_rss_gb": max(record["peak_rss_gb"] for record in records.values()),
             "seed": state.settings.seed,
         }
@@ -75,9 +77,12 @@ class Summary:
                 f"{record['greedy']:.3f}" if "greedy" in record else "",
                 f"{tool:.3f}",
             )
-        seconds = ", ".join(f"{name} {record['wall_s']:.0f} s" for name, record in self._records.items())
         console.print(table)
-        console.print(f"wall time {f['wall_s']:.0f} s ({seconds}); peak memory {f['peak_rss_gb']:.1f} GB")
+        for title, seconds_of in (("wall time", itemgetter("wall_s")), ("CPU time", _read_cpu_s)):
+            seconds = {name: seconds_of(record) for name, record in self._records.items()}
+            phases = ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items())
+            console.print(f"{title} {sum(seconds.values()):.0f} s ({phases})")
+        console.print(f"peak memory {f['peak_rss_gb']:.1f} GB")
         console.print(f"report: {self._out / 'report.html'}")
         if self._state.settings.recipe == "quickstart":
             console.print(
@@ -101,13 +106,25 @@ class Summary:
 
     def _episodes(self, name: str) -> list[dict[str, Any]]:
         episodes = json.loads((self._out / "eval" / f"{name}_sampled.json").read_text())
-        return [{**episode, "question": _question(episode)} for episode in episodes]
+        return [{**episode, **_describe_task(episode)} for episode in episodes]
 
 
-def _question(episode: dict[str, Any]) -> str:
-    """Returns the last message of the prompt; empty for a void episode."""
+def _describe_task(episode: dict[str, Any]) -> dict[str, Any]:
+    """Returns the last message of the prompt (`question`), and `kind` and flags of the row (`labels`); both are empty
+    for a void episode."""
     sample = (episode.get(STORED_SAMPLE) or {}).get("sample") or {}
-    return sample["prompt"][-1]["content"] if sample.get("prompt") else ""
+    extra = sample.get("extra") or {}
+    kind = {"kind": extra["kind"]} if isinstance(extra.get("kind"), str) else {}
+    flags = {name: "yes" if value else "no" for name, value in extra.items() if isinstance(value, bool)}
+    return {
+        "question": sample["prompt"][-1]["content"] if sample.get("prompt") else "",
+        "labels": {**kind, **flags},
+    }
+
+
+def _read_cpu_s(record: Mapping[str, Any]) -> float:
+    """Returns the CPU time of a phase; 0 for a record of a version that did not measure it."""
+    return record.get("cpu_s", 0.0)
 
 
 def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> ComparedRun | None:
