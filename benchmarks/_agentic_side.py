@@ -15,8 +15,8 @@ from pathlib import Path
 
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # before torch: threads that wait must not keep a core
 
-from verl_agentic.inference.inference_engine import InferenceEngine
-from verl_agentic.inference.request import SamplingParams
+from verl_agentic.cpu.inference.inference_engine import InferenceEngine
+from verl_agentic.cpu.inference.request import SamplingParams
 
 
 async def main(model: Path, requests: list[tuple[list[int], int]]) -> None:

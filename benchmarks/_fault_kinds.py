@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.deadlines import in_thread
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.deadlines import in_thread
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.records.episode import Episode
 from verl_agentic.sandbox.interface import Limits, Sandbox
 from verl_agentic.sandbox.sandbox_pool import SandboxPool
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
 
 ANSWERED, TIMEOUT, INFRA = StopReason.ANSWERED, StopReason.TIMEOUT, StopReason.INFRA_ERROR
 LIMITS = Limits(wall_s=10.0, cpu_s=60, memory_mb=128, processes=16)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from _gpu_check import Check
 
-from verl_agentic.data.tiny_model import make_tiny_model
-from verl_agentic.inference.load_model import load_causal_lm
+from verl_agentic.cpu.inference.load_model import load_causal_lm
+from verl_agentic.cpu.tiny_model import make_tiny_model
 
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.25}
 """Type of the weights -> largest difference of a log-prob that rounding explains."""

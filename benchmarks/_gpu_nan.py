@@ -26,8 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from verl_agentic.algorithms.losses.token_log_probs import token_log_probs
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
+from verl_agentic.credit.losses.token_log_probs import token_log_probs
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
 
 _OTHERS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _FIRST = "cudnn first"

@@ -15,7 +15,7 @@ from typing import Any
 from _gpu_check import Check
 from _report import median
 
-from verl_agentic.cli.quickstart.child_process import MemoryMeter, run_child
+from verl_agentic.cpu.quickstart.child_process import MemoryMeter, run_child
 
 COMMAND = (sys.executable, "-c", "import sys; from verl_agentic.cli import main; sys.exit(main())")
 """`verl-agentic` of this interpreter."""

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.records.episode_samples import to_sample
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv
-from verl_agentic.env_package import load_env_package
+from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.records.episode_samples import to_sample
+from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.scorer import Scorer
-from verl_agentic.types import Message, ToolCall
 
 LIMITS = EpisodeLimits(
     max_response_tokens=30_000,

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from verl_agentic.sandbox import cgroups, reaper
+from verl_agentic.sandbox.boxes import cgroups, reaper
 
 
 def groups() -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
+from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 
 VOCAB_SIZE = 49_152  # SmolLM2's
 

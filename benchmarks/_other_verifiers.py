@@ -12,7 +12,7 @@ from math_pairs import Pair
 from math_verify import parse, verify
 from verl.utils.reward_score import math_dapo, prime_math
 
-from verl_agentic.rewards.answers.boxed_math import expression_of
+from verl_agentic.graders.maths.boxed_math import expression_of
 
 _PAIR_S = 2.0
 

@@ -32,13 +32,13 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.router import get_router_handle
 
-from verl_agentic.adapters.preflight.compose import compose
-from verl_agentic.paths import recipes_dir
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.verl.extensions.preflight.compose import compose
 
 _SETTLE_S = 1.0
 """Time for what goes on behind a batch, such as the writer of the log, which waits for half a second."""
 _LABELS = {
-    "engine": ("verl_agentic/inference/", "_rollout_side.py:generate"),
+    "engine": ("verl_agentic/cpu/inference/", "_rollout_side.py:generate"),
     "loop made for each episode": (
         *("agent_loop.py:instantiate_loop", "agent_loop.py:__init__", "tool_agent_loop.py:__init__"),
         *("hydra/", "continuous_token_wiring.py"),
@@ -53,7 +53,12 @@ _LABELS = {
     "text audit": ("text_audit.py",),
     "columns of a row": ("episode_rows.py", "agent_loop.py:as_dict", "agent_loop.py:_to_outputs", "step_keys.py"),
     "scoring": ("reward_loop", "verl_agentic/rewards/", ":score", "hacking/", "records/episode.py"),
-    "tool and environment": ("verl_agentic/tools/", "verl_agentic/env", "/task_env/", "tool_agent_loop.py:_call_tool"),
+    "tool and environment": (
+        "verl_agentic/base/tools/",
+        "verl_agentic/base/env",
+        "/task_env/",
+        "tool_agent_loop.py:_call_tool",
+    ),
     "buffer of the trainer": ("replay_buffer",),
     "calls between actors": ("adapters/cpu/thread_", "one_process.py", "site-packages/ray/", "cloudpickle"),
     "load balancer": ("rollout/router.py",),
@@ -119,8 +124,8 @@ def make_server(spec: Spec, config: Any) -> Any:
     options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 1_000}
     if not spec.has_engine:
         return ray.remote(ScriptedServer).options(**options).remote(spec)
-    from verl_agentic.adapters.server.replica import _environment
-    from verl_agentic.adapters.server.rollout_server import RolloutServer
+    from verl_agentic.verl.extensions.server.replica import _environment
+    from verl_agentic.verl.extensions.server.rollout_server import RolloutServer
 
     class EngineServer(ScriptedServer):
         def __init__(self, spec: Spec, **engine: Any) -> None:

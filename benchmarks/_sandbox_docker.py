@@ -18,7 +18,7 @@ from typing import Any
 
 from _report import median, progress
 
-from verl_agentic.errors import AgenticError
+from verl_agentic.base.errors import AgenticError
 from verl_agentic.sandbox.docker.docker_backend import DockerBackend, DockerConfig
 from verl_agentic.sandbox.interface import Command, Limits
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool

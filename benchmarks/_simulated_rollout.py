@@ -18,7 +18,7 @@ from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorStack
 from verl.trainer.ppo.v1 import replay_buffer
 
-from verl_agentic.adapters.replay_buffer import gated_buffer
+from verl_agentic.verl.replay_buffer import gated_buffer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,9 +33,9 @@ import torch
 from _report import Target, median, progress, report
 from verl.trainer.ppo.core_algos import compute_grpo_vectorized_outcome_advantage
 
-from verl_agentic.algorithms.advantage import AdvantageType, advantage_names, load_advantage
-from verl_agentic.algorithms.credit.batch import CreditBatch, Steps
-from verl_agentic.algorithms.estimate import CreditSettings, estimate
+from verl_agentic.credit.advantage import AdvantageType, advantage_names, load_advantage
+from verl_agentic.credit.credit.batch import CreditBatch, Steps
+from verl_agentic.credit.estimate import CreditSettings, estimate
 
 Tensor = torch.Tensor
 

@@ -116,7 +116,7 @@ class _Evaluation:
 
     def __init__(self, folder: Path, url: str, address: str, *, episodes: int) -> None:
         from verl_agentic import EnvRow, Message
-        from verl_agentic.data.rows import write_rows
+        from verl_agentic.log.files.rows import write_rows
 
         (folder / "looking.py").write_text(_ENV)
         prompts = [(Message("user", f"Look around in house {number}."),) for number in range(episodes)]

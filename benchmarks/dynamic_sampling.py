@@ -27,7 +27,7 @@ from _simulated_rollout import Engine, Mix, Rollout, in_place
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from verl_agentic.adapters.replay_buffer.gated_buffer import GatedReplayBuffer
+from verl_agentic.verl.replay_buffer.gated_buffer import GatedReplayBuffer
 
 _ENGINE = Engine(slots=256, group_size=8, mean_tokens=1500.0, sigma=0.8, tokens_per_s=50.0)
 _BATCH, _STEPS, _SEEDS = 64, 8, 5

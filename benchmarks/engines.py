@@ -30,13 +30,13 @@ from _narrow_model import VOCAB_SIZE, make_narrow_model
 from _report import Target, median, progress, report
 from rollout_server import make_requests
 
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter, run_child
+from verl_agentic.base.errors import AgenticError
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.cpu.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter, run_child
+from verl_agentic.cpu.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_model
 from verl_agentic.data.prepare import make_rows
-from verl_agentic.data.rows import write_rows
-from verl_agentic.data.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_model
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import AgenticError
-from verl_agentic.paths import recipes_dir
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.log.files.rows import write_rows
 
 _ENGINES = ("agentic", "vllm")
 _REPEATS, _STEPS = 5, 6

@@ -50,10 +50,10 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
+from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
+from verl_agentic.log.log_options import LogOptions
+from verl_agentic.log.writer import log_writer
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.trajectory_log.log_options import LogOptions
-from verl_agentic.trajectory_log.writer import log_writer
 
 _TURNS, _LONG_TURNS, _CONCURRENT = 8, 32, 256
 _LEVELS = (1, 4, 16, 64, 256, 1_024)
@@ -66,9 +66,9 @@ _PROMPT = [
     {"role": "user", "content": "What is the sum of the numbers in the file? " * 4},
 ]
 _ENV = """
-from verl_agentic.env import ToolEnv
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Reward
+from verl_agentic.base.env import ToolEnv
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Reward
 
 SCHEMA = {schema}
 OBSERVATION = {observation}

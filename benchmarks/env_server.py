@@ -35,7 +35,7 @@ from _report import Target, median, progress, report
 from verl_agentic import Action, EnvRow, EpisodeLimits, Message, ToolCall, run_episodes, scripted
 from verl_agentic.bridges.remote.link import EnvLink
 from verl_agentic.bridges.remote.package import make_env as make_remote
-from verl_agentic.testing import tiny_codecs
+from verl_agentic.cpu.testing import tiny_codecs
 
 os.environ["VERL_AGENTIC_ENV_TOKEN"] = _TOKEN = "benchmark"
 _TURNS, _CONCURRENT = 8, 64

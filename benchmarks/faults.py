@@ -43,16 +43,16 @@ from transformers import AutoTokenizer
 from verl.experimental.agent_loop import tool_parser
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
-from verl_agentic.env import EnvRow
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.types import Message
+from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.codec.codec import ChatTemplateCodec
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.process_pool import open_pools
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
-from verl_agentic.types import Message
 
 _SHARES = {"hangs": 0.1, "raises": 0.1, "loses_sandbox": 0.1, "floods": 0.05, "malformed": 0.05}
 _DEADLINE_S, _QUICK_DEADLINE_S = 30.0, 20.0

@@ -37,14 +37,14 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 from _leftovers import groups, leftovers
 from _report import Target, progress, report
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.types import Message, Observation, Reward, StopReason
 from verl_agentic.bridges.harness import gateway, make_env
-from verl_agentic.env import EnvRow
-from verl_agentic.testing import tiny_codecs
-from verl_agentic.types import Message, Observation, Reward, StopReason
+from verl_agentic.cpu.testing import tiny_codecs
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.run_episode import run_episode
 
 _AGENTS, _TURNS, _TURN_S = 256, 4, 2.0
 _LIMITS = EpisodeLimits(

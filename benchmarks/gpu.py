@@ -37,7 +37,7 @@ from _gpu_check import read_result, write_result
 from _report import commit
 
 try:
-    from verl_agentic.cli.quickstart.child_process import (
+    from verl_agentic.cpu.quickstart.child_process import (
         ChildFailedError,
         MemoryMeter,
         run_child,

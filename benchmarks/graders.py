@@ -29,12 +29,12 @@ from typing import Any
 
 from _report import Target, progress, report
 
-from verl_agentic.data.env_validation.answer_checks import check_answers
-from verl_agentic.data.env_validation.env_harness import EnvHarness
-from verl_agentic.data.env_validation.script_codec import make_script_codec
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import EnvPackage, known_envs, load_env_package
-from verl_agentic.errors import AgenticError, ConfigError
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import AgenticError, ConfigError
+from verl_agentic.episode.env_package import EnvPackage, known_envs, load_env_package
+from verl_agentic.evaluate.env_validation.answer_checks import check_answers
+from verl_agentic.evaluate.env_validation.env_harness import EnvHarness
+from verl_agentic.evaluate.env_validation.script_codec import make_script_codec
 
 _ROWS = {"reasoning_gym": 20, "textarena": 6, "minigrid": 3, "bfcl": 4}
 _LEVEL_ROWS, _OTHER_ROWS = 8, 6

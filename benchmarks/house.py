@@ -18,37 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = "verl_agentic"
-CORE = (
-    "adapters.batches adapters.checkpoints adapters.config_root adapters.engine adapters.features adapters.guard "
-    "adapters.import_hooks adapters.monitoring.log_and_continue adapters.monitoring.run_dir adapters.patching "
-    "adapters.quick_imports adapters.replay_buffer adapters.reward adapters.rollout adapters.sections "
-    "adapters.trainer agent_loops agent_loops.policies.policy algorithms algorithms.losses.kl "
-    "algorithms.losses.ppo algorithms.losses.successes algorithms.losses.token_log_probs "
-    "algorithms.policy_losses.masked_ppo algorithms.policy_losses.sequence_ppo cli.command_group cli.findings "
-    "cli.options cli.recipes config cudnn_attention data.as_verl data.parquet data.parquet_rows data.plain_values "
-    "data.record_files data.rows deadlines entry_point env env_card env_package errors finding listening metric "
-    "pages paths per_loop plugin python_source registry rewards.answers.boxes rewards.answers.short_answer_scores "
-    "rewards.answers.short_answers rewards.component rewards.components.efficiency rewards.components.env "
-    "rewards.components.exact_match rewards.components.f1 rewards.components.format "
-    "rewards.components.length_linear rewards.components.overlong rewards.components.repetition "
-    "rewards.components.tool_diversity rewards.components.tool_outcomes rewards.components.tool_validity "
-    "rewards.compute_score rewards.ground_truth rewards.rubric rewards.sample rewards.sample_row rewards.score "
-    "rewards.scorer rewards.text rewards.tool_calls rewards.turns.episode_length rewards.turns.overlong_episodes "
-    "rewards.turns.turn_rewards rewards.verl_result rewards.worker_main rewards.worker_pool sampling settings "
-    "tools.delegate tools.function_arguments tools.function_tool tools.plain_schema tools.schema_check tools.tool "
-    "trajectory trajectory_log types"
-).split()
+CORE = ("base", "cli", "config", "credit", "entry_point", "episode", "log", "plugin", "rewards", "sampling", "verl")
 """Parts of the package that are its core, as prefixes of modules. The longest prefix of a module decides."""
-EXTENSIONS = (
-    "adapters.rollout.node_pool agent_loops.hacking agent_loops.policies algorithms.advantages.archer "
-    "algorithms.advantages.arpo algorithms.advantages.bilevel_gae algorithms.advantages.hierarchical "
-    "algorithms.advantages.lite_ppo algorithms.advantages.retrace algorithms.advantages.salt "
-    "algorithms.advantages.spa algorithms.advantages.step_critic algorithms.advantages.vapo_gae "
-    "algorithms.advantages.vspo algorithms.advantages.vtrace algorithms.batch_metrics.prompt_information "
-    "algorithms.batch_metrics.success_over_attempts algorithms.losses algorithms.model_merge "
-    "algorithms.policy_losses cli.options.cluster_options cli.options.encoding_options cli.options.front_table "
-    "cli.options.hindsight_options rewards.text.bleu rewards.text.clusters rewards.text.json_answers"
-).split()
+EXTENSIONS = ("verl.extensions",)
 """Parts of these that are extensions. Whatever has no prefix here is an extension, too."""
 FACADES = (PACKAGE,)
 """Modules that name public parts of the whole package, and import none of them when they are loaded."""

@@ -32,9 +32,9 @@ import held_out_notations
 import model_notations
 from math_pairs import Pair, endless_answers, make_pairs, spellings
 
-from verl_agentic.errors import ScoringError
-from verl_agentic.rewards.answers.boxed_math import expression_of, judge
-from verl_agentic.rewards.answers.boxes import answer_in_boxes
+from verl_agentic.base.errors import ScoringError
+from verl_agentic.base.text.boxes import answer_in_boxes
+from verl_agentic.graders.maths.boxed_math import expression_of, judge
 
 _TIMEOUT_S = 60.0  # wall time of one verdict; what ends algebra is the limit of its processor time
 _MAX_MISSED_SHARE = 0.02

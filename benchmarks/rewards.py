@@ -35,12 +35,12 @@ from transformers import AutoTokenizer
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 
-from verl_agentic.adapters.reward.rubric_manager import RubricRewardManager
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
-from verl_agentic.rewards.answers.boxed_math import math_answer
+from verl_agentic.base.types import Message, StopReason
+from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
+from verl_agentic.graders.maths.boxed_math import math_answer
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.verl_result import SAMPLE
-from verl_agentic.types import Message, StopReason
+from verl_agentic.verl.reward.rubric_manager import RubricRewardManager
 
 _TRAJECTORIES, _TOKENS, _TURNS = 4_096, 4_096, 8
 _SLOW_TRAJECTORIES = 512

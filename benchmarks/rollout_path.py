@@ -32,11 +32,11 @@ from typing import Any
 from _narrow_model import make_narrow_model
 from _report import Target, median, progress, report
 
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT
-from verl_agentic.data.rows import write_rows
-from verl_agentic.env import EnvRow
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.types import Message
+from verl_agentic.cpu.quickstart.child_process import CPU_ENVIRONMENT
+from verl_agentic.log.files.rows import write_rows
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.types import Message
 
 _HERE = Path(__file__).parent
 _LOOPS = ("tool_agent", "env_agent")
@@ -44,9 +44,9 @@ _PHASES = ("gen", "start", "turns", "end", "cpu")
 _GROUP_SIZE, _TURNS = 8, 2
 _OBSERVATION = "line one of the output: 1, 2, 3 and so on\n" * 4
 _ENV = """
-from verl_agentic.env import ToolEnv
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Reward
+from verl_agentic.base.env import ToolEnv
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Reward
 
 
 class Tool:

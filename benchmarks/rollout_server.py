@@ -32,10 +32,10 @@ import torch
 from _engine_process import default_vllm_python, start_vllm
 from _report import Target, median, progress, report
 
-from verl_agentic.data.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_model
-from verl_agentic.inference.inference_engine import InferenceEngine
-from verl_agentic.inference.request import Generation, SamplingParams
-from verl_agentic.inference.scheduler import EngineConfig
+from verl_agentic.cpu.inference.inference_engine import InferenceEngine
+from verl_agentic.cpu.inference.request import Generation, SamplingParams
+from verl_agentic.cpu.inference.scheduler import EngineConfig
+from verl_agentic.cpu.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_model
 
 _BATCH_SIZES = (8, 16, 64)
 _REQUESTS, _NEW_TOKENS, _PROMPT_TOKENS = 64, (4, 256), (16, 128)

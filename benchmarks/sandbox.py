@@ -23,11 +23,11 @@ from typing import Any
 
 from _report import Target, median, progress, report
 
-from verl_agentic.errors import SandboxUnavailableError
-from verl_agentic.rewards.code.run_tests import CodeTests, run_tests
+from verl_agentic.base.errors import SandboxUnavailableError
+from verl_agentic.graders.code.run_tests import CodeTests, run_tests
+from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Command, Limits
-from verl_agentic.sandbox.landlock_backend import LandlockBackend
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 _PROGRAM = "print(sum(range(1000)))"

@@ -21,9 +21,9 @@ import _report
 from _leftovers import descendants, groups, leftovers
 from _report import Target
 
-from verl_agentic.errors import SandboxError
+from verl_agentic.base.errors import SandboxError
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 LIMITS = Limits(wall_s=30.0, cpu_s=20, memory_mb=96, processes=16, output_bytes=10_000)

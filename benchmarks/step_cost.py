@@ -19,11 +19,11 @@ from typing import Any
 from _narrow_model import make_narrow_model
 from _report import Target, median, progress, report
 
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter, run_child
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.cpu.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter, run_child
 from verl_agentic.data.prepare import make_rows
-from verl_agentic.data.rows import write_rows
-from verl_agentic.env_package import load_env_package
-from verl_agentic.paths import recipes_dir
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.log.files.rows import write_rows
 
 _TIMES = ("gen", "old_log_prob", "update_actor", "step")
 _HERE = Path(__file__).parent.parent

@@ -27,16 +27,16 @@ from _leftovers import groups, leftovers
 from _report import Target, median, progress, report
 from _swe_docker import docker_setup_s
 
-from verl_agentic.data.swe.sample_store import sample_store
-from verl_agentic.errors import SandboxError, SandboxUnavailableError
-from verl_agentic.rewards.repository.accepted import changes
-from verl_agentic.rewards.repository.grade import grade
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
-from verl_agentic.rewards.repository.run_tests import LIMITS
-from verl_agentic.rewards.repository.tree_diffs import changed_by
+from verl_agentic.base.errors import SandboxError, SandboxUnavailableError
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.interface import REPOSITORY_LIMITS, Command, Sandbox, Tree
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.swe.grading.accepted import changes
+from verl_agentic.swe.grading.grade import grade
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.swe.grading.run_tests import LIMITS
+from verl_agentic.swe.grading.tree_diffs import changed_by
+from verl_agentic.swe.sample_store import sample_store
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from envs.swe.repo_box import BEGIN, FOLDER, RepoBox

@@ -24,18 +24,18 @@ from pathlib import Path
 
 from _report import Target, progress, report
 
-from verl_agentic.data.swe.releases.file_kinds import test_targets, tests_of
-from verl_agentic.data.swe.releases.mine_packages import MineOptions, Releases
-from verl_agentic.data.swe.releases.pip import parse_requirement
-from verl_agentic.data.swe.task_journal import TaskJournal
-from verl_agentic.errors import SandboxUnavailableError
-from verl_agentic.rewards.repository.accepted import changes
-from verl_agentic.rewards.repository.grade import PoisonRun, grade
-from verl_agentic.rewards.repository.poison import poison_halves
-from verl_agentic.rewards.repository.repo_task import TaskStore
-from verl_agentic.rewards.repository.run_tests import run_repository_tests
+from verl_agentic.base.errors import SandboxUnavailableError
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.interface import Backend
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend, NamespaceConfig
+from verl_agentic.swe.grading.accepted import changes
+from verl_agentic.swe.grading.grade import PoisonRun, grade
+from verl_agentic.swe.grading.poison import poison_halves
+from verl_agentic.swe.grading.repo_task import TaskStore
+from verl_agentic.swe.grading.run_tests import run_repository_tests
+from verl_agentic.swe.releases.file_kinds import test_targets, tests_of
+from verl_agentic.swe.releases.mine_packages import MineOptions, Releases
+from verl_agentic.swe.releases.pip import parse_requirement
+from verl_agentic.swe.task_journal import TaskJournal
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "rewards"))
 from repository.more_cheats import CHEATS  # pyright: ignore[reportMissingImports]

@@ -39,10 +39,10 @@ from _report import Target, progress, report
 from transformers import AutoTokenizer
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
-from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn
-from verl_agentic.agent_loops.codec.tool_calls import CallReader
-from verl_agentic.agent_loops.codec.tool_formats import FORMATS
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
+from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
+from verl_agentic.episode.codec.calls.parsed_turn import ParsedTurn
+from verl_agentic.episode.codec.calls.tool_calls import CallReader
+from verl_agentic.episode.codec.calls.tool_formats import FORMATS
 
 _TEXT = {"type": "string"}
 _OPTIONAL = {"anyOf": [_TEXT, {"type": "null"}]}

@@ -34,19 +34,19 @@ from transfer_queue import KVBatchMeta
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from verl_agentic.adapters.monitoring.batch_audit import audit_batch
-from verl_agentic.adapters.monitoring.trainer_log import log_updates
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.records.episode_log import EpisodeHeader, EpisodeLog
-from verl_agentic.agent_loops.records.text_audit import text_breach
-from verl_agentic.data.tiny_model import make_tiny_model
-from verl_agentic.env import EnvRow
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.trajectory import Trajectory
+from verl_agentic.base.types import Action, Message, Reward, StopReason, ToolCall
+from verl_agentic.cpu.tiny_model import make_tiny_model
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.records.episode_log import EpisodeHeader, EpisodeLog
+from verl_agentic.episode.records.text_audit import text_breach
+from verl_agentic.log.log_options import LogOptions
+from verl_agentic.log.writer import log_writer
 from verl_agentic.rewards.sample_row import score_of
 from verl_agentic.rewards.verl_result import PLACE
-from verl_agentic.trajectory import Trajectory
-from verl_agentic.trajectory_log.log_options import LogOptions
-from verl_agentic.trajectory_log.writer import log_writer
-from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
+from verl_agentic.verl.extensions.monitoring.batch_audit import audit_batch
+from verl_agentic.verl.extensions.monitoring.trainer_log import log_updates
 
 _ROWS, _TOKENS, _TURNS, _GROUP_SIZE = 512, 4096, 8, 8
 _TARGETS = {

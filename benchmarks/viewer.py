@@ -27,9 +27,9 @@ import numpy as np
 import pyarrow as pa
 from _report import Target, median, progress, report
 
-from verl_agentic.trajectory_log.arrow_batches import to_batch
-from verl_agentic.trajectory_log.reader import write_run
-from verl_agentic.trajectory_log.schema import SCHEMAS
+from verl_agentic.log.arrow_batches import to_batch
+from verl_agentic.log.reader import write_run
+from verl_agentic.log.schema import SCHEMAS
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _GROUP_SIZE = 8

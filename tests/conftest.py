@@ -68,7 +68,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with model, tokenizer and chat template; for reading only."""
-    from verl_agentic.data.tiny_model import make_tiny_model
+    from verl_agentic.cpu.tiny_model import make_tiny_model
 
     folder = tmp_path_factory.mktemp("tiny_model")
     make_tiny_model(folder)
@@ -78,7 +78,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_chat(tiny_model: Path) -> tuple[Any, Any]:
     """Tokenizer and chat codec of the tiny model."""
-    from verl_agentic.adapters.rollout.model_codec import load_codec
+    from verl_agentic.verl.rollout.model_codec import load_codec
 
     return load_codec(str(tiny_model))
 
@@ -147,7 +147,7 @@ def docker_image() -> str:
 def api(docker_image: str) -> Iterator[Any]:
     """The SDK's own connection to the engine, which has the image; skips without an engine, unless one is required."""
     docker = pytest.importorskip("docker") if os.environ.get("VERL_AGENTIC_REQUIRE_DOCKER") != "1" else _docker_sdk()
-    from verl_agentic.errors import SandboxUnavailableError
+    from verl_agentic.base.errors import SandboxUnavailableError
     from verl_agentic.sandbox.docker import docker_engine
 
     try:

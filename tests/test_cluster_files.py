@@ -17,8 +17,8 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from verl_agentic.cli import evaluate
-from verl_agentic.cli.env import serve
+from verl_agentic.evaluate.cli import evaluate
+from verl_agentic.evaluate.cli.env import serve
 
 pytest.importorskip("verl")
 DOCS = Path(__file__).parents[1] / "docs"

@@ -14,7 +14,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from verl_agentic.deadlines import (
+from verl_agentic.base.deadlines import (
     OverrunError,
     in_thread,
     running_code,
@@ -23,7 +23,7 @@ from verl_agentic.deadlines import (
     waiting,
     within,
 )
-from verl_agentic.errors import EnvError, boundary
+from verl_agentic.base.errors import EnvError, boundary
 
 WORK = contextvars.ContextVar("WORK", default="nobody's")
 
@@ -311,7 +311,7 @@ async def test_threads_that_hang_hold_up_nobody(caplog: pytest.LogCaptureFixture
 
 SCRIPT = """
 import asyncio, time
-from verl_agentic.deadlines import OverrunError, in_thread, within
+from verl_agentic.base.deadlines import OverrunError, in_thread, within
 async def main():
     try:
         await within(in_thread(time.sleep, 3600), 0.1, what="a thread")

@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 import verl_agentic
-from verl_agentic.cli.env.list import describe_envs
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import load_env
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.types import Action, Message, StopReason, ToolCall
+from verl_agentic.episode.env_package import load_env
+from verl_agentic.evaluate.cli.env.list import describe_envs
 from verl_agentic.rewards.component import load_component
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.types import Action, Message, StopReason, ToolCall
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -150,9 +150,12 @@ def test_the_page_of_metrics_is_current() -> None:
 def test_every_registered_method_with_a_paper_is_on_the_page_of_papers() -> None:
     text = (ROOT / "docs" / "papers.md").read_text()
     folders = (
-        "rewards/components",
-        "algorithms/advantages",
-        "algorithms/policy_losses",
+        "graders/components",
+        "credit/advantages",
+        "credit/policy_losses",
+        "graders/components",
+        "methods/advantages",
+        "methods/policy_losses",
         "sampling/gates",
         "sampling/curricula",
     )

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from verl_agentic import errors
-from verl_agentic.cli.quickstart.child_process import ChildFailedError
-from verl_agentic.errors import AgenticError, ConfigError, EnvError, PolicyError, boundary
+from verl_agentic.base import errors
+from verl_agentic.base.errors import AgenticError, ConfigError, EnvError, PolicyError, boundary
+from verl_agentic.cpu.quickstart.child_process import ChildFailedError
 
 STANDARD: dict[type[AgenticError], tuple[type[Exception], ...]] = {
     errors.AgenticError: (Exception,),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic import paths
-from verl_agentic.errors import ConfigError
+from verl_agentic.base import paths
+from verl_agentic.base.errors import ConfigError
 
 
 def test_bundled_environments_and_recipes_are_found() -> None:

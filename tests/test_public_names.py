@@ -16,7 +16,7 @@ import verl_agentic
 ROOT = Path(__file__).resolve().parent.parent
 INIT = ROOT / "verl_agentic" / "__init__.py"
 PAGES = [ROOT / "README.md", *(p for f in ("docs", "envs", "recipes") for p in sorted((ROOT / f).rglob("*.md")))]
-SKELETON = sorted((ROOT / "verl_agentic" / "cli" / "env" / "skeleton").glob("*.py"))
+SKELETON = sorted((ROOT / "verl_agentic" / "evaluate" / "cli" / "env" / "skeleton").glob("*.py"))
 NAMES = {
     *("ToolEnv", "Env", "EnvRow", "EnvPackage", "Transcript", "load_env", "load_env_package", "in_thread"),
     *("tool", "Tool", "ToolResult", "DelegateTool", "McpTools"),
@@ -29,16 +29,16 @@ NAMES = {
     *("AgenticError", "ConfigError", "DataError", "EnvError"),
 }
 DEEP_IMPORTS = {
-    "verl_agentic.testing": "for tests; not part of a run",
+    "verl_agentic.cpu.testing": "for tests; not part of a run",
     "verl_agentic.bridges": "environments of other packages, loaded by their ids",
     "verl_agentic.cli": "the test of a new environment runs the command",
-    "verl_agentic.rewards.functions": "has one function for each outcome component",
-    "verl_agentic.rewards.turns.turn_progress": "a helper of one component",
-    "verl_agentic.algorithms.credit.group_statistics": "helpers of estimators",
-    "verl_agentic.data.record_files": "records that are not rows of an environment",
-    "verl_agentic.diagnostics.preflight.planned_run": "for checks inside the package",
-    "verl_agentic.diagnostics.preflight.result": "for checks inside the package",
-    "verl_agentic.finding": "short forms of findings, for checks inside the package",
+    "verl_agentic.graders.functions": "has one function for each outcome component",
+    "verl_agentic.graders.turns.turn_progress": "a helper of one component",
+    "verl_agentic.credit.credit.group_statistics": "helpers of estimators",
+    "verl_agentic.log.files.record_files": "records that are not rows of an environment",
+    "verl_agentic.checks.preflight.planned_run": "for checks inside the package",
+    "verl_agentic.checks.preflight.result": "for checks inside the package",
+    "verl_agentic.base.finding": "short forms of findings, for checks inside the package",
     "verl_agentic.sandbox.interface": "sandboxes without an environment",
     "verl_agentic.sandbox.process_pool": "sandboxes without an environment",
 }
@@ -76,7 +76,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
-        ("import verl_agentic; dir(verl_agentic)", "torch verl ray numpy pydantic verl_agentic.errors"),
+        ("import verl_agentic; dir(verl_agentic)", "torch verl ray numpy pydantic verl_agentic.base.errors"),
         ("from verl_agentic import ToolEnv, EnvRow, Reward, tool, load_env, component, Rubric, run_episode, gate",
          "torch verl ray"),
     ],

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic import python_source
-from verl_agentic.python_source import error_line, parse_python
+from verl_agentic.base.text import python_source
+from verl_agentic.base.text.python_source import error_line, parse_python
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from verl_agentic.paths import recipes_dir
+from verl_agentic.base.paths import recipes_dir
 
 pytest.importorskip("verl")
 RECIPES = sorted(path for path in recipes_dir().glob("*/*.yaml") if path.name != "course.yaml")

@@ -11,29 +11,29 @@ import numpy as np
 import pytest
 import torch
 
-from verl_agentic.algorithms.advantage import load_advantage
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
-from verl_agentic.diagnostics.check import load_check as load_run_check
-from verl_agentic.diagnostics.health.monitor import HealthMonitor, HealthSettings
-from verl_agentic.diagnostics.preflight.result import load_check
-from verl_agentic.errors import ConfigError
-from verl_agentic.registry import Registry
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.registry import Registry
+from verl_agentic.base.settings import read_settings
+from verl_agentic.checks.preflight.result import load_check
+from verl_agentic.credit.advantage import load_advantage
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
+from verl_agentic.observe.check import load_check as load_run_check
+from verl_agentic.observe.health.monitor import HealthMonitor, HealthSettings
 from verl_agentic.rewards.component import load_component
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.sampling.curriculum import CurriculumSettings, Pool, load_curriculum
 from verl_agentic.sampling.gate import GateType, Group, decide, load_gate, to_gates
 from verl_agentic.sampling.prompts.pass_rates import PassRates
-from verl_agentic.settings import read_settings
 
 SOURCE = '''
 import numpy as np
 import torch
-from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.algorithms.policy_loss import Loss, policy_loss
-from verl_agentic.diagnostics.health.alarm import alarm
-from verl_agentic.finding import warn
+from verl_agentic.credit.advantage import advantage
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.credit.policy_loss import Loss, policy_loss
+from verl_agentic.observe.health.alarm import alarm
+from verl_agentic.base.finding import warn
 from verl_agentic.rewards.component import component
 from verl_agentic.sampling.curriculum import curriculum
 from verl_agentic.sampling.gate import Verdict, gate

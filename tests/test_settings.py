@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import Bounds, Settings, check_options, check_value, read_settings, setting
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import Bounds, Settings, check_options, check_value, read_settings, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from verl_agentic.deadlines import limit_thread
-from verl_agentic.errors import EnvError
+from verl_agentic.base.deadlines import limit_thread
+from verl_agentic.base.errors import EnvError
 
 
 def count_until(cpu_s: float, *, is_stubborn: bool = False) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.trajectory import Trajectory
-from verl_agentic.types import SegmentKind
+from verl_agentic.base.trajectory import Trajectory
+from verl_agentic.base.types import SegmentKind
 
 
 def example() -> Trajectory:

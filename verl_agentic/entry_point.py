@@ -120,7 +120,7 @@ def _guard() -> None:
 
 def _error(message: str) -> Exception:
     try:
-        return importlib.import_module("verl_agentic.errors").PluginError(message)
+        return importlib.import_module("verl_agentic.base.errors").PluginError(message)
     except Exception:
         return RuntimeError(message)
 

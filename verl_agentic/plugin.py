@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 
-from verl_agentic.errors import PluginError
+from verl_agentic.base.errors import PluginError
 
 if TYPE_CHECKING:
-    from verl_agentic.adapters.features import Adapter
+    from verl_agentic.verl.features import Adapter
 
 RELEASED_VERL = ">=0.9.0,<0.10"
 """The supported releases: what pip installs with the package."""
@@ -30,7 +30,7 @@ SUPPORTED_VERL = ">=0.9.0,<=0.10.0.dev0"
 _PLUGIN = "plugin"
 """Its name among the failures: then no adapter works."""
 ADAPTERS: tuple[Adapter, ...] = ()
-"""The adapters of all features (`adapters.features`) in the order in which they are imported."""
+"""The adapters of all features (`verl.features`) in the order in which they are imported."""
 
 
 @dataclass
@@ -70,10 +70,10 @@ def load(adapter: Adapter) -> None:
     if name in _state.loaded or name in _state.failed:
         return
     try:
-        importlib.import_module(f"verl_agentic.adapters.{name}")
+        importlib.import_module(f"verl_agentic.verl.{name}")
         _state.loaded.append(name)
     except Exception as cause:
-        importlib.import_module("verl_agentic.adapters.patching").undo_failed()
+        importlib.import_module("verl_agentic.verl.patching").undo_failed()
         _fail(name, cause)
 
 
@@ -94,9 +94,9 @@ def load_demanded(names: list[str]) -> None:
 
 def _register() -> None:
     global ADAPTERS
-    ADAPTERS = importlib.import_module("verl_agentic.adapters.features").all_adapters()
-    guard = importlib.import_module("verl_agentic.adapters.guard")
-    hooks = importlib.import_module("verl_agentic.adapters.import_hooks")
+    ADAPTERS = importlib.import_module("verl_agentic.verl.features").all_adapters()
+    guard = importlib.import_module("verl_agentic.verl.guard")
+    hooks = importlib.import_module("verl_agentic.verl.import_hooks")
     # Before the version is looked at: a run that asks for us must stop with any verl.
     guard.install_resolver(check)
     hooks.when_imported("verl.utils.device", functools.partial(_install_guard, guard))

@@ -17,8 +17,8 @@ from _gpu_model import BOUNDS, compute_log_probs, load_reference, make_model, ma
 from _gpu_time import wait_for
 from _report import median
 
-from verl_agentic.inference.inference_engine import InferenceEngine
-from verl_agentic.inference.request import Generation, SamplingParams
+from verl_agentic.cpu.inference.inference_engine import InferenceEngine
+from verl_agentic.cpu.inference.request import Generation, SamplingParams
 
 _MIN_TOKENS_PER_S = {1: 300, 64: None, 256: 60_000}
 """Number of rows -> bound for the model of 75 M, on an H100."""

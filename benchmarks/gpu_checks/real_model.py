@@ -8,7 +8,7 @@ from __future__ import annotations
 from _gpu_check import Check
 from _gpu_training import run_quickstart
 
-from verl_agentic.errors import AgenticError
+from verl_agentic.base.errors import AgenticError
 
 _MODEL = "smollm2"
 _NUM_PROMPTS, _GROUP_SIZE, _MAX_STEPS = 16, 8, 25
@@ -25,7 +25,7 @@ _RL = (
 
 def run(check: Check) -> None:
     if check.is_gpu:
-        from verl_agentic.data.model_fetch.fetch import model_folder
+        from verl_agentic.cpu.model_fetch.fetch import model_folder
 
         try:
             model_folder(_MODEL, dtype="bfloat16")

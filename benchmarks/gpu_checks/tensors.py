@@ -19,9 +19,9 @@ import torch
 from _gpu_check import Check
 from hypothesis import HealthCheck, Phase, given, settings
 
-from verl_agentic.algorithms.advantage import advantage_names, load_advantage
-from verl_agentic.algorithms.estimate import CreditSettings, estimate
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
+from verl_agentic.credit.advantage import advantage_names, load_advantage
+from verl_agentic.credit.estimate import CreditSettings, estimate
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
 
 _TESTS = Path(__file__).resolve().parents[2] / "tests" / "algorithms"
 sys.path[:0] = [str(_TESTS), str(_TESTS / "policy_losses"), str(_TESTS.parent / "fixtures")]

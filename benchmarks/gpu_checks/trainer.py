@@ -24,8 +24,8 @@ from _gpu_nan import narrow_nan
 from _gpu_time import median_s
 from verl.utils.flops_counter import FlopsCounter
 
-from verl_agentic.inference.inference_engine import InferenceEngine
-from verl_agentic.inference.request import SamplingParams
+from verl_agentic.cpu.inference.inference_engine import InferenceEngine
+from verl_agentic.cpu.inference.request import SamplingParams
 
 _NUM_EPISODES = 16
 _NARROW_S = 30.0

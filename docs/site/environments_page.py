@@ -17,13 +17,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from verl_agentic.cli.env.list import describe_envs
-from verl_agentic.data.env_validation.env_harness import EnvHarness
-from verl_agentic.data.env_validation.validate_env import rows_to_validate
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
-from verl_agentic.env_package import EnvPackage, load_env_package
-from verl_agentic.errors import MissingDependencyError
-from verl_agentic.types import Message
+from verl_agentic.base.errors import MissingDependencyError
+from verl_agentic.base.types import Message
+from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
+from verl_agentic.episode.env_package import EnvPackage, load_env_package
+from verl_agentic.evaluate.cli.env.list import describe_envs
+from verl_agentic.evaluate.env_validation.env_harness import EnvHarness
+from verl_agentic.evaluate.env_validation.validate_env import rows_to_validate
 
 DOCS = Path(__file__).resolve().parents[1]
 PICTURES = DOCS / "environments"
@@ -127,7 +127,7 @@ def _lines(message: Message, *, quotes_all: bool) -> Iterator[Text]:
 
 
 async def _play(package: EnvPackage) -> Sequence[Message]:
-    from verl_agentic.adapters.rollout.model_codec import load_codec
+    from verl_agentic.verl.rollout.model_codec import load_codec
 
     with tempfile.TemporaryDirectory() as folder:
         make_tiny_tokenizer(Path(folder))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from verl_agentic.adapters.monitoring.metric_joins import METRICS
+from verl_agentic.verl.extensions.monitoring.metric_joins import METRICS
 
 PAGE = Path(__file__).resolve().parents[1] / "metrics.md"
 _INTRO = """# Metrics

@@ -28,20 +28,20 @@ from verl.utils.tokenizer import continuous_token_wiring
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from verl_agentic import EpisodeLimits, load_env_package, run_episode
-from verl_agentic.adapters.preflight.first_prompt import find_refused_messages
-from verl_agentic.adapters.rollout.token_builder import create_any_builder
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec, Codec
-from verl_agentic.agent_loops.codec.tool_formats import FORMATS, ToolFormat
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
-from verl_agentic.agent_loops.protocols.text_codec import TextCodec
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.codec.calls.tool_formats import FORMATS, ToolFormat
+from verl_agentic.episode.codec.codec import ChatTemplateCodec, Codec
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.protocols.load_protocol import load_protocol
+from verl_agentic.episode.protocols.text_codec import TextCodec
+from verl_agentic.verl.extensions.preflight.first_prompt import find_refused_messages
+from verl_agentic.verl.rollout.token_builder import create_any_builder
 
 _SPECIAL = re.compile(
     r"<\|[^|<>\s'\"]+\|?>|<[^|<>\s/'\"]+\|>|<｜[^｜<>\s]+｜>|<(?:start|end)_of_turn>|\[/?[A-Z][A-Z_]+\]|\]~[a-z!]+\[|\[e~\["

@@ -17,14 +17,14 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "papers.md"
-_PROTOCOLS = "agent_loops/protocols"
+_PROTOCOLS = "episode/protocols"
 _REGISTRIES = {
-    "algorithms/advantages": ("Advantage estimators", "algorithm.adv_estimator: {}"),
-    "algorithms/policy_losses": ("Policy losses", "actor_rollout_ref.actor.policy_loss.loss_mode: {}"),
-    "rewards/components": ("Reward components", "agentic.rubric.components: [{{use: {}}}]"),
+    "credit/advantages": ("Advantage estimators", "algorithm.adv_estimator: {}"),
+    "credit/policy_losses": ("Policy losses", "actor_rollout_ref.actor.policy_loss.loss_mode: {}"),
+    "graders/components": ("Reward components", "agentic.rubric.components: [{{use: {}}}]"),
     "sampling/gates": ("Gates", "agentic.sampling.gates: [{}]"),
     "sampling/curricula": ("Curricula", "agentic.curriculum.name: {}"),
-    "diagnostics/checks": ("Alarms", "agentic.health.thresholds.{}"),
+    "observe/checks": ("Alarms", "agentic.health.thresholds.{}"),
     _PROTOCOLS: ("Protocols", "agentic.protocol: {}"),
 }
 """Folder below `verl_agentic` whose files are found by name -> heading, and the config that chooses one."""

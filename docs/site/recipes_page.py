@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from verl_agentic.cli.quickstart.course import load_course
-from verl_agentic.cli.quickstart.stage_list import load_stages
+from verl_agentic.base.paths import recipes_dir
 from verl_agentic.config.recipe_groups import GROUPS, Recipe, load_recipe, recipe_names
-from verl_agentic.paths import recipes_dir
+from verl_agentic.cpu.quickstart.course import load_course
+from verl_agentic.cpu.quickstart.stage_list import load_stages
 
 DOCS = Path(__file__).resolve().parents[1]
 _SYSTEMS = "../verl_agentic/config/agentic/system"

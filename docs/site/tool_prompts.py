@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from verl_agentic.agent_loops.codec.message_forms import to_template
-from verl_agentic.tools.plain_schema import simplify_tool
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.tools.plain_schema import simplify_tool
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.codec.message_forms import to_template
 
 Render = Callable[..., str]
 COLUMNS = ("family", "left out of schemas", "text beside a call", "result of a tool", "thoughts before a call")

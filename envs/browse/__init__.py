@@ -1,6 +1,6 @@
 """Research in linked pages: search, open and find, until a chain of described things leads to a short answer."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .demos import demonstrator
 from .env import make_env

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verl_agentic import DataError
-from verl_agentic.data.record_files import numbered_records
+from verl_agentic.log.files.record_files import numbered_records
 
 logger = logging.getLogger(__name__)
 Format = Literal["gaia", "browsecomp", "qa", "criteria"]

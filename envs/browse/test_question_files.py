@@ -13,7 +13,7 @@ import pandas
 import pytest
 
 from verl_agentic import ConfigError, DataError, StopReason, Transcript
-from verl_agentic.types import Action
+from verl_agentic.base.types import Action
 
 from .env import make_env
 from .question_files import decrypt

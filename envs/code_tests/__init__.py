@@ -1,6 +1,6 @@
 """Code with tests: write a program, run the public tests, fix it; hidden tests score it."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import make_env
 from .gold import gold

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic import ConfigError, EnvRow, Reward, StopReason, Tool, ToolEnv, Transcript
-from verl_agentic.rewards.code.compare_outputs import TOLERANCE
-from verl_agentic.rewards.code.extract_program import extract_code
-from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, run_tests
+from verl_agentic.graders.code.compare_outputs import TOLERANCE
+from verl_agentic.graders.code.extract_program import extract_code
+from verl_agentic.graders.code.run_tests import CodeRules, CodeTests, run_tests
 from verl_agentic.sandbox.interface import Limits, Runner
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.tools.python import PythonTool
@@ -81,12 +81,12 @@ def make_env(
 
     Args:
         row: statement, public tests (`extra["public_tests"]`) and hidden ones (`ground_truth`), both as
-            `rewards.code.run_tests.CodeTests.from_json` takes them.
+            `graders.code.run_tests.CodeTests.from_json` takes them.
         run_tests: give the policy the tool `run_tests`. Without it, a row needs no public tests.
         python: also give the policy a tool `python` that runs any code.
         test_s: wall time of one test, in seconds.
         memory_mb: address space of one test, in MiB.
-        prelude: see `rewards.code.run_tests.CodeRules`.
+        prelude: see `graders.code.run_tests.CodeRules`.
         checker: how outputs are compared.
         tolerance: of expected numbers that are not integers.
         shown_failures: failed public tests that are shown after a run.

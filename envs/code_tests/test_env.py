@@ -27,9 +27,9 @@ from verl_agentic import (
     run_episode,
     scripted,
 )
+from verl_agentic.cpu.testing import tiny_codecs
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 from verl_agentic.sandbox.pool_owner import pool_of
-from verl_agentic.testing import tiny_codecs
 
 from . import env as env_module
 from .env import make_env

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic import ConfigError, ToolResult
-from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, TestReport, run_tests
+from verl_agentic.graders.code.run_tests import CodeRules, CodeTests, TestReport, run_tests
 from verl_agentic.sandbox.interface import Runner
 from verl_agentic.tools.python import read_code
 

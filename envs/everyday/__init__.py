@@ -1,6 +1,6 @@
 """Everyday questions about words, numbers and dates that a small language model cannot answer without Python."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .demos import demonstrator, gold
 from .env import make_env

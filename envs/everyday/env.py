@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from verl_agentic import EnvRow, Reward, StopReason, ToolEnv, Transcript
-from verl_agentic.rewards.answers.boxes import last_boxed
+from verl_agentic.base.text.boxes import last_boxed
 from verl_agentic.sandbox.interface import Limits
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.tools.python import PythonTool

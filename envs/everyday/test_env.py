@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from verl_agentic import ConfigError, EnvRow, Episode, EpisodeLimits, Message, read_rows, run_episode, scripted
-from verl_agentic.testing import tiny_codecs
+from verl_agentic.cpu.testing import tiny_codecs
 
 from .demos import MIXTURE, Kind, demonstrator, gold
 from .draw import split_of, words

@@ -1,6 +1,6 @@
 """Function calling: each row has tools as JSON schemas, a request, and the expected calls, if any."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .bfcl import from_bfcl
 from .env import make_env

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from verl_agentic import ConfigError, DataError, EnvRow, Reward, StopReason, ToolEnv, ToolResult, Transcript
-from verl_agentic.tools.schema_check import ArgumentSchema, argument_schema, explain
+from verl_agentic.base.tools.schema_check import ArgumentSchema, argument_schema, explain
 
 from .answers import TOPICS, asks_for, refuses, says_something
 from .apis import APIS

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from verl_agentic import DataError
-from verl_agentic.tools.schema_check import ArgumentSchema
+from verl_agentic.base.tools.schema_check import ArgumentSchema
 
 Strings = Literal["exact", "lenient"]
 _IGNORED = re.compile(r"[\s,./\-_*^]")

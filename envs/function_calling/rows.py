@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic import ConfigError, EnvRow, Message
-from verl_agentic.tools.schema_check import argument_schema
+from verl_agentic.base.tools.schema_check import argument_schema
 
 from .apis import APIS, CHAINS, DOMAIN_OF, INTENTS, Draw, Intent, call
 from .apis.base import Slots, Split

@@ -26,8 +26,8 @@ from verl_agentic import (
     run_episode,
     scripted,
 )
-from verl_agentic.testing import tiny_codecs
-from verl_agentic.tools.schema_check import argument_schema
+from verl_agentic.base.tools.schema_check import argument_schema
+from verl_agentic.cpu.testing import tiny_codecs
 
 from . import rows
 from .answers import TOPICS, asks_for, refuses, says_something

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic import DataError, EnvRow, Message, ToolCall
-from verl_agentic.tools.schema_check import argument_schema
+from verl_agentic.base.tools.schema_check import argument_schema
 
 from .imported import make_row, read_records, to_rows
 from .rows import SYSTEM

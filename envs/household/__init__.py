@@ -1,6 +1,6 @@
 """A household in text: find things, clean, heat or cool them, and put them where they belong."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import demonstrator, gold, make_env
 from .house_maker import KINDS

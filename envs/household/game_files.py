@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from verl_agentic import ConfigError, EnvRow, Message
+from verl_agentic.base.env_card import needs_extra
 from verl_agentic.bridges.task_rows import Split
 from verl_agentic.bridges.text_world import WorldTurn
-from verl_agentic.env_card import needs_extra
 
 from .house import NOTHING
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from verl_agentic import DataError
-from verl_agentic.errors import boundary
+from verl_agentic.base.errors import boundary
 
 Kind = Literal["pick_and_place", "look_in_light", "clean", "heat", "cool", "pick_two"]
 APPLIANCES: Mapping[str, str] = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}

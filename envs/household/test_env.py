@@ -13,7 +13,7 @@ import pytest
 
 from verl_agentic import ConfigError, DataError, EnvRow, EpisodeLimits, Message, StopReason, run_episode, scripted
 from verl_agentic.bridges.text_world import solved_row
-from verl_agentic.testing import tiny_codecs
+from verl_agentic.cpu.testing import tiny_codecs
 
 from .commands import command_of, read_command, read_steps, step_of
 from .env import demonstrator, gold, make_env

@@ -1,6 +1,6 @@
 """Questions that a router answers by asking other language models, each with its own skills and price."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import make_env
 from .gold import gold

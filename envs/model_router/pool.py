@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from verl_agentic import ConfigError, DataError, EnvError, Message
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.rewards.models.client import Price
-from verl_agentic.rewards.text.reasoning import strip_thoughts
-from verl_agentic.settings import Settings, read_settings, setting
+from verl_agentic.base.settings import Settings, read_settings, setting
+from verl_agentic.base.text.reasoning import strip_thoughts
+from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.graders.models.client import Price
 
 from .world import make_world
 

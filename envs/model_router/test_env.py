@@ -19,11 +19,11 @@ from verl_agentic import (
     run_episode,
     scripted,
 )
-from verl_agentic.agent_loops.records.episode_samples import to_sample
+from verl_agentic.base.types import StopReason
+from verl_agentic.cpu.testing import tiny_codecs
+from verl_agentic.episode.records.episode_samples import to_sample
+from verl_agentic.graders.components.router_r1 import cheapness_of
 from verl_agentic.rewards.component import load_component
-from verl_agentic.rewards.components.router_r1 import cheapness_of
-from verl_agentic.testing import tiny_codecs
-from verl_agentic.types import StopReason
 
 from .env import make_env
 from .gold import gold

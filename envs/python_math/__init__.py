@@ -1,6 +1,6 @@
 """Multiplications of large numbers, with a `python` tool."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .demos import demonstrator, gold
 from .env import make_env

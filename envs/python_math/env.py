@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from verl_agentic import EnvRow, Reward, StopReason, ToolEnv, Transcript
-from verl_agentic.rewards.answers.boxed_math import math_answer
-from verl_agentic.rewards.answers.boxes import last_boxed
+from verl_agentic.base.text.boxes import last_boxed
+from verl_agentic.graders.maths.boxed_math import math_answer
 from verl_agentic.sandbox.interface import Limits
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig

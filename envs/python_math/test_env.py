@@ -22,7 +22,7 @@ from verl_agentic import (
     run_episode,
     scripted,
 )
-from verl_agentic.testing import tiny_codecs
+from verl_agentic.cpu.testing import tiny_codecs
 
 from .demos import MIXTURE, Kind, boxed, demonstrator, gold, tool_call
 from .env import make_env

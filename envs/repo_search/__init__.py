@@ -1,6 +1,6 @@
 """Find the files and lines of a repository that a question is about, with grep, glob and read."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import make_env
 from .gold import gold

@@ -19,7 +19,7 @@ from verl_agentic import (
     Transcript,
     in_thread,
 )
-from verl_agentic.rewards.components.retrieval import graded_answer
+from verl_agentic.graders.components.retrieval import graded_answer
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, Tree
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig

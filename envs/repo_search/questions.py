@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from verl_agentic.python_source import parse_python
+from verl_agentic.base.text.python_source import parse_python
 
 Places = dict[str, list[list[int]]]
 """Path -> first and last line of each place."""

@@ -11,8 +11,8 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from verl_agentic import ConfigError, EnvRow
-from verl_agentic.data.swe.task_split import choose_tasks, require_trees
-from verl_agentic.rewards.repository.tree_diffs import hunk_ranges
+from verl_agentic.swe.grading.tree_diffs import hunk_ranges
+from verl_agentic.swe.task_split import choose_tasks, require_trees
 
 from .env import prompt_of
 from .questions import questions_about

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from verl_agentic import Action, ConfigError, DataError, EnvRow, Observation, Reward, StopReason, ToolCall, Transcript
-from verl_agentic.rewards.repository.tree_diffs import hunk_ranges
+from verl_agentic.swe.grading.tree_diffs import hunk_ranges
 
 from .env import make_env
 from .gold import gold

@@ -8,9 +8,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from verl_agentic import ConfigError, DataError, EnvRow
-from verl_agentic.data.swe.task_split import require_trees, store_at
-from verl_agentic.paths import cache_dir
-from verl_agentic.rewards.repository.repo_task import TaskStore, tree_key
+from verl_agentic.base.paths import cache_dir
+from verl_agentic.swe.grading.repo_task import TaskStore, tree_key
+from verl_agentic.swe.task_split import require_trees, store_at
 
 _MAX_FILE_BYTES = 400_000
 

@@ -1,6 +1,6 @@
 """Questions that need one or two searches in a corpus that a model cannot know."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .demos import demonstrator
 from .env import make_env

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verl_agentic import ToolCall, ToolResult
-from verl_agentic.rewards.components.reseek import VERDICTS
+from verl_agentic.graders.components.reseek import VERDICTS
 
 _SCHEMA: Mapping[str, Any] = {
     "type": "function",

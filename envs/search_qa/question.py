@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from verl_agentic import DataError
-from verl_agentic.rewards.text.normal_form import normalise
+from verl_agentic.base.text.normal_form import normalise
 from verl_agentic.tools.search.bm25 import Bm25Index
 from verl_agentic.tools.search.search_tool import render_passages
 

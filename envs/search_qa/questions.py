@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from verl_agentic.rewards.text.normal_form import normalise
+from verl_agentic.base.text.normal_form import normalise
 from verl_agentic.tools.search.bm25 import Bm25Index
 
 from .packages import Package

@@ -19,8 +19,8 @@ from verl_agentic import (
     run_episode,
     scripted,
 )
-from verl_agentic.testing import tiny_codecs
-from verl_agentic.types import SegmentKind
+from verl_agentic.base.types import SegmentKind
+from verl_agentic.cpu.testing import tiny_codecs
 
 from .env import make_env
 from .gold import gold

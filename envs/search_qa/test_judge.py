@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from verl_agentic import EnvRow, Episode, EpisodeLimits, Message, run_episode, scripted
-from verl_agentic.agent_loops.attempt.compaction import DROPPED
-from verl_agentic.agent_loops.records.episode_samples import to_sample
+from verl_agentic.cpu.testing import tiny_codecs
+from verl_agentic.episode.attempt.compaction import DROPPED
+from verl_agentic.episode.records.episode_samples import to_sample
 from verl_agentic.rewards.component import load_component
-from verl_agentic.testing import tiny_codecs
 
 from .env import make_env
 from .rows import make_rows

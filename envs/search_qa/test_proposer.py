@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from verl_agentic import ConfigError, Episode, EpisodeLimits, Message, run_episode, scripted
-from verl_agentic.agent_loops.records.episode_samples import to_sample
-from verl_agentic.data.parquet import env_row
-from verl_agentic.env import is_training
+from verl_agentic.base.env import is_training
+from verl_agentic.cpu.testing import tiny_codecs
+from verl_agentic.episode.records.episode_samples import to_sample
+from verl_agentic.log.files.parquet import env_row
 from verl_agentic.rewards.component import ABSTAIN, load_component
-from verl_agentic.testing import tiny_codecs
 
 from .env import make_env
 from .proposer import DOCUMENTS

@@ -1,6 +1,6 @@
 """Self-play: the policy proposes programs or questions of maths, and copies of it try to solve them."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import make_env
 from .gold import gold

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from verl_agentic import DataError, EnvRow, Reward, StopReason, ToolEnv, Transcript
 from verl_agentic.data.proposer_env import SelfPlay
-from verl_agentic.rewards.answers.boxed_math import math_answer
+from verl_agentic.graders.maths.boxed_math import math_answer
 from verl_agentic.sandbox.interface import Runner
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 

@@ -8,9 +8,9 @@ import re
 from typing import Any, Literal
 
 from verl_agentic import EnvRow, Message
+from verl_agentic.base.text.python_source import parse_python
 from verl_agentic.data.proposer_env import InvalidProposalError, Proposal, ProposerEnv, SelfPlay
-from verl_agentic.python_source import parse_python
-from verl_agentic.rewards.code.extract_program import extract_code
+from verl_agentic.graders.code.extract_program import extract_code
 from verl_agentic.sandbox.interface import Command, Limits, Runner
 
 Mode = Literal["deduction", "abduction"]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from verl_agentic import EnvRow, Message
+from verl_agentic.base.text.boxes import last_boxed
+from verl_agentic.base.text.tags import last_block
 from verl_agentic.data.proposer_env import InvalidProposalError, Proposal, ProposerEnv
-from verl_agentic.rewards.answers.answer_classes import answer_classes
-from verl_agentic.rewards.answers.boxes import last_boxed
-from verl_agentic.rewards.text.tags import last_block
+from verl_agentic.graders.answers.answer_classes import answer_classes
 
 _MAX_CHARS = 4_000
 

@@ -1,6 +1,6 @@
 """An online shop: search a catalogue, compare products, choose options, and buy what the instruction asks for."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .demos import demonstrator
 from .env import make_env

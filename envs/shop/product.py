@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from verl_agentic import DataError
-from verl_agentic.rewards.components.webshop import type_score, webshop_score
+from verl_agentic.graders.components.webshop import type_score, webshop_score
 from verl_agentic.rewards.ground_truth import object_of
 
 from .fuzzy import token_set_ratio

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from verl_agentic import Action, ConfigError, DataError, EnvRow, Message, StopReason, ToolCall, Transcript, read_rows
-from verl_agentic.rewards.components.webshop import webshop
+from verl_agentic.graders.components.webshop import webshop
 from verl_agentic.rewards.sample import Sample, to_turns
 
 from .catalogue import generated_products

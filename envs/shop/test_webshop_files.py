@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from verl_agentic import Action, DataError
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 
 from .env import make_env
 from .gold import gold

@@ -1,6 +1,6 @@
 """A support desk: tools on a database, a policy to follow, and a simulated customer to talk to."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .demos import demonstrator
 from .env import make_env

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from verl_agentic import ToolResult
-from verl_agentic.tools.function_tool import FunctionTool
+from verl_agentic.base.tools.function_tool import FunctionTool
 
 from .database import Database, Record, Tables
 from .scenario import Assertion, Call

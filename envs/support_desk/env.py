@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from verl_agentic import Action, ConfigError, EnvRow, Message, Observation, Reward, StopReason, ToolEnv, Transcript
-from verl_agentic.rewards.components.tau_bench import tau_bench_reward
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.rewards.text.reasoning import without_thoughts
-from verl_agentic.settings import read_settings
+from verl_agentic.base.settings import read_settings
+from verl_agentic.base.text.reasoning import without_thoughts
+from verl_agentic.graders.components.tau_bench import tau_bench_reward
+from verl_agentic.graders.models.chat_model import ChatModel
 
 from .database import Record
 from .desk_tool import TRANSFER, Domain

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from verl_agentic.rewards.components.tau_bench import comparable_text
+from verl_agentic.graders.components.tau_bench import comparable_text
 
 MAX_REPLY_CHARS = 1_000
 """Longer replies give no required text."""

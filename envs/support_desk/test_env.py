@@ -27,10 +27,10 @@ from verl_agentic import (
     Transcript,
     read_rows,
 )
-from verl_agentic.algorithms.batch_metrics.success_over_attempts import pass_hat_k
-from verl_agentic.errors import EnvError
-from verl_agentic.rewards.components.tau_bench import tau_bench, tau_bench_reward
-from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.base.errors import EnvError
+from verl_agentic.evaluate.success_over_attempts import pass_hat_k
+from verl_agentic.graders.components.tau_bench import tau_bench, tau_bench_reward
+from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.rewards.sample import Sample, to_turns
 
 from .database import Database

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from verl_agentic import Message
-from verl_agentic.errors import DataError, EnvError
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.rewards.models.client import Reply
-from verl_agentic.rewards.text.reasoning import outside_reasoning
-from verl_agentic.tools.tool import Tool
+from verl_agentic.base.errors import DataError, EnvError
+from verl_agentic.base.text.reasoning import outside_reasoning
+from verl_agentic.base.tools.tool import Tool
+from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.graders.models.client import Reply
 
 from .scenario import Call, Script
 

@@ -1,6 +1,6 @@
 """Software engineering: fix an issue in a repository; hidden tests decide."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import make_env
 from .gold import gold

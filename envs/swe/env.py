@@ -21,18 +21,18 @@ from verl_agentic import (
     ToolEnv,
     Transcript,
 )
-from verl_agentic.data.swe.task_split import store_at
-from verl_agentic.rewards.code.patch_paths import touched_paths
-from verl_agentic.rewards.repository.accepted import changes
-from verl_agentic.rewards.repository.attempts import attempts
-from verl_agentic.rewards.repository.grade import GradeReport, grade
-from verl_agentic.rewards.repository.pytest_ids import require_pytest
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
-from verl_agentic.rewards.repository.verdict_details import verdict_details
+from verl_agentic.base.types import ToolCall
+from verl_agentic.graders.code.patch_paths import touched_paths
 from verl_agentic.sandbox.interface import REPOSITORY_LIMITS, Limits
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
-from verl_agentic.types import ToolCall
+from verl_agentic.swe.grading.accepted import changes
+from verl_agentic.swe.grading.attempts import attempts
+from verl_agentic.swe.grading.grade import GradeReport, grade
+from verl_agentic.swe.grading.pytest_ids import require_pytest
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
+from verl_agentic.swe.grading.verdict_details import verdict_details
+from verl_agentic.swe.task_split import store_at
 
 from .editor import EditorTool
 from .repo_box import RepoBox

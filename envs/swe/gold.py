@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from verl_agentic import EnvRow, Message, ToolCall
-from verl_agentic.rewards.repository.repo_task import RepoTask
+from verl_agentic.swe.grading.repo_task import RepoTask
 
 _SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic import ConfigError, EnvError
-from verl_agentic.rewards.repository.repo_task import read_tree
-from verl_agentic.rewards.repository.run_tests import IMAGE_ENV, IMAGE_FOLDER
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, SandboxSession, TakenTree, Tree
+from verl_agentic.swe.grading.repo_task import read_tree
+from verl_agentic.swe.grading.run_tests import IMAGE_ENV, IMAGE_FOLDER
 
 FOLDER = "testbed"
 _SITE = ".site"

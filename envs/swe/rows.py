@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from verl_agentic import EnvRow, Message
-from verl_agentic.data.swe.task_split import choose_tasks
-from verl_agentic.rewards.repository.pytest_ids import require_pytest
+from verl_agentic.swe.grading.pytest_ids import require_pytest
+from verl_agentic.swe.task_split import choose_tasks
 
 from .env import ground_truth
 from .scaffold import load_scaffold

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from verl_agentic import ConfigError
-from verl_agentic.settings import Settings, did_you_mean, read_settings, setting
+from verl_agentic.base.settings import Settings, did_you_mean, read_settings, setting
 
 _FOLDER = Path(__file__).parent / "scaffolds"
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from verl_agentic import Action, EnvRow, Message, Observation, Reward, StopReason, ToolCall, Transcript
-from verl_agentic.data.swe.sample_store import sample_store
-from verl_agentic.rewards.repository.repo_task import RepoTask, read_tree
-from verl_agentic.rewards.repository.tree_diffs import apply_diff
+from verl_agentic.swe.grading.repo_task import RepoTask, read_tree
+from verl_agentic.swe.grading.tree_diffs import apply_diff
+from verl_agentic.swe.sample_store import sample_store
 
 from .env import SweEnv, make_env
 from .gold import gold

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from verl_agentic import EnvRow
-from verl_agentic.data.swe.sample_store import sample_store
-from verl_agentic.errors import SandboxUnavailableError
+from verl_agentic.base.errors import SandboxUnavailableError
 from verl_agentic.sandbox.docker.docker_backend import DockerConfig
+from verl_agentic.swe.sample_store import sample_store
 
 from .test_env import FIX, ROW, SUBMIT, TASK, bash, played
 

@@ -1,6 +1,6 @@
 """Fix an issue in one turn with search/replace edits of the shown parts of a repository."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import make_env
 from .gold import gold

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from verl_agentic.python_source import parse_python
-from verl_agentic.rewards.code.patches import FormatError, apply_search_replace, parse_search_replace
+from verl_agentic.base.text.python_source import parse_python
+from verl_agentic.graders.code.patches import FormatError, apply_search_replace, parse_search_replace
 
 _FORM = "```\n### {path}\n<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE\n```"
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

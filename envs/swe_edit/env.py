@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from verl_agentic import Action, ConfigError, EnvRow, Observation, Reward, StopReason, ToolEnv, Transcript, in_thread
-from verl_agentic.data.swe.task_split import store_at
-from verl_agentic.rewards.code.patches import FormatError, TooLargeError, patch_similarity
-from verl_agentic.rewards.repository.attempts import attempts
-from verl_agentic.rewards.repository.grade import grade
-from verl_agentic.rewards.repository.pytest_ids import require_pytest
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
-from verl_agentic.rewards.repository.verdict_details import verdict_details
+from verl_agentic.graders.code.patches import FormatError, TooLargeError, patch_similarity
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.swe.grading.attempts import attempts
+from verl_agentic.swe.grading.grade import grade
+from verl_agentic.swe.grading.pytest_ids import require_pytest
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.swe.grading.verdict_details import verdict_details
+from verl_agentic.swe.task_split import store_at
 
 from .edits import changed_by_answer
 from .votes import choose

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from verl_agentic import EnvRow, Message
-from verl_agentic.data.swe.task_split import store_at
-from verl_agentic.rewards.repository.repo_task import RepoTask, read_tree
-from verl_agentic.rewards.repository.tree_diffs import changed_by
+from verl_agentic.swe.grading.repo_task import RepoTask, read_tree
+from verl_agentic.swe.grading.tree_diffs import changed_by
+from verl_agentic.swe.task_split import store_at
 
 from .edits import written_edits
 

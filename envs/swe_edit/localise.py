@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from verl_agentic.data.swe.releases.file_kinds import kind_of
-from verl_agentic.python_source import parse_python
+from verl_agentic.base.text.python_source import parse_python
+from verl_agentic.swe.releases.file_kinds import kind_of
 
 Spans = dict[str, list[tuple[int, int]]]
 """Path -> sorted, disjoint ranges of lines, from 1, both ends included."""

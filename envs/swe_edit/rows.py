@@ -9,10 +9,10 @@ from typing import Literal
 
 from verl_agentic import ConfigError, EnvRow, Message
 from verl_agentic.data.stored_samples import read_samples
-from verl_agentic.data.swe.task_split import choose_tasks, require_trees
-from verl_agentic.rewards.components.retrieval import parse_answer
-from verl_agentic.rewards.repository.repo_task import RepoTask, read_tree
-from verl_agentic.rewards.repository.tree_diffs import changed_by, hunk_ranges
+from verl_agentic.graders.components.retrieval import parse_answer
+from verl_agentic.swe.grading.repo_task import RepoTask, read_tree
+from verl_agentic.swe.grading.tree_diffs import changed_by, hunk_ranges
+from verl_agentic.swe.task_split import choose_tasks, require_trees
 
 from .edits import EXAMPLE
 from .localise import Spans, excerpt, localise, widened

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from verl_agentic import Action, ConfigError, EnvRow, Message, Reward, StopReason, ToolCall, Transcript
-from verl_agentic.data.swe.task_split import store_at
-from verl_agentic.rewards.code.patches import FormatError
-from verl_agentic.rewards.components.swe_rl import swe_rl
-from verl_agentic.rewards.repository.repo_task import RepoTask, read_tree
+from verl_agentic.graders.code.patches import FormatError
+from verl_agentic.graders.components.swe_rl import swe_rl
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.swe.grading.repo_task import RepoTask, read_tree
+from verl_agentic.swe.task_split import store_at
 
 from .edits import changed_by_answer, normal_form, written_edits
 from .env import make_env

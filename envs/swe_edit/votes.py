@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verl_agentic.data.swe.releases.file_kinds import test_targets
-from verl_agentic.rewards.code.patches import FormatError
-from verl_agentic.rewards.repository.accepted import accept
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
-from verl_agentic.rewards.repository.run_tests import run_repository_tests, site_modules
+from verl_agentic.graders.code.patches import FormatError
+from verl_agentic.swe.grading.accepted import accept
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.swe.grading.run_tests import run_repository_tests, site_modules
+from verl_agentic.swe.releases.file_kinds import test_targets
 
 from .edits import changed_by_answer, normal_form
 

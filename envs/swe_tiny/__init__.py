@@ -1,6 +1,6 @@
 """Short functions with one wrong operator: the smallest form of `swe`, for models that learn on a laptop."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .demos import demonstrator, gold
 from .env import make_env

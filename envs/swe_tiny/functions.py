@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verl_agentic.python_source import parse_python
+from verl_agentic.base.text.python_source import parse_python
 
 NAMES = ("scale", "clip", "pick", "gap", "total", "count", "keep", "merge", "shift", "rate", "near", "fold")
 VARIABLES = (("a", "b"), ("x", "y"), ("n", "k"), ("lo", "hi"), ("p", "q"), ("u", "v"))

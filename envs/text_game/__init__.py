@@ -1,6 +1,6 @@
 """Text games with seeds: FrozenLake, Sokoban, and quests in a house of rooms, doors and keys."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .demos import demonstrator
 from .env import make_env

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, Literal
 
 from verl_agentic import ConfigError, EnvRow, Message
-from verl_agentic.errors import boundary
+from verl_agentic.base.errors import boundary
 
 from .act import SEPARATOR, Presentation
 from .games import GAMES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from verl_agentic import EnvRow, Episode, EpisodeLimits, Message, StopReason, read_rows, run_episode, scripted
-from verl_agentic.testing import tiny_codecs
+from verl_agentic.cpu.testing import tiny_codecs
 
 from .env import make_env
 from .gold import gold

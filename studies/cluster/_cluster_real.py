@@ -25,11 +25,11 @@ from _cluster_queues import EngineSpeed
 from _report import median, progress
 
 from verl_agentic import Action, EnvRow, EpisodeLimits, Message, Observation, Reward, StopReason, run_episodes
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.policies.completions import CompletionsPolicy, Endpoint, EndpointConfig, Sampling
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.data.tiny_model import make_tiny_model
-from verl_agentic.testing import tiny_codecs
+from verl_agentic.cpu.testing import tiny_codecs
+from verl_agentic.cpu.tiny_model import make_tiny_model
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.evaluate.policies.completions import CompletionsPolicy, Endpoint, EndpointConfig, Sampling
 
 _LOAD = Workload(
     turns=10,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from verl_agentic.adapters.import_hooks import when_imported
+from verl_agentic.verl.import_hooks import when_imported
 
 
 def _unmask() -> None:
-    output = importlib.import_module("verl_agentic.adapters.rollout.agent_loop").EnvAgentOutput
+    output = importlib.import_module("verl_agentic.verl.rollout.agent_loop").EnvAgentOutput
     as_dict = output.as_dict
 
     def unmasked(self: Any) -> dict[str, Any]:
@@ -24,4 +24,4 @@ def _unmask() -> None:
     output.as_dict = unmasked
 
 
-when_imported("verl_agentic.adapters.rollout.agent_loop", _unmask)
+when_imported("verl_agentic.verl.rollout.agent_loop", _unmask)

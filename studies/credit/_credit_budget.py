@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import open_dict
 
-from verl_agentic.adapters.import_hooks import when_imported
+from verl_agentic.verl.import_hooks import when_imported
 
 _SAMPLED = "model"
 
@@ -96,7 +96,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _register() -> None:
-    importlib.import_module("verl_agentic.adapters.trainer.trainers")
+    importlib.import_module("verl_agentic.verl.trainer.trainers")
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, register_trainer
 
     class BudgetTrainer(TRAINER_REGISTRY["agentic_sync"]):

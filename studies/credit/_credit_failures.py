@@ -12,15 +12,15 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from verl_agentic.adapters.import_hooks import when_imported
-from verl_agentic.errors import SandboxError
+from verl_agentic.base.errors import SandboxError
+from verl_agentic.verl.import_hooks import when_imported
 
 RATE = 0.6
 """Chance of a turn with calls; after SFT about two of five episodes call the tool, so that a quarter of all fail."""
 
 
 def _lose_sandboxes() -> None:
-    loop: Any = importlib.import_module("verl_agentic.adapters.rollout.agent_loop")
+    loop: Any = importlib.import_module("verl_agentic.verl.rollout.agent_loop")
     load_env = loop.load_env
 
     def load(env_id: str) -> Callable[..., Any]:
@@ -43,4 +43,4 @@ def _lose_sandboxes() -> None:
     loop.load_env = load
 
 
-when_imported("verl_agentic.adapters.rollout.agent_loop", _lose_sandboxes)
+when_imported("verl_agentic.verl.rollout.agent_loop", _lose_sandboxes)

@@ -9,12 +9,12 @@ import dataclasses
 import importlib
 from typing import Any
 
-from verl_agentic.adapters.import_hooks import when_imported
-from verl_agentic.types import Reward, SegmentKind, StopReason
+from verl_agentic.base.types import Reward, SegmentKind, StopReason
+from verl_agentic.verl.import_hooks import when_imported
 
 
 def _score_0() -> None:
-    loop: Any = importlib.import_module("verl_agentic.adapters.rollout.agent_loop")
+    loop: Any = importlib.import_module("verl_agentic.verl.rollout.agent_loop")
     run_episode = loop.run_episode
 
     async def run(*args: Any, **kwargs: Any) -> Any:
@@ -31,4 +31,4 @@ def _score_0() -> None:
     loop.run_episode = run
 
 
-when_imported("verl_agentic.adapters.rollout.agent_loop", _score_0)
+when_imported("verl_agentic.verl.rollout.agent_loop", _score_0)

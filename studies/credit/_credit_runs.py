@@ -20,14 +20,14 @@ from typing import Any
 
 from _credit_methods import Method
 
-from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.course import load_course
-from verl_agentic.cli.quickstart.phases import Quickstart
-from verl_agentic.cli.quickstart.run_state import MODEL, QuickstartSettings, RunState
-from verl_agentic.cli.quickstart.stages import RlStage, SftStage
-from verl_agentic.data.record_files import read_json_lines
-from verl_agentic.diagnostics.checks.credit_horizon import credit_horizon
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.cpu.quickstart import tasks
+from verl_agentic.cpu.quickstart.course import load_course
+from verl_agentic.cpu.quickstart.phases import Quickstart
+from verl_agentic.cpu.quickstart.run_state import MODEL, QuickstartSettings, RunState
+from verl_agentic.cpu.quickstart.stages import RlStage, SftStage
+from verl_agentic.log.files.record_files import read_json_lines
+from verl_agentic.observe.checks.credit_horizon import credit_horizon
+from verl_agentic.observe.diagnosis.evidence import RunEvidence
 
 _HERE = Path(__file__).parent
 _NEVER = 1_000_000

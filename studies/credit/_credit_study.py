@@ -11,7 +11,7 @@ from _credit_methods import Method
 from _credit_runs import Size, Trial, WarmStart, read_result
 from _report import progress
 
-from verl_agentic.cli.quickstart.child_process import ChildFailedError
+from verl_agentic.cpu.quickstart.child_process import ChildFailedError
 
 Planned = tuple[str, Method, int]
 """Recipe, method and seed."""

@@ -22,8 +22,8 @@ from _credit_methods import named
 from _credit_runs import Size, Trial, WarmStart
 from _report import progress, report
 
-from verl_agentic.cli.quickstart.stages import SftStage
-from verl_agentic.data.record_files import read_json_lines
+from verl_agentic.cpu.quickstart.stages import SftStage
+from verl_agentic.log.files.record_files import read_json_lines
 
 _SFT_BATCH = 32
 (_GRPO,) = named(["grpo"])

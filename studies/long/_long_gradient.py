@@ -20,15 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.records.step_keys import step_keys
-from verl_agentic.algorithms.advantage import load_advantage
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.algorithms.credit.step_groups import steps_of
-from verl_agentic.algorithms.credit.turn_states import TurnStates
-from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.course import Course, load_course
-from verl_agentic.data.rows import read_rows
+from verl_agentic.cpu.quickstart import tasks
+from verl_agentic.cpu.quickstart.course import Course, load_course
+from verl_agentic.credit.advantage import load_advantage
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.credit.credit.step_groups import steps_of
+from verl_agentic.credit.credit.turn_states import TurnStates
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.records.step_keys import step_keys
+from verl_agentic.log.files.rows import read_rows
 
 _DENSE_REWARD = 0.5
 _BATCH_GROUPS = 8

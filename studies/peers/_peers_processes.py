@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 from _peers_turns import Turns
 
-from verl_agentic.cli.quickstart.child_process import MemoryMeter, run_child
+from verl_agentic.cpu.quickstart.child_process import MemoryMeter, run_child
 
 _POLL_S, _MEASURE_S = 0.005, 2.0
 

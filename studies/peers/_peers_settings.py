@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.adapters.preflight.compose import compose
-from verl_agentic.cli.quickstart.course import Course, load_course
+from verl_agentic.cpu.quickstart.course import Course, load_course
+from verl_agentic.verl.extensions.preflight.compose import compose
 
 RECIPE = "quickstart"
 _NEVER = 1_000_000

@@ -15,8 +15,8 @@ from _report import median
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from verl_agentic import load_run
-from verl_agentic.data.record_files import read_json_lines
-from verl_agentic.trajectory_log.metric_log import read_metrics
+from verl_agentic.log.files.record_files import read_json_lines
+from verl_agentic.log.metric_log import read_metrics
 
 SUCCESS, _SMOOTHED_STEPS = 0.8, 3
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.adapters.import_hooks import when_imported
+from verl_agentic.verl.import_hooks import when_imported
 
 _POLL_S = 0.005
 

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.adapters.cpu.thread_actors import ThreadActor
+from verl_agentic.verl.extensions.cpu.threads.thread_actors import ThreadActor
 
 _calls: Counter[str] = Counter()
 _call = ThreadActor.call

@@ -38,9 +38,9 @@ from _peers_settings import RECIPE, Plan, swift_settings, trl_settings
 from _peers_training import SUCCESS, Training, max_difference, read_training
 from _report import Target, median, progress, report
 
-from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter
-from verl_agentic.cli.quickstart.course import load_course
+from verl_agentic.cpu.quickstart import tasks
+from verl_agentic.cpu.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter
+from verl_agentic.cpu.quickstart.course import load_course
 
 _FOLDER = Path(__file__).parent
 _PEERS = {"trl": ("trl", trl_settings), "swift": ("ms-swift", swift_settings)}

@@ -32,7 +32,7 @@ from _credit_runs import Size, WarmStart
 from _peers_settings import RECIPE, Plan
 from _report import Target, median, progress, report
 
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT
+from verl_agentic.cpu.quickstart.child_process import CPU_ENVIRONMENT
 
 _FOLDER = Path(__file__).parent
 _ADDRESSES = ("threads", "local")

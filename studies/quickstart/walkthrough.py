@@ -26,12 +26,12 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # _report
 
 from _report import Target, progress, report
 
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT
-from verl_agentic.cli.quickstart.course import load_course
-from verl_agentic.cli.quickstart.phases import Quickstart
-from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stage_list import load_stages
-from verl_agentic.cli.quickstart.stages import CourseStage, ExportStage, SampleStage
+from verl_agentic.cpu.quickstart.child_process import CPU_ENVIRONMENT
+from verl_agentic.cpu.quickstart.course import load_course
+from verl_agentic.cpu.quickstart.phases import Quickstart
+from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
+from verl_agentic.cpu.quickstart.stage_list import load_stages
+from verl_agentic.cpu.quickstart.stages import CourseStage, ExportStage, SampleStage
 
 _COMMAND = [sys.executable, "-c", "import sys; from verl_agentic.cli import main; sys.exit(main(sys.argv[1:]))"]
 _LIMITS = ("max_turns=3", "max_response_tokens=160", "max_context_tokens=224")  # of recipes/quickstart/grpo.yaml

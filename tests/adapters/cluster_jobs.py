@@ -22,9 +22,9 @@ import httpx
 import ray
 from ray.cluster_utils import Cluster
 
-from verl_agentic.adapters.cluster.ray_workers import Work, ray_workers
+from verl_agentic.base.errors import AgenticError, ConfigError, DataError
 from verl_agentic.cli import main
-from verl_agentic.errors import AgenticError, ConfigError, DataError
+from verl_agentic.verl.extensions.cluster.ray_workers import Work, ray_workers
 
 
 @contextlib.asynccontextmanager

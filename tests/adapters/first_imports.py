@@ -35,7 +35,7 @@ def registered(first: str) -> dict[str, Any]:
     from verl.workers.rollout.base import get_rollout_class
     from verl.workers.rollout.replica import get_rollout_replica_class
 
-    from verl_agentic.adapters.patching import patches
+    from verl_agentic.verl.patching import patches
 
     engine = EngineRegistry.get_engine_cls
     ours = {

@@ -57,7 +57,7 @@ def without_entry_point(folder: Path) -> Install:
 
 def with_failing_adapter(folder: Path, adapter: str, message: str) -> Install:
     """Returns an installation with one adapter that raises."""
-    return with_failing_module(folder, f"verl_agentic/adapters/{adapter.replace('.', '/')}.py", message)
+    return with_failing_module(folder, f"verl_agentic/verl/{adapter.replace('.', '/')}.py", message)
 
 
 def with_failing_module(

@@ -28,9 +28,9 @@ class DeclaredPatch:
 
 @functools.cache
 def sources() -> tuple[tuple[str, ast.Module], ...]:
-    """Returns `plugin` and every file below `verl_agentic/adapters`, without its suffix, with its syntax tree."""
+    """Returns `plugin` and every file below `verl_agentic/verl`, without its suffix, with its syntax tree."""
     package = Path(str(verl_agentic.plugin.__file__)).parent
-    folder = package / "adapters"
+    folder = package / "verl"
     paths = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.py"))}
     paths = {"plugin": package / "plugin.py", **paths}
     return tuple((name, ast.parse(path.read_text())) for name, path in paths.items())
@@ -66,7 +66,7 @@ def declared_patches(tree: ast.Module) -> Iterator[DeclaredPatch]:
 
 
 def assigned_attributes(tree: ast.Module) -> Iterator[str]:
-    """Yields every statement that sets or deletes an attribute of something of verl without `adapters.patching`."""
+    """Yields every statement that sets or deletes an attribute of something of verl without `verl.patching`."""
     names = set(bindings(tree))
     for node in ast.walk(tree):  # aliases: `_engine = cast("Any", Engine)`, `for _cls in (A, B)`
         if isinstance(node, ast.Assign) and _names_one_of(node.value, names):
@@ -97,7 +97,7 @@ def _names_one_of(node: ast.AST, names: set[str]) -> bool:
 
 
 def _kind(tree: ast.Module, node: ast.AST) -> str:
-    """Returns which function of `adapters.patching` a node calls; empty for none."""
+    """Returns which function of `verl.patching` a node calls; empty for none."""
     name = ast.unparse(node.func) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
     return name if name in _imported(tree) else ""
 
@@ -107,7 +107,7 @@ def _imported(tree: ast.Module) -> set[str]:
     return {
         alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "verl_agentic.adapters.patching"
+        if isinstance(node, ast.ImportFrom) and node.module == "verl_agentic.verl.patching"
         for alias in node.names
     }
 

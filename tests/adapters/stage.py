@@ -13,7 +13,7 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-import verl_agentic.adapters.rollout.agent_loop  # noqa: F401
+import verl_agentic.verl.rollout.agent_loop  # noqa: F401
 
 Chat = tuple[Any, Any]
 SAMPLING = {"temperature": 1.0, "top_p": 0.9, "logprobs": True}
@@ -25,9 +25,9 @@ ENV = dedent(
 
     import asyncio
 
-    from verl_agentic.env import ToolEnv
-    from verl_agentic.tools.tool import ToolResult
-    from verl_agentic.types import Observation, Reward
+    from verl_agentic.base.env import ToolEnv
+    from verl_agentic.base.tools.tool import ToolResult
+    from verl_agentic.base.types import Observation, Reward
 
     ENVS = []
 
@@ -149,7 +149,7 @@ class Stage:
         return output
 
     def envs(self) -> list[Any]:
-        from verl_agentic.env_package import load_env
+        from verl_agentic.episode.env_package import load_env
 
         return load_env(str(self.folder)).__globals__["ENVS"]
 

@@ -12,8 +12,8 @@ from stored_rows import StoredRows, algorithm, to_data
 from verl.protocol import DataProto
 from verl.trainer.ppo.v1 import trainer_base
 
-from verl_agentic.algorithms.credit.step_groups import steps_of
-from verl_agentic.algorithms.trainer_context import TrainerContext, use_context
+from verl_agentic.credit.credit.step_groups import steps_of
+from verl_agentic.credit.trainer_context import TrainerContext, use_context
 
 ADVANTAGES: Any = cast("Any", trainer_base).compute_advantage_for_multi_trajectories
 WIDTH = 24

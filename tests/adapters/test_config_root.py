@@ -12,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 
 pytest.importorskip("verl")
 
-from verl_agentic.adapters.config_root import PLUGIN, ROOT, place_of, prepare, root_key
-from verl_agentic.adapters.preflight.compose import compose
-from verl_agentic.adapters.sections import AGENTIC
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.config_root import PLUGIN, ROOT, place_of, prepare, root_key
+from verl_agentic.verl.extensions.preflight.compose import compose
+from verl_agentic.verl.sections import AGENTIC
 
 _RECIPE = """
 hydra:
@@ -146,7 +146,7 @@ _CURRICULUM = {"curriculum": {"name": "learnability"}}
             {"sampling": {"poll_interval_s": 0.1, "replay": {"capacity": 4}}},
             {},
             [
-                "trainer.v1.sampler.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer "
+                "trainer.v1.sampler.custom_sampler.path=pkg://verl_agentic.verl.replay_buffer.gated_buffer "
                 "(agentic.sampling.replay)",
                 "trainer.v1.sampler.custom_sampler.name=GatedReplayBuffer (agentic.sampling.replay)",
             ],
@@ -156,7 +156,7 @@ _CURRICULUM = {"curriculum": {"name": "learnability"}}
             {"sampling": {"gates": [], "keep_surplus": 1}},
             {},
             [
-                "trainer.v1.sampler.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer "
+                "trainer.v1.sampler.custom_sampler.path=pkg://verl_agentic.verl.replay_buffer.gated_buffer "
                 "(agentic.sampling.keep_surplus)",
                 "trainer.v1.sampler.custom_sampler.name=GatedReplayBuffer (agentic.sampling.keep_surplus)",
             ],

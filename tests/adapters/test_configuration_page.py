@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.adapters.config_root import PLUGIN
-from verl_agentic.adapters.sections import all_sections
+from verl_agentic.verl.config_root import PLUGIN
+from verl_agentic.verl.sections import all_sections
 
 pytestmark = pytest.mark.slow
 _PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -26,7 +26,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     command = [
         sys.executable,
         "-m",
-        "verl_agentic.adapters.configuration_page",
+        "verl_agentic.verl.extensions.configuration_page",
         *(str(folder / name) for name in names),
     ]
     subprocess.run(command, env={**os.environ, **secrets}, check=True, capture_output=True, timeout=300)
@@ -36,7 +36,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("path", [_PAGE, PLUGIN], ids=lambda path: path.name)
 def test_the_page_and_the_keys_of_the_command_line_are_current(path: Path, written: dict[str, str]) -> None:
     is_current = written[path.name] == path.read_text(encoding="utf-8")
-    assert is_current, f"python -m verl_agentic.adapters.configuration_page {_PAGE} {PLUGIN}"
+    assert is_current, f"python -m verl_agentic.verl.extensions.configuration_page {_PAGE} {PLUGIN}"
 
 
 def test_every_section_that_is_read_is_on_the_page_and_every_key_has_a_type_and_a_meaning(

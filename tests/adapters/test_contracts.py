@@ -19,9 +19,9 @@ from patch_scan import assigned_attributes, bindings, declared_patches, is_verl,
 from verl.workers.rollout.base import BaseRollout
 from verl_versions import is_meant
 
-from verl_agentic.adapters.patching import patches
-from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder
+from verl_agentic.episode.codec.turn_boundary import ContextBuilder
 from verl_agentic.plugin import ADAPTERS, state
+from verl_agentic.verl.patching import patches
 
 ATTRIBUTES = {
     "verl.experimental.agent_loop.agent_loop:AgentLoopBase": "apply_chat_template_kwargs, config, "
@@ -165,7 +165,7 @@ def test_the_walk_over_the_adapters_sees_every_way_to_patch_verl() -> None:
 from dataclasses import replace as changed
 from verl.utils import device
 from verl.workers.rollout.base import BaseRollout
-from verl_agentic.adapters.patching import add, replace, wrap
+from verl_agentic.verl.patching import add, replace, wrap
 
 @wrap(BaseRollout, "resume", "release", versions="<2", lost="a")
 def _resume(resume, /, self, tags=1, *, now, **kwargs):
@@ -228,7 +228,9 @@ def test_the_table_holds_every_patch(patched: set[tuple[str, str]]) -> None:
     known = {(adapter, patch.symbol) for adapter, patch in PATCHES}
     assert patched, "no adapter patches verl"
     assert not patched - known, f"declared_patches misses {sorted(patched - known)}"
-    expected = {adapter.module.replace(".", "/") for adapter in ADAPTERS if not adapter.module.startswith("cpu.")}
+    expected = {
+        adapter.module.replace(".", "/") for adapter in ADAPTERS if not adapter.module.startswith("extensions.cpu.")
+    }
     assert {(adapter, symbol) for adapter, symbol in known if adapter in expected} <= patched
 
 
@@ -241,7 +243,7 @@ def test_a_file_that_patches_verl_begins_with_what_it_patches(adapter: str) -> N
 
 
 def test_our_server_answers_every_call_that_verl_makes_to_a_server() -> None:
-    from verl_agentic.adapters.server.rollout_server import RolloutServer
+    from verl_agentic.verl.extensions.server.rollout_server import RolloutServer
 
     calls = set()
     for module in ("replica", "llm_server"):
@@ -259,7 +261,7 @@ def test_our_server_answers_every_call_that_verl_makes_to_a_server() -> None:
 
 
 def test_verls_token_builder_has_the_methods_that_join_turns() -> None:
-    builder = _module("verl_agentic.adapters.rollout.token_builder").ContinuousTokenBuilder
+    builder = _module("verl_agentic.verl.rollout.token_builder").ContinuousTokenBuilder
     for name in ("build_initial_tokens", "merge_context_tokens", "render_delta_token_id"):
         given = _split(_parameters(getattr(ContextBuilder, name)))
         fault = _fault_of_names(getattr(builder, name), [f"{n}=" if n == "tools" else n for n in given])
@@ -354,7 +356,7 @@ def _calls(tree: ast.Module) -> Iterator[tuple[str, tuple[int, list[str]]]]:
 
 def _subclasses(adapter: str) -> Iterator[type]:
     """Yields the classes of a file that have a base of verl."""
-    name = "verl_agentic.plugin" if adapter == "plugin" else f"verl_agentic.adapters.{adapter.replace('/', '.')}"
+    name = "verl_agentic.plugin" if adapter == "plugin" else f"verl_agentic.verl.{adapter.replace('/', '.')}"
     try:
         module = _module(name.removesuffix(".__init__"))
     except ImportError:  # vLLM is not installed

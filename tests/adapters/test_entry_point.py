@@ -65,7 +65,9 @@ def test_a_recipe_of_ours_says_why_the_plugin_did_not_load(broken: installs.Inst
     process = broken.run_main_ppo(platform="")
     assert process.returncode == 1 and "Started a local Ray" not in process.stderr
     last = process.stderr.strip().splitlines()[-1]
-    assert last.startswith("verl_agentic.errors.PluginError: the plugin verl_agentic did not load, got OSError: the")
+    assert last.startswith(
+        "verl_agentic.base.errors.PluginError: the plugin verl_agentic did not load, got OSError: the"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import verl_agentic.adapters
-from verl_agentic.adapters.config_root import ROOT, root_key
-from verl_agentic.adapters.features import all_adapters, all_features, is_installed
-from verl_agentic.adapters.sections import all_sections
+import verl_agentic.verl
+from verl_agentic.verl.config_root import ROOT, root_key
+from verl_agentic.verl.features import all_adapters, all_features, is_installed
+from verl_agentic.verl.sections import all_sections
 
 
 def test_an_adapter_is_imported_behind_those_that_it_names() -> None:
@@ -19,11 +19,11 @@ def test_an_adapter_is_imported_behind_those_that_it_names() -> None:
     assert len(order) == len(set(order)) == sum(is_installed(one.needs.split(".")[0]) for one in declared)
     for adapter in all_adapters():
         assert set(adapter.behind) <= set(order[: order.index(adapter.module)]), adapter.module
-        assert find_spec(f"verl_agentic.adapters.{adapter.module}"), adapter.module
+        assert find_spec(f"verl_agentic.verl.{adapter.module}"), adapter.module
 
 
 def test_every_module_of_features_is_loaded() -> None:
-    folder = Path(verl_agentic.adapters.__path__[0])
+    folder = Path(verl_agentic.verl.__path__[0])
     all_features()
     loaded = {sys.modules[name].__file__ for name in sys.modules if name.endswith("_features")}
     assert {str(path) for path in folder.rglob("*_features.py")} <= loaded
@@ -38,7 +38,7 @@ def test_every_section_has_a_key_below_the_root() -> None:
 def test_features_import_neither_torch_nor_verl() -> None:
     code = (
         "import sys\n"
-        "from verl_agentic.adapters.features import all_adapters\n"
+        "from verl_agentic.verl.features import all_adapters\n"
         "assert all_adapters()\n"
         "print([name for name in ('torch', 'verl', 'ray') if name in sys.modules])"
     )

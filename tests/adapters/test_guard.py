@@ -10,11 +10,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 import verl_agentic.config
-from verl_agentic.adapters import guard
-from verl_agentic.errors import ConfigError, PluginError
+from verl_agentic.base.errors import ConfigError, PluginError
 from verl_agentic.plugin import ADAPTERS
+from verl_agentic.verl import guard
 
-_CPU = ["cpu.platform", "cpu.distributed", "cpu.cpu_engine"]
+_CPU = ["extensions.cpu.platform", "extensions.cpu.distributed", "extensions.cpu.cpu_engine"]
 
 
 def _config(**keys: Any) -> DictConfig:
@@ -48,7 +48,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         ({}, "", []),
         ({}, "nvidia", []),
-        ({"actor_rollout_ref__rollout__name": "agentic"}, "", ["server.register"]),
+        ({"actor_rollout_ref__rollout__name": "agentic"}, "", ["extensions.server.register"]),
         ({"actor_rollout_ref__rollout__name": "vllm"}, "", []),
         (
             {"actor_rollout_ref__rollout__agent__default_agent_loop": "env_agent"},
@@ -71,9 +71,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         ({"actor_rollout_ref__actor__policy_loss__loss_mode": "gspo"}, "", []),
         (
-            {"actor_rollout_ref__actor__policy_loss__loss_mode": "verl_agentic.algorithms.policy_losses.rover:rover"},
+            {"actor_rollout_ref__actor__policy_loss__loss_mode": "verl_agentic.methods.policy_losses.rover:rover"},
             "",
-            ["engine.loss_config", "engine.loss_functions", "methods.engine.mean_log_prob"],
+            ["engine.loss_config", "engine.loss_functions", "extensions.methods.engine.mean_log_prob"],
         ),
         ({"algorithm__adv_estimator": "my_credit.py:mine"}, "", ["trainer.advantages"]),
         (
@@ -88,10 +88,10 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         (
             {"actor_rollout_ref__rollout__checkpoint_engine__backend": "object_store"},
             "",
-            ["server.checkpoint_engine"],
+            ["extensions.server.checkpoint_engine"],
         ),
         ({"actor_rollout_ref__rollout__checkpoint_engine__backend": "nccl"}, "", []),
-        ({"algorithm__adv_estimator": "grpo_shuffled"}, "", ["methods.trainer.shuffled_rewards"]),
+        ({"algorithm__adv_estimator": "grpo_shuffled"}, "", ["extensions.methods.trainer.shuffled_rewards"]),
         ({"trainer__v1__sampler__sampler_kwargs": {"poll_interval_s": 0.1}}, "", ["replay_buffer.episode_buffer"]),
         ({"trainer__v1__sampler__sampler_kwargs": {"other": 0.1}}, "", []),
         (
@@ -125,7 +125,7 @@ def test_adapters_are_loaded_before_verl_looks_at_the_device(device: Any) -> Non
     guard.install_check(load)
     config = _config(algorithm__adv_estimator="grpo_shuffled")
     device.auto_set_device(config)
-    assert loaded == [["methods.trainer.shuffled_rewards"]]
+    assert loaded == [["extensions.methods.trainer.shuffled_rewards"]]
     assert device.seen == [config]
 
 
@@ -207,11 +207,11 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
 @pytest.mark.parametrize(
     ("section", "adapter"),
     [
-        ("length_lr__reference_tokens", "methods.engine.learning_rate"),
-        ("linear_lr__min_ratio", "methods.engine.learning_rate"),
-        ("implicit_reward__model_path", "methods.engine.reference_model"),
+        ("length_lr__reference_tokens", "extensions.methods.engine.learning_rate"),
+        ("linear_lr__min_ratio", "extensions.methods.engine.learning_rate"),
+        ("implicit_reward__model_path", "extensions.methods.engine.reference_model"),
         ("prompt_information__every", "trainer.trainers"),
-        ("self_teacher__tau", "methods.engine.ema_teacher"),
+        ("self_teacher__tau", "extensions.methods.engine.ema_teacher"),
     ],
 )
 def test_what_our_trainers_do_is_refused_under_one_of_the_user(section: str, adapter: str, device: Any) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.adapters import import_hooks
-from verl_agentic.adapters.import_hooks import when_imported
+from verl_agentic.verl import import_hooks
+from verl_agentic.verl.import_hooks import when_imported
 
 
 @pytest.fixture

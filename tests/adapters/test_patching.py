@@ -12,10 +12,10 @@ import pytest
 import verl
 
 from verl_agentic import plugin
-from verl_agentic.adapters import patching
-from verl_agentic.adapters.features import Adapter
-from verl_agentic.adapters.patching import Patch, add, missing_hooks, patches, replace, undo_failed, wrap
-from verl_agentic.errors import PluginError
+from verl_agentic.base.errors import PluginError
+from verl_agentic.verl import patching
+from verl_agentic.verl.features import Adapter
+from verl_agentic.verl.patching import Patch, add, missing_hooks, patches, replace, undo_failed, wrap
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +180,7 @@ def test_an_adapter_that_fails_leaves_verl_as_it_was(owner: Any, monkeypatch: py
     before = set(vars(owner))
     wrap(owner, "method")(lambda method, self, text: "whole " + method(self, text))
     failing: dict[str, Any] = {
-        "__name__": "verl_agentic.adapters.trainer.failing",
+        "__name__": "verl_agentic.verl.trainer.failing",
         "owner": owner,
         "wrap": wrap,
         "add": add,

@@ -13,7 +13,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from verl_agentic import plugin
-from verl_agentic.errors import PluginError
+from verl_agentic.base.errors import PluginError
 from verl_agentic.plugin import ADAPTERS, PluginState
 
 _FIRST = (
@@ -25,8 +25,8 @@ _FIRST = (
     "verl.workers.rollout.replica",
     "verl.experimental.agent_loop",
     "verl_agentic.plugin",
-    "verl_agentic.adapters.cpu.cpu_engine",
-    "verl_agentic.adapters.rollout.agent_loop",
+    "verl_agentic.verl.extensions.cpu.cpu_engine",
+    "verl_agentic.verl.rollout.agent_loop",
 )
 # A recipe of nobody's, then one that asks for an adapter that is whole, then one that asks for the one that failed.
 _VANILLA = """
@@ -45,7 +45,7 @@ main_ppo.auto_set_device(config)
 before.trainer.device = config.trainer.device  # verl's own doing
 assert config == before
 main_ppo.auto_set_device(theirs)
-assert "methods.trainer.shuffled_rewards" in state().loaded
+assert "extensions.methods.trainer.shuffled_rewards" in state().loaded
 print("both went on")
 config.actor_rollout_ref.rollout.agent.default_agent_loop = "env_agent"
 main_ppo.auto_set_device(config)
@@ -85,7 +85,7 @@ def test_import_verl_registers_everything_whatever_is_imported_first(
     assert len(order) == 15
 
 
-@pytest.mark.parametrize("first", [first for first in _FIRST if not first.startswith("verl_agentic.adapters")])
+@pytest.mark.parametrize("first", [first for first in _FIRST if not first.startswith("verl_agentic.verl")])
 @pytest.mark.slow
 def test_patches_of_one_symbol_have_the_order_of_adapters_whatever_is_imported_first(
     orders: dict[str, dict[str, Any]], first: str
@@ -101,7 +101,7 @@ def test_patches_of_one_symbol_have_the_order_of_adapters_whatever_is_imported_f
 
 def test_the_metrics_of_time_are_made_before_the_log_and_the_health_of_a_run_read_them() -> None:
     modules = [adapter.module for adapter in ADAPTERS]
-    assert modules.index("monitoring.step_time") < modules.index("monitoring.trainer_log")
+    assert modules.index("extensions.monitoring.step_time") < modules.index("extensions.monitoring.trainer_log")
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_without_an_entry_point_a_recipe_of_ours_stops_before_ray(tmp_path: Path
     process = installs.without_entry_point(tmp_path).run_main_ppo(platform="")
     _assert_stopped(process)
     last = process.stderr.strip().splitlines()[-1]
-    assert last.startswith("verl_agentic.errors.PluginError: verl did not load the plugin verl_agentic")
+    assert last.startswith("verl_agentic.base.errors.PluginError: verl did not load the plugin verl_agentic")
     assert "no entry point verl_agentic; pip install" in last
 
 

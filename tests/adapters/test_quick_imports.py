@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from verl_agentic.adapters.quick_imports import without_collections
+from verl_agentic.verl.quick_imports import without_collections
 
 
 @pytest.fixture(autouse=True)

@@ -15,10 +15,10 @@ from omegaconf import OmegaConf
 
 pytest.importorskip("verl")
 
-import verl_agentic.adapters
-from verl_agentic.adapters.config_root import ROOT
-from verl_agentic.adapters.sections import AGENTIC, all_sections, refused_sections
+import verl_agentic.verl
 from verl_agentic.entry_point import KEYS
+from verl_agentic.verl.config_root import ROOT
+from verl_agentic.verl.sections import AGENTIC, all_sections, refused_sections
 
 LOSS = "actor_rollout_ref.actor.policy_loss"
 SAMPLER = "trainer.v1.sampler"
@@ -152,7 +152,7 @@ RUBRIC = {
     "on_error": "stop",
 }
 _KL = {"actor_rollout_ref.actor.use_kl_loss": True, "actor_rollout_ref.actor.kl_loss_coef": 0.0}
-_GATED = {f"{SAMPLER}.custom_sampler.path": "pkg://verl_agentic.adapters.replay_buffer.gated_buffer"}
+_GATED = {f"{SAMPLER}.custom_sampler.path": "pkg://verl_agentic.verl.replay_buffer.gated_buffer"}
 _SDPO = {f"{LOSS}.loss_mode": "sdpo", "actor_rollout_ref.actor.strategy": "fsdp2"}
 SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     AGENTIC: [(EPISODES, {"actor_rollout_ref.rollout.n": 8, "actor_rollout_ref.rollout.calculate_log_probs": True})],
@@ -309,7 +309,7 @@ def _calls(tree: ast.AST) -> Iterator[str]:
 
 def test_adapters_parse_no_section_by_themselves() -> None:
     """Only the modules `<part>_features` read sections; the few others are what those modules call themselves."""
-    folder = Path(verl_agentic.adapters.__path__[0])
+    folder = Path(verl_agentic.verl.__path__[0])
     parsers = {"read_settings", "check_keys", "check_options"}
     found = {
         file.relative_to(folder).as_posix()
@@ -321,16 +321,16 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "config_root.py",  # the names of sections below the root
         "replay_buffer/gated_buffer.py",  # GateOptions, and the rubric
         "trainer/advantages.py",  # algorithm.credit, as verl hands the section algorithm to estimators
-        "methods/trainer/implicit_rewards.py",  # check_implicit_reward
-        "methods/trainer/model_asker.py",  # models of agentic.curriculum
-        "methods/trainer/self_teacher.py",  # teacher_tau
-        "methods/method_sections.py",
+        "extensions/methods/trainer/implicit_rewards.py",  # check_implicit_reward
+        "extensions/methods/trainer/model_asker.py",  # models of agentic.curriculum
+        "extensions/methods/trainer/self_teacher.py",  # teacher_tau
+        "extensions/methods/method_sections.py",
         "rollout/log_sections.py",
-        "offline/pear_trainer.py",  # SFT, too
-        "offline/pair_trainer.py",  # SFT, which has a configuration of its own
+        "extensions/offline/pear_trainer.py",  # SFT, too
+        "extensions/offline/pair_trainer.py",  # SFT, which has a configuration of its own
         "reward/rubric_manager.py",
         "reward/group_rewards.py",
-        "preflight/gold_episodes.py",  # the rubric
-        "preflight/rows_as_verl.py",  # the rubric
-        "server/rollout_server.py",  # SamplingParams of a request
+        "extensions/preflight/gold_episodes.py",  # the rubric
+        "extensions/preflight/rows_as_verl.py",  # the rubric
+        "extensions/server/rollout_server.py",  # SamplingParams of a request
     }

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
-from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn
-from verl_agentic.agent_loops.codec.tool_calls import CallReader
-from verl_agentic.agent_loops.codec.tool_formats import FORMATS
-from verl_agentic.types import CALL_ERRORS
+from verl_agentic.base.types import CALL_ERRORS
+from verl_agentic.episode.codec.calls.parsed_turn import ParsedTurn
+from verl_agentic.episode.codec.calls.tool_calls import CallReader
+from verl_agentic.episode.codec.calls.tool_formats import FORMATS
 
 
 def tool(name: str, **properties: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec
+from verl_agentic.episode.codec.codec import ChatTemplateCodec
 
 CHATML_WITH_TOOLS = """\
 {%- if tools %}{{ '<|im_start|>system\\n<tools>' }}{%- for tool in tools %}{{ '\\n' + (tool | tojson) }}{% endfor -%}

@@ -16,7 +16,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     from chat_templates import FAMILIES
     from transformers import AutoTokenizer
 
-    from verl_agentic.data.tiny_model import make_tiny_tokenizer
+    from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 
     folder: Path = tmp_path_factory.mktemp("tokenizer")
     make_tiny_tokenizer(folder)
@@ -33,7 +33,7 @@ def model_folder(request: pytest.FixtureRequest, tiny_model: Path, real_tokenize
 @pytest.fixture(scope="session")
 def model_chat(model_folder: Path) -> tuple[Any, Any]:
     """Tokenizer and chat codec of each model."""
-    from verl_agentic.adapters.rollout.model_codec import load_codec
+    from verl_agentic.verl.rollout.model_codec import load_codec
 
     return load_codec(str(model_folder))
 

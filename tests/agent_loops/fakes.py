@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.codec.codec import ContextTokens, Schema
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Policy
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.codec.codec import ContextTokens, Schema
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Policy
 
 END = ord("$")
 ROW = EnvRow(prompt=(Message("user", "question"),), ground_truth="42")

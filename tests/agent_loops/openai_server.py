@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from services import answering
 
-from verl_agentic.agent_loops.policies.completions import Endpoint, EndpointConfig
+from verl_agentic.evaluate.policies.completions import Endpoint, EndpointConfig
 
 
 class Server:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from fakes import END, LIMITS, ROW, CharCodec, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.tools.delegate import DelegateTool
-from verl_agentic.types import Action, Message, Reward, ToolCall
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.tools.delegate import DelegateTool
+from verl_agentic.base.types import Action, Message, Reward, ToolCall
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 
 class Codec(CharCodec):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.loop_settings import LoopSettings, read_loop_settings
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.episode.loop_settings import LoopSettings, read_loop_settings
 
 
 def read(**values: Any) -> LoopSettings:

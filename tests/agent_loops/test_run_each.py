@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from verl_agentic.agent_loops.run_each import run_each
+from verl_agentic.episode.run_each import run_each
 
 
 async def test_results_are_in_the_order_of_jobs_and_no_more_run_at_one_time_than_allowed() -> None:

@@ -14,14 +14,14 @@ from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, episode_setup
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import Transcript
-from verl_agentic.errors import ConfigError, DataError, EnvError, PolicyError, SandboxError
-from verl_agentic.settings import read_settings
-from verl_agentic.types import Action, Message, Observation, Reward, SegmentKind, StopReason
+from verl_agentic.base.env import Transcript
+from verl_agentic.base.errors import ConfigError, DataError, EnvError, PolicyError, SandboxError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.base.types import Action, Message, Observation, Reward, SegmentKind, StopReason
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 
 def script(*turns: str) -> ScriptedPolicy:

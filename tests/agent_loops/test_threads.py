@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.agent_loops.threads import offload, offload_if_long
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Message, Reward, StopReason
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.episode.threads import offload, offload_if_long
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Message, Reward, StopReason
 
 ROW = EnvRow(prompt=(Message("user", "What is 6*7?"),))
 

@@ -1,6 +1,6 @@
 """Batches for tests of credit: hand-made ones, and any ones for properties.
 
-Axes as in `verl_agentic.algorithms.credit.batch`.
+Axes as in `verl_agentic.credit.credit.batch`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from hypothesis import strategies as st
 
-from verl_agentic.algorithms.credit.batch import CreditBatch, Steps
+from verl_agentic.credit.credit.batch import CreditBatch, Steps
 
 Tensor = torch.Tensor
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from verl_agentic.algorithms.batch_metrics.batch_health import batch_health
-from verl_agentic.algorithms.batch_metrics.diversity import diversity
-from verl_agentic.algorithms.batch_metrics.mask_audit import mask_coverage
-from verl_agentic.algorithms.batch_metrics.token_means import token_means
-from verl_agentic.algorithms.credit.explained_variance import token_critic_metrics
-from verl_agentic.algorithms.credit.group_health import group_health
-from verl_agentic.algorithms.losses.implicit_reward import implicit_health
+from verl_agentic.credit.batch_metrics.batch_health import batch_health
+from verl_agentic.credit.batch_metrics.diversity import diversity
+from verl_agentic.credit.batch_metrics.mask_audit import mask_coverage
+from verl_agentic.credit.batch_metrics.token_means import token_means
+from verl_agentic.credit.credit.explained_variance import token_critic_metrics
+from verl_agentic.credit.credit.group_health import group_health
+from verl_agentic.methods.losses.implicit_reward import implicit_health
 
 METRICS: dict[str, Callable[[Any], Mapping[str, float]]] = {
     "batch_health": lambda batch: batch_health(batch, raw_rewards_BT=batch.rewards_BT),

@@ -8,9 +8,9 @@ import pytest
 import torch
 from batches import COLUMNS, OPTIONS, make_batch
 
-from verl_agentic.algorithms.advantage import advantage, advantage_names, is_advantage, load_advantage
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.advantage import advantage, advantage_names, is_advantage, load_advantage
+from verl_agentic.credit.credit.batch import CreditBatch
 
 
 @advantage()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from verl_agentic.algorithms.aggregate import as_floats, masked, row_means, row_sums, token_mean, weights_of_mean_one
+from verl_agentic.credit.aggregate import as_floats, masked, row_means, row_sums, token_mean, weights_of_mean_one
 
 VALUES = torch.tensor([[1.0, 2.0, float("nan")], [4.0, float("inf"), -1e30], [float("nan")] * 3])
 MASK = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]]).bool()

@@ -7,11 +7,11 @@ import pytest
 import torch
 from batches import make_batch, on_last_token, per_row
 
-from verl_agentic.algorithms.advantage import AdvantageType, advantage, load_advantage
-from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
-from verl_agentic.algorithms.estimate import CreditSettings, estimate, scaled_by_source
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.settings import read_settings
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.credit.advantage import AdvantageType, advantage, load_advantage
+from verl_agentic.credit.credit.batch import Advantages, CreditBatch
+from verl_agentic.credit.estimate import CreditSettings, estimate, scaled_by_source
 
 Tensor = torch.Tensor
 PLAIN = CreditSettings()

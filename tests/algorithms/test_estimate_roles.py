@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from verl_agentic.algorithms.advantage import load_advantage
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.algorithms.estimate import CreditSettings, estimate
+from verl_agentic.credit.advantage import load_advantage
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.credit.estimate import CreditSettings, estimate
 
 IS_SIDE = torch.tensor([True, False, True, False])
 

@@ -15,11 +15,11 @@ from batches import COLUMNS, Rows, any_rows
 from hypothesis import given
 from metric_table import METRICS
 
-from verl_agentic.algorithms.aggregate import masked, row_means, row_sums, token_mean, weights_of_mean_one
-from verl_agentic.algorithms.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss
-from verl_agentic.algorithms.losses.implicit_reward import implicit_rewards
-from verl_agentic.algorithms.losses.kl import Estimator, kl_per_token, sequence_k3, trajectory_kl
-from verl_agentic.algorithms.losses.ppo import log_ratios
+from verl_agentic.credit.aggregate import masked, row_means, row_sums, token_mean, weights_of_mean_one
+from verl_agentic.credit.losses.kl import Estimator, kl_per_token, sequence_k3, trajectory_kl
+from verl_agentic.credit.losses.ppo import log_ratios
+from verl_agentic.methods.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss
+from verl_agentic.methods.losses.implicit_reward import implicit_rewards
 
 Tensor = torch.Tensor
 EDGES = bin_edges(-1.0, 1.0, 5)

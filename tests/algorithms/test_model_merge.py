@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from verl_agentic.algorithms.model_merge import active_counts, merge_mean, merge_ram
+from verl_agentic.data.model_merge_math import active_counts, merge_mean, merge_ram
 
 BASE = torch.tensor([1.0, 2.0, 3.0])
 UPDATES = torch.tensor([[0.2, 0.0, 0.4], [0.4, 0.6, 0.0]])

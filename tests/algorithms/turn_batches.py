@@ -8,8 +8,8 @@ from zlib import crc32
 
 import torch
 
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.algorithms.credit.step_groups import steps_of
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.credit.credit.step_groups import steps_of
 
 Tensor = torch.Tensor
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.record_files import read_json_lines
-from verl_agentic.errors import SandboxUnavailableError
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
+from verl_agentic.base.errors import SandboxUnavailableError
+from verl_agentic.log.files.record_files import read_json_lines
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 
 _FOLDER = Path(__file__).parents[2] / "benchmarks"
 _PEERS = _FOLDER.parent / "build" / "peers"

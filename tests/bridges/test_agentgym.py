@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from fakes import LIMITS, episode_setup
 
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, DataError, EnvError, EnvUnavailableError
+from verl_agentic.base.types import Action, Message, StopReason, ToolCall
 from verl_agentic.bridges.agentgym import make_env, make_rows
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import ConfigError, DataError, EnvError, EnvUnavailableError
-from verl_agentic.types import Action, Message, StopReason, ToolCall
+from verl_agentic.episode.run_episode import run_episode
 
 pytest.importorskip("httpx")
 fastapi = pytest.importorskip("fastapi")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, DataError, EnvBusyError, EnvError, EnvUnavailableError
+from verl_agentic.base.types import Action, StopReason, ToolCall
 from verl_agentic.bridges.appworld import env as appworld
 from verl_agentic.bridges.appworld import make_env, make_rows
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, EnvUnavailableError
-from verl_agentic.types import Action, StopReason, ToolCall
 
 pytest.importorskip("httpx")
 fastapi = pytest.importorskip("fastapi")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.env import Env, EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.tools.schema_check import argument_schema
+from verl_agentic.base.types import Action, Message, Reward, ToolCall
 from verl_agentic.bridges.bfcl import data
 from verl_agentic.bridges.bfcl.data import functions
-from verl_agentic.env import Env, EnvRow, Transcript
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.tools.schema_check import argument_schema
-from verl_agentic.types import Action, Message, Reward, ToolCall
+from verl_agentic.episode.env_package import load_env_package
 
 pytest.importorskip("bfcl_eval")
 pytest.importorskip("mpmath")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, DataError, MissingDependencyError
+from verl_agentic.base.types import Action, StopReason, ToolCall
 from verl_agentic.bridges.browsergym import make_env, make_rows
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import ConfigError, DataError, MissingDependencyError
-from verl_agentic.types import Action, StopReason, ToolCall
 
 
 @pytest.fixture(scope="module", autouse=True)

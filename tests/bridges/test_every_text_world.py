@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.env_validation.validate_env import validate
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import MissingDependencyError
+from verl_agentic.base.errors import MissingDependencyError
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.evaluate.env_validation.validate_env import validate
 
 _PACKAGES = ("gem", "gymnasium", "household", "minigrid", "reasoning_gym", "textarena")
 _TASKS = {name: card.tasks for name in _PACKAGES if (card := load_env_package(name).card) is not None}

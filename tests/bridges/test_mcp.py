@@ -15,12 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
-from verl_agentic.env import EnvRow, ToolEnv
-from verl_agentic.errors import ConfigError, EnvError
+from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.errors import ConfigError, EnvError
+from verl_agentic.base.tools.tool import Tool, ToolResult
+from verl_agentic.base.types import Action, Message, ToolCall
 from verl_agentic.tools import mcp_connection
 from verl_agentic.tools.mcp_tools import McpTools
-from verl_agentic.tools.tool import Tool, ToolResult
-from verl_agentic.types import Action, Message, ToolCall
 
 SERVER = Path(__file__).parents[1] / "fixtures" / "mcp_server.py"
 STDIO: dict[str, Any] = {

@@ -12,7 +12,7 @@ from verl_agentic.bridges.minigrid import CARD, demonstrator, make_rows
 from verl_agentic.bridges.minigrid.env import MiniGridWorld
 from verl_agentic.bridges.minigrid.refused import REFUSED
 from verl_agentic.bridges.minigrid.view import describe
-from verl_agentic.cli.quickstart.course import load_course
+from verl_agentic.cpu.quickstart.course import load_course
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
 EMPTY, WALL, RED_BALL, DOOR = (1, 0, 0), (2, 5, 0), (6, 0, 0), (4, 2, 2)

@@ -8,12 +8,12 @@ import shutil
 
 import pytest
 
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.types import Action, Message, Observation, StopReason, ToolCall
 from verl_agentic.bridges.miniwob.gold import SCRIPTS, gold
 from verl_agentic.bridges.web_env import WebEnv
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import Action, Message, Observation, StopReason, ToolCall
+from verl_agentic.episode.env_package import load_env_package
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 pytestmark = pytest.mark.skipif(

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, DataError, EnvUnavailableError, ScoringError
+from verl_agentic.base.types import Action, Message, StopReason, ToolCall
 from verl_agentic.bridges.nemo_gym import make_env, make_rows
 from verl_agentic.bridges.nemo_gym.env import to_response
 from verl_agentic.bridges.nemo_gym.rows import row_of
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import ConfigError, DataError, EnvUnavailableError, ScoringError
-from verl_agentic.types import Action, Message, StopReason, ToolCall
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.run_episode import run_episode
 
 pytest.importorskip("httpx")
 fastapi = pytest.importorskip("fastapi")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, EnvBusyError, EnvError, EnvUnavailableError
+from verl_agentic.base.types import Action, Message, StopReason, ToolCall
 from verl_agentic.bridges.openenv import make_env, make_rows
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import ConfigError, EnvBusyError, EnvError, EnvUnavailableError
-from verl_agentic.types import Action, Message, StopReason, ToolCall
 
 pytest.importorskip("websockets")
 pytest.importorskip("httpx")

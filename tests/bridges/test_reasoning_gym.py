@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from verl_agentic import ConfigError, DataError, EnvError, EnvRow, Message, run_episode, scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.bridges.reasoning_gym import CARD, make_env, make_rows, problems
 from verl_agentic.bridges.reasoning_gym import rows as problem_rows
 from verl_agentic.bridges.reasoning_gym.grading import _RUNS_ANSWERS, grade
 from verl_agentic.bridges.reasoning_gym.problems import FILE_READERS, REFUSED, load_problem
+from verl_agentic.episode.limits import EpisodeLimits
 
 
 @pytest.fixture(scope="module", autouse=True)

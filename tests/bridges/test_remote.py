@@ -19,21 +19,21 @@ from typing import Any
 import pytest
 from fakes import END, LIMITS, ROW, FakeEnv, encode, episode_setup
 
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.deadlines import spend_code
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import ConfigError, DataError, EnvBusyError, EnvError, EnvUnavailableError, SandboxError
+from verl_agentic.base.tools.delegate import DelegateTool
+from verl_agentic.base.tools.plain_schema import list_schemas
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
 from verl_agentic.cli import main
-from verl_agentic.deadlines import spend_code
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.env_package import EnvPackage, load_env_package
-from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, EnvUnavailableError, SandboxError
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.env_package import EnvPackage, load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.sandbox.interface import SpentSandboxError, check_path
-from verl_agentic.tools.delegate import DelegateTool
-from verl_agentic.tools.plain_schema import list_schemas
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
@@ -555,8 +555,8 @@ async def test_calls_to_a_server_that_no_longer_answers_end_with_its_lease() -> 
 
 SERVED = """
 import asyncio
-from verl_agentic.env import ToolEnv
-from verl_agentic.types import Reward
+from verl_agentic.base.env import ToolEnv
+from verl_agentic.base.types import Reward
 
 class Waiting(ToolEnv):
     async def step(self, action):
@@ -639,8 +639,8 @@ def test_a_server_needs_neither_verl_nor_any_package_beside_fastapi_and_pydantic
     )
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
-        "import verl_agentic.cli, verl_agentic.cli.env.serve, verl_agentic.bridges.remote.server\n"
-        "from verl_agentic.env_package import load_env_package\n"
+        "import verl_agentic.cli, verl_agentic.evaluate.cli.env.serve, verl_agentic.bridges.remote.server\n"
+        "from verl_agentic.episode.env_package import load_env_package\n"
         "package = load_env_package('text_game')\n"
         "package.make_env(package.make_rows(split='test', count=1, seed=0)[0])"
     )

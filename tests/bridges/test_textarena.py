@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.deadlines import in_thread
 from verl_agentic.bridges.textarena import CARD, make_rows
 from verl_agentic.bridges.textarena.refused import REFUSED
 from verl_agentic.bridges.textarena.world import TextArenaWorld
-from verl_agentic.deadlines import in_thread
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, DataError, ScoringError
+from verl_agentic.base.types import Action, Message, Reward, StopReason, ToolCall
 from verl_agentic.bridges.trl import make_env, rows_of
 from verl_agentic.bridges.trl.env import TrlEnv
-from verl_agentic.data.env_validation.validate_env import validate
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import EnvPackage, load_env_package
-from verl_agentic.errors import ConfigError, DataError, ScoringError
-from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
+from verl_agentic.episode.env_package import EnvPackage, load_env_package
+from verl_agentic.evaluate.env_validation.validate_env import validate
 
 
 class Counter:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.cli.quickstart import stages, tasks
-from verl_agentic.cli.quickstart.course import Course
+from verl_agentic.base.env import EnvRow
+from verl_agentic.cpu.quickstart import stages, tasks
+from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.data.export.export_run import Exported, ExportOptions
 from verl_agentic.data.stored_samples import STORED_SAMPLE
-from verl_agentic.env import EnvRow
 
 
 class World:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic import cli, errors
+from verl_agentic import cli
+from verl_agentic.base import errors
 
 _HEAVY = ("torch", "verl", "ray", "transformers", "numpy")
 _HELP_CPU_S = 0.2
@@ -69,7 +70,7 @@ def test_help_takes_less_than_a_fifth_of_a_second_of_cpu_time(tmp_path: Path) ->
 
 def test_importing_the_package_imports_neither_torch_nor_verl(tmp_path: Path) -> None:
     process = _python(
-        "-X", "importtime", "-c", "import verl_agentic, verl_agentic.cli, verl_agentic.errors", cwd=tmp_path
+        "-X", "importtime", "-c", "import verl_agentic, verl_agentic.cli, verl_agentic.base.errors", cwd=tmp_path
     )
     assert process.returncode == 0
     imported = _imports(process)
@@ -131,7 +132,7 @@ def test_every_command_and_option_has_a_help_that_starts_with_a_verb(command: st
 def test_an_error_of_ours_is_one_line_and_a_foreign_one_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from verl_agentic.cli import doctor
+    from verl_agentic.checks.cli import doctor
 
     def fail(error: BaseException) -> None:
         def run(_: object) -> int:

@@ -11,8 +11,8 @@ import pytest
 from verl_agentic.cli import main
 from verl_agentic.data.overlap.find_overlaps import find_overlaps
 from verl_agentic.data.prepare import read_records, to_records, write_parquet
-from verl_agentic.data.record_files import write_json_lines
-from verl_agentic.env_package import load_env_package
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.log.files.record_files import write_json_lines
 
 
 def rows(count: int) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ import pytest
 from run_logs import log_row
 
 from verl_agentic.cli import main
-from verl_agentic.data.record_files import numbered_records
 from verl_agentic.data.stored_samples import json_records
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.log.files.record_files import numbered_records
+from verl_agentic.log.reader import write_run
 
 
 def test_a_run_becomes_a_file_and_the_numbers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_an_evaluation_may_go_on_while_it_is_exported(tmp_path: Path, monkeypatc
         path.write_text(path.read_text() + json.dumps(episode(len(records))) + "\n")
         return records
 
-    monkeypatch.setattr("verl_agentic.data.evaluation.evaluation_log.json_records", growing)
+    monkeypatch.setattr("verl_agentic.evaluate.evaluation_log.json_records", growing)
     (tmp_path / "episodes.jsonl").write_text(json.dumps(episode(0)) + "\n")
     assert main(["data", "export", str(tmp_path), "--as", "sft", "--out", str(tmp_path / "sft.jsonl")]) == 0
     assert [record["session"] for _, record in numbered_records(tmp_path / "sft.jsonl")] == [0]

@@ -16,9 +16,9 @@ from openai_server import choice, serving
 from services import answering
 
 from verl_agentic.cli import main
-from verl_agentic.cli.serve import load_served
-from verl_agentic.data.record_files import read_json_lines, write_json_lines
-from verl_agentic.inference.http_server import make_app
+from verl_agentic.cpu.cli.serve import load_served
+from verl_agentic.cpu.serving.http_server import make_app
+from verl_agentic.log.files.record_files import read_json_lines, write_json_lines
 
 
 def make(tmp_path: Path, url: str, *more: str, model: str = "m") -> int:

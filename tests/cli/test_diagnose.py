@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from verl_agentic.cli import main
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.log.reader import write_run
 
 _MAKE = Path(__file__).parents[1] / "fixtures" / "broken_runs" / "make.py"
 
@@ -102,7 +102,7 @@ def test_own_checks_come_last_and_count(broken_runs: Any, tmp_path: Path, capsys
     run = broken_runs.make("healthy", tmp_path / "run")
     own = tmp_path / "own.py"
     own.write_text(
-        "from verl_agentic.finding import Finding\n"
+        "from verl_agentic.base.finding import Finding\n"
         "def few_steps(run):\n"
         "    return Finding(status='fail', found=f'{run.last_step} steps', advice='train longer')\n"
     )

@@ -14,11 +14,11 @@ import installs
 import psutil
 import pytest
 
-from verl_agentic.adapters import plugin_probe
-from verl_agentic.cli import doctor
-from verl_agentic.diagnostics import machine
-from verl_agentic.finding import Finding
+from verl_agentic.base.finding import Finding
+from verl_agentic.checks import machine
+from verl_agentic.checks.cli import doctor
 from verl_agentic.plugin import ADAPTERS, SUPPORTED_VERL
+from verl_agentic.verl.extensions import plugin_probe
 
 _DOCTOR = ("-c", "from verl_agentic.cli import main; raise SystemExit(main())", "doctor")
 _WELL: dict[str, Any] = {
@@ -61,7 +61,7 @@ def test_a_healthy_installation_would_run_a_quickstart_even_beside_a_plugin_that
     assert len(rows) == len(report["patches"])
     step = rows["verl.trainer.ppo.v1.trainer_base:PPOTrainer.step", 1]
     assert (step["adapter"], step["kind"], step["versions"]) == ("trainer.schedules", "wrap", SUPPORTED_VERL)
-    assert any(row["adapter"] == "cpu.distributed" for row in report["patches"])
+    assert any(row["adapter"] == "extensions.cpu.distributed" for row in report["patches"])
 
 
 @pytest.mark.slow
@@ -78,9 +78,9 @@ def test_a_missing_entry_point_is_found(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_adapter_that_raises_is_found_and_shown_to_people(tmp_path: Path) -> None:
     # Square brackets are markup to the library that draws the table.
-    process = installs.with_failing_adapter(tmp_path, "methods.trainer.shuffled_rewards", "[/bold] is not [red]").run(
-        *_DOCTOR
-    )
+    process = installs.with_failing_adapter(
+        tmp_path, "extensions.methods.trainer.shuffled_rewards", "[/bold] is not [red]"
+    ).run(*_DOCTOR)
     assert process.returncode == 1
     assert (
         process.stdout.count("trainer.shuffled_rewards: OSError: [/bold] is not [red]") == 2

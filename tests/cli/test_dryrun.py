@@ -10,20 +10,20 @@ import yaml
 from markupsafe import escape
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.preflight.compose import compose
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.base.types import Message
+from verl_agentic.checks.cli.dryrun.model import make_model
+from verl_agentic.checks.cli.dryrun.plan import DryrunPlan, Options, make_plan
+from verl_agentic.checks.cli.dryrun.show import write_page
+from verl_agentic.checks.cli.dryrun.translate import Translation, cpu_settings, translate
+from verl_agentic.checks.dryrun.step_report import Report, Stage
 from verl_agentic.cli import main
-from verl_agentic.cli.dryrun.model import make_model
-from verl_agentic.cli.dryrun.plan import DryrunPlan, Options, make_plan
-from verl_agentic.cli.dryrun.show import write_page
-from verl_agentic.cli.dryrun.translate import Translation, cpu_settings, translate
-from verl_agentic.data.record_files import write_json_lines
-from verl_agentic.data.rows import write_rows
-from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
-from verl_agentic.diagnostics.dryrun.step_report import Report, Stage
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.paths import recipes_dir
-from verl_agentic.types import Message
+from verl_agentic.cpu.tiny_model import make_tiny_model, make_tiny_tokenizer
+from verl_agentic.log.files.record_files import write_json_lines
+from verl_agentic.log.files.rows import write_rows
+from verl_agentic.verl.extensions.preflight.compose import compose
 
 pytest.importorskip("verl")
 _GPU = """

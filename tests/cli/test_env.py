@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from verl_agentic.cli import main
-from verl_agentic.data.rows import write_rows
-from verl_agentic.env_package import known_envs, load_env_package
+from verl_agentic.episode.env_package import known_envs, load_env_package
+from verl_agentic.log.files.rows import write_rows
 
 # 140 episodes whose repository is graded take minutes; `test_swe_recipes.py` and the tests of `grade` do that. Each
 # solution is graded five times, so one row of `swe` is enough.
@@ -150,11 +150,11 @@ def test_the_list_has_every_environment_with_what_it_offers(
     assert "python_math" in capsys.readouterr().out
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "__init__.py").write_text("import nonsense_xyz\n")
-    monkeypatch.setattr("verl_agentic.env_package.envs_dir", lambda: tmp_path)
+    monkeypatch.setattr("verl_agentic.episode.env_package.envs_dir", lambda: tmp_path)
     assert main(["env", "list"]) == 1
     assert "nonsense_xyz" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_skeleton_itself_is_an_environment() -> None:
-    package = load_env_package("verl_agentic.cli.env.skeleton")
+    package = load_env_package("verl_agentic.evaluate.cli.env.skeleton")
     assert package.make_rows is not None and package.gold is not None

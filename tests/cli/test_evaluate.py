@@ -18,14 +18,14 @@ from openai_server import Server, choice, refuse, serving
 from services import Service, answering
 from transformers import AutoModelForCausalLM
 
+from verl_agentic.base.errors import DataError, PolicyError
 from verl_agentic.cli import main
-from verl_agentic.data.evaluation import evaluation_log
-from verl_agentic.data.rows import write_rows
-from verl_agentic.data.tiny_model import make_tiny_model
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import DataError, PolicyError
-from verl_agentic.inference.http_server import Served, make_app
-from verl_agentic.inference.request import Generation, SamplingParams
+from verl_agentic.cpu.inference.request import Generation, SamplingParams
+from verl_agentic.cpu.serving.http_server import Served, make_app
+from verl_agentic.cpu.tiny_model import make_tiny_model
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.evaluate import evaluation_log
+from verl_agentic.log.files.rows import write_rows
 
 
 class Solver:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from verl_agentic.base.finding import Finding, Status
 from verl_agentic.cli.findings import print_findings, printable
-from verl_agentic.finding import Finding, Status
 
 
 def shown(*findings: Finding, **options: object) -> str:

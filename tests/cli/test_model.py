@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from verl_agentic.cli import main
-from verl_agentic.data.tiny_model import make_tiny_model
+from verl_agentic.cpu.tiny_model import make_tiny_model
 
 
 def _tuned(base: Path, out: Path, **updates: float) -> Path:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from verl_agentic.cli import main
-from verl_agentic.data.model_fetch import fetch, known_models
-from verl_agentic.data.model_fetch.gguf_folder import ConvertedModel
-from verl_agentic.data.tiny_model import make_tiny_model
+from verl_agentic.cpu.model_fetch import fetch, known_models
+from verl_agentic.cpu.model_fetch.gguf_folder import ConvertedModel
+from verl_agentic.cpu.tiny_model import make_tiny_model
 
 CONTENT = b"weights"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from verl_agentic.cli import main
-from verl_agentic.env_package import known_envs
+from verl_agentic.episode.env_package import known_envs
 
 
 def test_a_question_is_played_and_shown_with_prompt_answer_and_reason(

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("verl")
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.base.types import Message
 from verl_agentic.cli import main
 from verl_agentic.data.prepare import to_records, write_parquet
-from verl_agentic.env import EnvRow
-from verl_agentic.paths import recipes_dir
-from verl_agentic.types import Message
 
 
 @pytest.fixture

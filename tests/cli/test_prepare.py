@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from samples import logged
 
-from verl_agentic.agent_loops.collect import run_episodes, scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.records.episode_samples import to_sample
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.types import Message, ToolCall
 from verl_agentic.cli import main
 from verl_agentic.data.prepare import read_records, write_parquet
-from verl_agentic.data.record_files import read_json_lines
-from verl_agentic.data.rows import row_of_columns
 from verl_agentic.data.stored_samples import StoredSample
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import load_env_package
-from verl_agentic.trajectory_log.reader import write_run
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.episode.collect import run_episodes, scripted
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.records.episode_samples import to_sample
+from verl_agentic.log.files.record_files import read_json_lines
+from verl_agentic.log.files.rows import row_of_columns
+from verl_agentic.log.reader import write_run
 
 
 def test_both_splits_are_written_with_the_command_line_that_uses_them(

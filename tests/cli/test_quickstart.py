@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from quickstart_world import World
 
-from verl_agentic import paths
-from verl_agentic.adapters.cpu import cpu_features
-from verl_agentic.cli.quickstart import phases
-from verl_agentic.cli.quickstart.course import load_course
-from verl_agentic.cli.quickstart.phases import Quickstart
-from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.errors import ConfigError, MissingDependencyError
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.base import paths
+from verl_agentic.base.errors import ConfigError, MissingDependencyError
+from verl_agentic.cpu.quickstart import phases
+from verl_agentic.cpu.quickstart.course import load_course
+from verl_agentic.cpu.quickstart.phases import Quickstart
+from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
+from verl_agentic.log.reader import write_run
+from verl_agentic.verl.extensions.cpu import cpu_features
 
 KEYS = [
     *("success_base", "success_sft", "success_rl", "greedy_sft", "greedy_rl", "tool_rate_sft", "tool_rate_rl"),

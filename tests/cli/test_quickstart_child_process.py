@@ -15,15 +15,15 @@ from typing import Any
 import psutil
 import pytest
 
-from verl_agentic.cli.quickstart import child_process
-from verl_agentic.cli.quickstart.child_process import (
+from verl_agentic.base.errors import RAY_IS_SLOW
+from verl_agentic.cpu.quickstart import child_process
+from verl_agentic.cpu.quickstart.child_process import (
     CPU_ENVIRONMENT,
     ChildFailedError,
     MemoryMeter,
     run_child,
     termination_as_interrupt,
 )
-from verl_agentic.errors import RAY_IS_SLOW
 
 # A child that starts a grandchild, writes its pid into a file, and then does what `then` says.
 PARENT = """

@@ -13,13 +13,13 @@ import pytest
 import yaml
 from quickstart_world import World
 
-from verl_agentic import paths
-from verl_agentic.cli.quickstart.course import Course, load_course
-from verl_agentic.cli.quickstart.phases import Quickstart
-from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stage_list import RepeatedStages, load_stages, read_stages
-from verl_agentic.cli.quickstart.stages import STAGES, CourseStage
-from verl_agentic.errors import ConfigError
+from verl_agentic.base import paths
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.cpu.quickstart.course import Course, load_course
+from verl_agentic.cpu.quickstart.phases import Quickstart
+from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
+from verl_agentic.cpu.quickstart.stage_list import RepeatedStages, load_stages, read_stages
+from verl_agentic.cpu.quickstart.stages import STAGES, CourseStage
 
 CHAIN = """
 - sft: {steps: 2}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.cli.quickstart.display import Display
+from verl_agentic.cpu.quickstart.display import Display
 
 
 def test_no_figure_is_cut_off_in_a_terminal_of_80_columns(

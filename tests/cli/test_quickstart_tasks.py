@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic import paths
-from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.course import Course, load_course
+from verl_agentic.base import paths
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, DataError, EnvError, SandboxUnavailableError
+from verl_agentic.base.types import Message
+from verl_agentic.cpu.quickstart import tasks
+from verl_agentic.cpu.quickstart.course import Course, load_course
+from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 from verl_agentic.data.export.export_run import ExportOptions, export_run
-from verl_agentic.data.record_files import read_json_lines
-from verl_agentic.data.rows import read_rows
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, DataError, EnvError, SandboxUnavailableError
+from verl_agentic.log.files.record_files import read_json_lines
+from verl_agentic.log.files.rows import read_rows
 from verl_agentic.sandbox import backends, process_pool
-from verl_agentic.types import Message
+from verl_agentic.verl.rollout.model_codec import load_codec
 
 COURSE = replace(load_course("quickstart"), num_train=6, num_demos=24)
 
@@ -103,7 +103,7 @@ def test_where_no_sandbox_isolates_the_quickstart_says_so_at_once(
 
 
 def test_demonstrations_show_every_move_and_train_only_what_the_demonstrator_wrote(made: Path) -> None:
-    from verl_agentic.adapters.rollout.model_codec import load_codec
+    from verl_agentic.verl.rollout.model_codec import load_codec
 
     tokenizer, _ = load_codec(str(made / "model"))
     trained, context = [], []

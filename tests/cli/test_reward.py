@@ -15,8 +15,8 @@ from samples import call, logged, sample, turn  # pyright: ignore[reportMissingI
 
 from verl_agentic.cli import main
 from verl_agentic.data.stored_samples import StoredSample
-from verl_agentic.rewards.models.discriminator import Discriminator
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.graders.models.discriminator import Discriminator
+from verl_agentic.log.reader import write_run
 
 FILE = Path(__file__).parent.parent / "data" / "audited_components.py"
 
@@ -197,8 +197,8 @@ def test_neither_command_imports_verl_or_torch(run_dir: Path, tmp_path: Path) ->
 
 
 def test_a_quickstart_evaluation_can_be_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from verl_agentic.cli.quickstart import tasks
-    from verl_agentic.cli.quickstart.course import load_course
+    from verl_agentic.cpu.quickstart import tasks
+    from verl_agentic.cpu.quickstart.course import load_course
 
     course = replace(load_course("quickstart"), num_train=2, num_demos=2)
     tasks.make_model([course], tmp_path / "model", seed=1)
@@ -301,8 +301,8 @@ def test_policies_without_a_model_are_audited_in_an_environment(
 
 
 _LENIENT = """
-from verl_agentic.env import EnvRow, ToolEnv
-from verl_agentic.types import Message, Reward
+from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.types import Message, Reward
 
 
 class LenientEnv(ToolEnv):

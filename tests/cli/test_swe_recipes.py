@@ -13,14 +13,14 @@ import pytest
 import yaml
 
 import verl_agentic
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.checks.cli.dryrun.translate import leaves
 from verl_agentic.cli import main
-from verl_agentic.cli.dryrun.translate import leaves
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT
-from verl_agentic.data.rows import write_rows
-from verl_agentic.data.tiny_model import make_tiny_model
-from verl_agentic.env_package import load_env_package
-from verl_agentic.paths import recipes_dir
-from verl_agentic.rewards.repository.repo_task import RepoTask
+from verl_agentic.cpu.quickstart.child_process import CPU_ENVIRONMENT
+from verl_agentic.cpu.tiny_model import make_tiny_model
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.log.files.rows import write_rows
+from verl_agentic.swe.grading.repo_task import RepoTask
 
 pytestmark = pytest.mark.slow
 FOLDER = recipes_dir() / "swe"

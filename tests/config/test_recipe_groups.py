@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.config import recipe_groups
 from verl_agentic.config.recipe_groups import GROUPS, SOURCES, Recipe, load_recipe, recipe_names
-from verl_agentic.errors import ConfigError
 
 RECIPES = [load_recipe(group, name) for group in GROUPS for name in recipe_names(group)]
 OF = {group: [recipe for recipe in RECIPES if recipe.group == group] for group in GROUPS}

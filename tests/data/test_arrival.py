@@ -15,19 +15,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.cli.dryrun.plan import _first_rows
-from verl_agentic.data.as_verl import changed_values
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.checks.cli.dryrun.plan import _first_rows
 from verl_agentic.data.export.shapes import SHAPES
 from verl_agentic.data.export.write_records import write_records
 from verl_agentic.data.overlap.chunks import chunks_of
-from verl_agentic.data.parquet import decoded_columns, env_row, to_columns
-from verl_agentic.data.plain_values import differences, to_plain
 from verl_agentic.data.prepare import to_records, write_parquet
-from verl_agentic.data.record_files import numbered_records
-from verl_agentic.data.rows import read_rows, row_of_columns, write_rows
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.log.files.as_verl import changed_values
+from verl_agentic.log.files.parquet import decoded_columns, env_row, to_columns
+from verl_agentic.log.files.plain_values import differences, to_plain
+from verl_agentic.log.files.record_files import numbered_records
+from verl_agentic.log.files.rows import read_rows, row_of_columns, write_rows
 
 DATES = ("2024-01-02", "2024-01-02T10:00:00Z", "2024-01-02 10:00", "1999-12-31")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.tools.function_tool import tool
+from verl_agentic.base.types import Message
 from verl_agentic.cli import main
-from verl_agentic.data.as_verl import changed_values
 from verl_agentic.data.file_checks import null_arguments
 from verl_agentic.data.overlap.write_kept import write_kept
-from verl_agentic.data.parquet import env_row, extra_of, ground_truth_of
-from verl_agentic.data.record_files import numbered_records, write_json_lines
-from verl_agentic.data.rows import row_of_columns, write_rows
-from verl_agentic.env import EnvRow, ToolEnv
-from verl_agentic.errors import DataError
-from verl_agentic.tools.function_tool import tool
-from verl_agentic.types import Message
+from verl_agentic.log.files.as_verl import changed_values
+from verl_agentic.log.files.parquet import env_row, extra_of, ground_truth_of
+from verl_agentic.log.files.record_files import numbered_records, write_json_lines
+from verl_agentic.log.files.rows import row_of_columns, write_rows
 
 
 @pytest.fixture(autouse=True)

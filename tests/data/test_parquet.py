@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.parquet import extra_of, ground_truth_of, to_columns
-from verl_agentic.data.rows import read_rows, row_of_columns, write_rows
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.log.files.parquet import extra_of, ground_truth_of, to_columns
+from verl_agentic.log.files.rows import read_rows, row_of_columns, write_rows
 
 ASKED = (Message("user", "q"),)
 MIXED = [

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Message
 from verl_agentic.data.file_checks import check_records
 from verl_agentic.data.prepare import make_rows, read_records, to_records, tools_of, write_parquet
-from verl_agentic.data.rows import row_of_columns
-from verl_agentic.env import EnvRow, ToolEnv
-from verl_agentic.env_package import EnvPackage, load_env_package
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Message
+from verl_agentic.episode.env_package import EnvPackage, load_env_package
+from verl_agentic.log.files.rows import row_of_columns
 
 
 class NamedTool:
@@ -95,7 +95,7 @@ def test_what_verls_dataset_reads_of_the_file_is_the_row_that_was_made(
     from omegaconf import OmegaConf
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
-    from verl_agentic.data.parquet import env_row
+    from verl_agentic.log.files.parquet import env_row
 
     path = tmp_path / "train.parquet"
     write_parquet(records_of(), path)
@@ -257,7 +257,7 @@ def test_records_are_read_from_parquet_and_from_json_lines(tmp_path: Path) -> No
     records = records_of()
     write_parquet(records, tmp_path / "a.parquet")
     assert read_records(tmp_path / "a.parquet") == records
-    from verl_agentic.data.record_files import write_json_lines
+    from verl_agentic.log.files.record_files import write_json_lines
 
     write_json_lines(records, tmp_path / "a.jsonl")
     assert read_records(tmp_path / "a.jsonl") == records

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.record_files import read_json_lines, write_json_lines
-from verl_agentic.data.rows import read_rows, write_rows
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.log.files.record_files import read_json_lines, write_json_lines
+from verl_agentic.log.files.rows import read_rows, write_rows
 
 ROWS = [
     EnvRow(

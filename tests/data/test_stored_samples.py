@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from samples import call, logged, sample, turn
 
+from verl_agentic.base.errors import DataError
 from verl_agentic.data.stored_samples import StoredSample, read_samples, stored_episode, take_groups
-from verl_agentic.errors import DataError
+from verl_agentic.log.reader import write_run
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.trajectory_log.reader import write_run
 
 _NO_SAMPLES = ({"place": "earlier"}, {"is_void": True}, {"extra": ""}, {"role": "external"})
 """Rows that are no whole trajectory of the policy's: the last kind but one is of verl's own loops."""
@@ -95,8 +95,8 @@ def test_of_an_evaluation_the_last_record_of_a_key_counts(tmp_path: Path) -> Non
 async def test_an_episode_is_stored_with_what_its_environment_paid_and_a_void_one_is_not() -> None:
     from fakes import END, ROW, FakeEnv, encode, episode_setup
 
-    from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-    from verl_agentic.agent_loops.run_episode import run_episode
+    from verl_agentic.episode.policies.policy import ScriptedPolicy
+    from verl_agentic.episode.run_episode import run_episode
 
     policy = ScriptedPolicy(lambda messages: "42", encode=encode, end_ids=[END])
     episode = await run_episode(ROW, make_env=FakeEnv, setup=episode_setup(policy), request_id="r")

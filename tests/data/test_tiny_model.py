@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from verl_agentic.data.tiny_model import CHAT_TEMPLATE, PRESETS, make_tiny_model
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.cpu.tiny_model import CHAT_TEMPLATE, PRESETS, make_tiny_model
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.types import Message, ToolCall
 
 TOOLS = [dict(SCHEMA)]
 CALL = ToolCall("python", {"code": "print('é', 6*7)"}, "call_0")

@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from verl_agentic.data.as_verl import changed_values
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Message
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.data.export.write_records import write_records
 from verl_agentic.data.making.make_data import _write
 from verl_agentic.data.making.mix_files import mix_files
 from verl_agentic.data.proposer_env import append_proposal
-from verl_agentic.data.record_files import numbered_records
-from verl_agentic.data.rows import read_rows
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
-from verl_agentic.types import Message
+from verl_agentic.log.files.as_verl import changed_values
+from verl_agentic.log.files.record_files import numbered_records
+from verl_agentic.log.files.rows import read_rows
 
 DATES = ["2024-01-02", "2024-01-03 10:00"]
 

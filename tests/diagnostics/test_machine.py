@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from verl_agentic.diagnostics import machine
+from verl_agentic.checks import machine
 from verl_agentic.sandbox.backends import BackendProbe
 from verl_agentic.sandbox.elsewhere import providers
 

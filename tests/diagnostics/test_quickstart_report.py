@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.quickstart_report import ComparedRun, write_report
+from verl_agentic.observe.quickstart_report import ComparedRun, write_report
 
 EVIL = '</pre><script>alert("x")</script><img src=http://evil.example/x.png onerror=alert(1)>'
 

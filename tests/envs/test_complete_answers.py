@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.paths import envs_dir
+from verl_agentic.base.text.reasoning import strip_thoughts
+from verl_agentic.base.types import Action, StopReason, ToolCall
 from verl_agentic.cli import main
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import EnvPackage, load_env_package
-from verl_agentic.paths import envs_dir
-from verl_agentic.rewards.text.reasoning import strip_thoughts
-from verl_agentic.types import Action, StopReason, ToolCall
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.env_package import EnvPackage, load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.protocols.load_protocol import load_protocol
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.verl.rollout.model_codec import load_codec
 
 PLAYED = (
     ("python_math", "chat"),

@@ -11,15 +11,15 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import load_env, load_env_package
-from verl_agentic.errors import ConfigError
-from verl_agentic.paths import recipes_dir
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.env_package import load_env, load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 LIMITS = EpisodeLimits(max_response_tokens=9_000, max_context_tokens=12_000, max_turns=4, max_retries=0)
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from verl_agentic.data.rows import read_rows, write_rows
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import load_env_package
-from verl_agentic.types import Action, Message
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.types import Action, Message
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.log.files.rows import read_rows, write_rows
 
 PACKAGE = load_env_package("function_calling")
 assert PACKAGE.make_rows is not None and PACKAGE.gold is not None

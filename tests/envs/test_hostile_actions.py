@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env_package import load_env_package
-from verl_agentic.types import Message, StopReason, ToolCall
+from verl_agentic.base.types import Message, StopReason, ToolCall
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.verl.rollout.model_codec import load_codec
 
 
 @pytest.fixture(scope="module")

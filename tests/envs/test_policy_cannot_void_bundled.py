@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.env_validation.adversaries import example_call
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import load_env_package
-from verl_agentic.paths import envs_dir
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.paths import envs_dir
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.evaluate.env_validation.adversaries import example_call
+from verl_agentic.verl.rollout.model_codec import load_codec
 
 OWN = sorted(path.parent.name for path in envs_dir().glob("*/__init__.py"))
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=30_000, max_turns=3, max_retries=0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import load_env
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Action, Message, StopReason, ToolCall
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Action, Message, StopReason, ToolCall
+from verl_agentic.episode.env_package import load_env
 
 ROW = EnvRow(prompt=(Message("user", "What is 37*84?"),), ground_truth="3108")
 

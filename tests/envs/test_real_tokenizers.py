@@ -11,14 +11,14 @@ import yaml
 from real_tokenizers import REAL
 from verl_agentic.data.datasets.collect import scripted
 
-from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.paths import envs_dir, recipes_dir
+from verl_agentic.base.settings import read_settings
+from verl_agentic.base.types import StopReason
 from verl_agentic.cli import main
-from verl_agentic.env_package import load_env_package
-from verl_agentic.paths import envs_dir, recipes_dir
-from verl_agentic.settings import read_settings
-from verl_agentic.types import StopReason
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.verl.rollout.model_codec import load_codec
 
 ENVS = sorted(path.parent.name for path in envs_dir().glob("*/__init__.py"))
 TINY_BUDGETS = {"babyai", "text_game"}

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 from services import answering
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.types import Action, Message, StopReason, ToolCall
 from verl_agentic.data.row_checks import making_problems
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.tools.search.bm25 import Bm25Index, open_index
 from verl_agentic.tools.search.search_server import make_app
-from verl_agentic.types import Action, Message, StopReason, ToolCall
 
 PACKAGE = load_env_package("search_qa")
 make_rows: Any = PACKAGE.make_rows

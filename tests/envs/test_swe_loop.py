@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from verl_agentic import EnvRow, Message, StopReason, ToolCall
-from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.attempt.compaction import SUMMARY_REQUEST, Compaction
-from verl_agentic.agent_loops.branching import run_branching_episode
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env_package import load_env_package
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.compaction import SUMMARY_REQUEST, Compaction
+from verl_agentic.episode.branching import run_branching_episode
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.sampling.branching_rule import Branching
+from verl_agentic.verl.rollout.model_codec import load_codec
 
 PACKAGE = load_env_package("swe")
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000, max_turns=12, max_retries=0)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.rows import read_rows, write_rows
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import Action, Message, Observation, StopReason, ToolCall
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.types import Action, Message, Observation, StopReason, ToolCall
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.log.files.rows import read_rows, write_rows
 
 PACKAGE = load_env_package("text_game")
 GAMES = ("frozen_lake", "sokoban", "quest", "bandit")
@@ -342,7 +342,7 @@ def test_rows_follow_from_their_arguments_in_every_process() -> None:
     rows = make_rows(count=12, seed=3)
     assert rows == make_rows(count=12, seed=3) != make_rows(count=12, seed=4)
     code = (
-        "import json; from verl_agentic.env_package import load_env_package as load; "
+        "import json; from verl_agentic.episode.env_package import load_env_package as load; "
         "rows = load('text_game').make_rows(split='train', count=12, seed=3); "
         "print(json.dumps([[r.ground_truth, r.prompt[0].content, dict(r.extra)] for r in rows]))"
     )

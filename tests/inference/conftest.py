@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 import torch
 
-from verl_agentic.inference.inference_engine import InferenceEngine
-from verl_agentic.inference.scheduler import EngineConfig
+from verl_agentic.cpu.inference.inference_engine import InferenceEngine
+from verl_agentic.cpu.inference.scheduler import EngineConfig
 
 MakeEngine = Callable[..., InferenceEngine]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from verl_agentic.inference.decoder import make_decoder
-from verl_agentic.inference.request import Generation, Running, SamplingParams
-from verl_agentic.inference.scheduler import EngineConfig, Scheduler
+from verl_agentic.cpu.inference.decoder import make_decoder
+from verl_agentic.cpu.inference.request import Generation, Running, SamplingParams
+from verl_agentic.cpu.inference.scheduler import EngineConfig, Scheduler
 
 VARIANTS: list[dict[str, Any]] = [
     {},

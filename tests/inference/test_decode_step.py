@@ -9,8 +9,8 @@ import pytest
 from op_recorder import record_operations
 from reference_model import Stepped, hf_greedy, plain_log_probs, prompt, serve_mixed
 
-from verl_agentic.inference.decode_step import Capture, DecodeStep
-from verl_agentic.inference.request import Generation
+from verl_agentic.cpu.inference.decode_step import Capture, DecodeStep
+from verl_agentic.cpu.inference.request import Generation
 
 
 class Counted:

@@ -10,9 +10,9 @@ import torch
 import transformers
 from reference_model import hf_greedy, plain_log_probs, prompt
 
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.inference.decoder import FusedDecoder, ModuleDecoder, load_weights, make_decoder
-from verl_agentic.inference.request import SamplingParams
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.cpu.inference.decoder import FusedDecoder, ModuleDecoder, load_weights, make_decoder
+from verl_agentic.cpu.inference.request import SamplingParams
 
 SIZES: dict[str, Any] = {
     "vocab_size": 386,

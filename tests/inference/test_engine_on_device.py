@@ -12,8 +12,8 @@ from reference_model import Stepped, prompt, serve_mixed
 from test_decoder import FAMILIES, make_model
 
 from tests.fixtures.pretended_device import Pretended, pretended_device
-from verl_agentic.inference import decode_step, decoder, span, token_sampling
-from verl_agentic.inference.request import Generation
+from verl_agentic.cpu.inference import decode_step, decoder, span, token_sampling
+from verl_agentic.cpu.inference.request import Generation
 
 READS = ("copy to the host", "item", "tolist", "size of", "mask as index")
 

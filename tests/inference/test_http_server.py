@@ -13,9 +13,9 @@ import httpx
 import pytest
 from services import Service, answering
 
-from verl_agentic.inference.http_server import Served, make_app
-from verl_agentic.inference.inference_engine import InferenceEngine
-from verl_agentic.inference.request import SamplingParams
+from verl_agentic.cpu.inference.inference_engine import InferenceEngine
+from verl_agentic.cpu.inference.request import SamplingParams
+from verl_agentic.cpu.serving.http_server import Served, make_app
 
 _TOOL = {
     "type": "function",
@@ -115,7 +115,7 @@ def test_stop_ids_end_the_generation(service: Service) -> None:
 
 
 async def test_a_chat_is_the_prompt_of_the_template(service: Service, served: Served) -> None:
-    from verl_agentic.types import Message
+    from verl_agentic.base.types import Message
 
     ids = await served.chat.encode_prompt([Message("user", "What is 6*7?")], [_TOOL])
     expected = await served.engine.generate(ids, SamplingParams(temperature=0, max_tokens=7))
@@ -145,7 +145,7 @@ class Says:
         return {}
 
     async def generate(self, prompt_ids: Any, params: SamplingParams) -> Any:
-        from verl_agentic.inference.request import Generation
+        from verl_agentic.cpu.inference.request import Generation
 
         self.asked.append((list(prompt_ids), params))
         return Generation(

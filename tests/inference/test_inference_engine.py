@@ -13,9 +13,9 @@ import transformers
 from reference_model import hf_greedy, plain_log_probs, plain_logits, prompt
 from test_decoder import GROUPED, make_model
 
-from verl_agentic.errors import ConfigError, DataError, PolicyError
-from verl_agentic.inference.inference_engine import InferenceEngine
-from verl_agentic.inference.request import SamplingParams
+from verl_agentic.base.errors import ConfigError, DataError, PolicyError
+from verl_agentic.cpu.inference.inference_engine import InferenceEngine
+from verl_agentic.cpu.inference.request import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference_model import prompt
 
-from verl_agentic.inference.kv_cache import CacheShape, Prefix, PrefixStore, SlotCache, common_length
+from verl_agentic.cpu.inference.kv_cache import CacheShape, Prefix, PrefixStore, SlotCache, common_length
 
 SHAPE = CacheShape(layers=1, kv_heads=1, head_dim=2, dtype=torch.float32, device=torch.device("cpu"), vocab_size=8)
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from verl_agentic.cudnn_attention import VARIABLE
-from verl_agentic.errors import DataError
-from verl_agentic.inference.load_model import load_causal_lm
-from verl_agentic.inference.log_ratio import LogRatio
+from verl_agentic.base.errors import DataError
+from verl_agentic.cpu.inference.load_model import load_causal_lm
+from verl_agentic.cpu.inference.log_ratio import LogRatio
+from verl_agentic.credit.cudnn_attention import VARIABLE
 
 
 def changed(tiny_model: Path, folder: Path, rename: str) -> Path:

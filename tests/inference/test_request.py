@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.inference.request import SamplingParams
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.cpu.inference.request import SamplingParams
 
 
 @pytest.mark.parametrize(

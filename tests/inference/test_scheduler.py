@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from reference_model import Stepped, hf_greedy, plain_log_probs, prompt
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.inference import span as spans
-from verl_agentic.inference.request import Generation
-from verl_agentic.inference.span import SlotSpan
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.cpu.inference import span as spans
+from verl_agentic.cpu.inference.request import Generation
+from verl_agentic.cpu.inference.span import SlotSpan
 
 
 def only(outcome: list[Generation | Exception]) -> Generation:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_agentic.inference.stop_text import StopFilter, tokens_before_stop
+from verl_agentic.cpu.inference.stop_text import StopFilter, tokens_before_stop
 
 
 class Pieces:

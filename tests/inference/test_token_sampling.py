@@ -12,11 +12,11 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import ConfigError, PolicyError
-from verl_agentic.inference import token_sampling
-from verl_agentic.inference.decode_rows import DecodeRows
-from verl_agentic.inference.request import Running, SamplingParams
-from verl_agentic.inference.token_sampling import read_sampled
+from verl_agentic.base.errors import ConfigError, PolicyError
+from verl_agentic.cpu.inference import token_sampling
+from verl_agentic.cpu.inference.decode_rows import DecodeRows
+from verl_agentic.cpu.inference.request import Running, SamplingParams
+from verl_agentic.cpu.inference.token_sampling import read_sampled
 
 LOGITS = [2.0, 1.0, 0.5, 0.0, -1.0, -3.0]
 DRAWS = 4000

@@ -21,7 +21,7 @@ pytest.importorskip("fastapi")
 from every_server import SERVERS, TOKEN, Served, listening
 
 import verl_agentic
-from verl_agentic.listening.request_guard import MAX_DEPTH, RequestGuard
+from verl_agentic.base.web.listening.request_guard import MAX_DEPTH, RequestGuard
 
 _TIMEOUT_S = 30
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.evaluation.evaluation_page import write_evaluation_page, write_turns_page
-from verl_agentic.data.evaluation.evaluation_run import summarise
-from verl_agentic.data.reward_audit.compare_page import write_lab_page
-from verl_agentic.data.reward_audit.compare_rubrics import GroupComparison, Lab, TrajectoryReward
-from verl_agentic.data.reward_audit.compare_rubrics import TrajectoryComparison as Compared
-from verl_agentic.diagnostics.dryrun.dryrun_page import write_dryrun_page
-from verl_agentic.diagnostics.dryrun.gradient_map import KindCount, Proof
-from verl_agentic.diagnostics.dryrun.step_report import FirstError, Report, Stage
-from verl_agentic.diagnostics.quickstart_report import ComparedRun, write_report
+from verl_agentic.checks.dryrun.dryrun_page import write_dryrun_page
+from verl_agentic.checks.dryrun.gradient_map import KindCount, Proof
+from verl_agentic.checks.dryrun.step_report import FirstError, Report, Stage
+from verl_agentic.evaluate.evaluation_page import write_evaluation_page, write_turns_page
+from verl_agentic.evaluate.evaluation_run import summarise
+from verl_agentic.graders.reward_audit.compare_page import write_lab_page
+from verl_agentic.graders.reward_audit.compare_rubrics import GroupComparison, Lab, TrajectoryReward
+from verl_agentic.graders.reward_audit.compare_rubrics import TrajectoryComparison as Compared
+from verl_agentic.observe.quickstart_report import ComparedRun, write_report
 
 EVIL = '</pre><script>window.broken = 1</script><img src=http://evil.example/x.png onerror="window.broken = 2">'
 LONG = "an_answer_without_a_space_" * 12

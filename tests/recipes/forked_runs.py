@@ -17,7 +17,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from verl.trainer.main_ppo import main as main_ppo
 
-from verl_agentic.adapters.dryrun.step_probe import write_error
+from verl_agentic.verl.extensions.dryrun.step_probe import write_error
 
 _RUN_S = 600
 

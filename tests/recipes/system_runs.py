@@ -18,19 +18,19 @@ from typing import Any
 import yaml
 from judges import judging, preferring
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.types import Message
+from verl_agentic.checks.cli.dryrun.launch import probe_environment, report_of
+from verl_agentic.checks.cli.dryrun.plan import DryrunPlan, Options, make_plan
+from verl_agentic.checks.dryrun.step_report import Report
 from verl_agentic.cli import main
-from verl_agentic.cli.dryrun.launch import probe_environment, report_of
-from verl_agentic.cli.dryrun.plan import DryrunPlan, Options, make_plan
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
 from verl_agentic.config.recipe_groups import Recipe, load_recipe, recipe_names
+from verl_agentic.cpu.quickstart.child_process import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
+from verl_agentic.cpu.tiny_model import make_tiny_model
 from verl_agentic.data.prepare import read_records
-from verl_agentic.data.rows import row_of_columns, write_rows
-from verl_agentic.data.swe.sample_store import sample_store
-from verl_agentic.data.tiny_model import make_tiny_model
-from verl_agentic.diagnostics.dryrun.step_report import Report
-from verl_agentic.env import EnvRow
-from verl_agentic.rewards.repository.repo_task import RepoTask
-from verl_agentic.types import Message
+from verl_agentic.log.files.rows import row_of_columns, write_rows
+from verl_agentic.swe.grading.repo_task import RepoTask
+from verl_agentic.swe.sample_store import sample_store
 
 _TASKS, _PROCESSES = 16, 2
 _POSITIONS = 131_072

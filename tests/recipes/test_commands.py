@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from system_runs import prepared
 
+from verl_agentic.base.paths import envs_dir, recipes_dir
 from verl_agentic.cli import main
 from verl_agentic.config.recipe_groups import load_recipe, recipe_names
-from verl_agentic.paths import envs_dir, recipes_dir
 
 _COMMAND = re.compile(r"verl-agentic prepare ((?:[^\n`#\\]|\\\n)+)")
 _STORED = ("--solved", "--hindsight", "--rewrite", "--learnable", "--check")

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from verl_agentic.cli.quickstart.course import load_course
-from verl_agentic.cli.quickstart.phases import Quickstart
-from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stage_list import load_stages
-from verl_agentic.cli.quickstart.stages import CourseStage, ExportStage, RlStage, SampleStage, TrainingStage
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.cpu.quickstart.course import load_course
+from verl_agentic.cpu.quickstart.phases import Quickstart
+from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
+from verl_agentic.cpu.quickstart.stage_list import load_stages
+from verl_agentic.cpu.quickstart.stages import CourseStage, ExportStage, RlStage, SampleStage, TrainingStage
 from verl_agentic.data.export.critique import Critic
-from verl_agentic.data.record_files import numbered_records
-from verl_agentic.paths import recipes_dir
+from verl_agentic.log.files.record_files import numbered_records
 
 pytest.importorskip("verl")
 COURSES = sorted(path.parent.name for path in recipes_dir().glob("*/course.yaml") if "stages:" in path.read_text())

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from system_runs import Runs, judged_runs, trained_systems
 
-from verl_agentic.adapters.sections import root_key
 from verl_agentic.cli import main
+from verl_agentic.verl.sections import root_key
 
 pytest.importorskip("verl")
 SYSTEMS = {system.name: system for system in trained_systems()}

@@ -17,12 +17,12 @@ from code_problems import PROBLEMS, Problem
 from code_special import RIGHT, RIGHT_FUNCTIONS, WRONG, WRONG_FUNCTIONS
 from code_styles import STYLES
 
-from verl_agentic.rewards.code.code_answer import CodeOptions, run_answer
+from verl_agentic.base.types import StopReason
+from verl_agentic.graders.code.code_answer import CodeOptions, run_answer
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.interface import Command, Limits, Runner
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
-from verl_agentic.types import StopReason
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from services import answering
 
-from verl_agentic.rewards.judge.options import JudgeOptions
+from verl_agentic.graders.judge.options import JudgeOptions
 
 Judge = Callable[[dict[str, Any]], Any]
 

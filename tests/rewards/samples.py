@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from verl_agentic.base.types import Message, Reward, StopReason
 from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.rewards.component import ComponentType, Graded
 from verl_agentic.rewards.sample import Call, Sample, Turn
 from verl_agentic.rewards.sample_row import to_columns
-from verl_agentic.types import Message, Reward, StopReason
 
 
 def call(name: str = "search", *, error_kind: str | None = None, is_error: bool = False, **arguments: Any) -> Call:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from samples import sample
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.rewards.component import ABSTAIN, component
 from verl_agentic.rewards.sample import Sample
 

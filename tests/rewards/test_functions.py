@@ -7,8 +7,8 @@ import inspect
 
 import pytest
 
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards import functions
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.graders import functions
 from verl_agentic.rewards.component import component_names, load_component
 
 

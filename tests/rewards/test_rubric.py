@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample

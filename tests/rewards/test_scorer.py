@@ -20,11 +20,11 @@ import psutil
 import pytest
 from samples import sample
 
-from verl_agentic.errors import ScoringError
+from verl_agentic.base.errors import ScoringError
+from verl_agentic.base.types import StopReason
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.scorer import Scorer
 from verl_agentic.rewards.worker_pool import Workers
-from verl_agentic.types import StopReason
 
 FILE = Path(__file__).with_name("scorer_components.py")
 

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
 from verl_agentic.sampling.branching_rule import (
     Branching,
     branch_probability,
@@ -15,7 +16,6 @@ from verl_agentic.sampling.branching_rule import (
     num_branches,
     sampled_entropy,
 )
-from verl_agentic.settings import read_settings
 
 
 def test_the_chance_to_branch_is_that_of_the_vector() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
 from verl_agentic.sampling.curriculum import (
     CurriculumSettings,
     GroupSizeSettings,
@@ -16,7 +17,6 @@ from verl_agentic.sampling.curriculum import (
     load_curriculum,
 )
 from verl_agentic.sampling.prompts.pass_rates import PassRates
-from verl_agentic.settings import read_settings
 
 NAMES = ["by_source", "easy_to_hard", "failed_tasks", "hard_only", "hard_to_easy", "learnability", "mix", "value"]
 OPTIONS: dict[str, dict[str, Any]] = {"by_source": {"stages": [{"sources": ["m"]}]}, "mix": {"ratios": {"m": 0.25}}}

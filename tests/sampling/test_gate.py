@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.sampling.gate import (
     Decision,
     Group,

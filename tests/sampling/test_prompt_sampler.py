@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.settings import read_settings
 from verl_agentic.sampling.curriculum import CurriculumSettings
 from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler, spread_draws
-from verl_agentic.settings import read_settings
 
 
 def sampler(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.step_schedules import Constant, LinearSchedule, StageSchedule, to_schedule
 
 

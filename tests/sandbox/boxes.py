@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from verl_agentic.errors import SandboxUnavailableError
+from verl_agentic.base.errors import SandboxUnavailableError
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 
 LIMITS = Limits(wall_s=20.0)
 BackendT = TypeVar("BackendT", bound=NamespaceBackend)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from clouds import provider
 
-from verl_agentic.errors import SandboxUnavailableError
+from verl_agentic.base.errors import SandboxUnavailableError
 from verl_agentic.sandbox.backends import ELSEWHERE, make_backend
 from verl_agentic.sandbox.interface import Backend, Sandbox
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import load_env
-from verl_agentic.errors import SandboxUnavailableError
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import SandboxUnavailableError
+from verl_agentic.base.types import Action, Message, ToolCall
+from verl_agentic.episode.env_package import load_env
 from verl_agentic.sandbox.backends import probe_all
 from verl_agentic.sandbox.process_pool import shared_pool
-from verl_agentic.types import Action, Message, ToolCall
 
 _CODE = "import os\nprint(37 * 84, os.getuid() == {user}, os.listdir('.'))"
 

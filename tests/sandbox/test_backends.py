@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
+from verl_agentic.base.errors import ConfigError, SandboxError, SandboxUnavailableError
 from verl_agentic.sandbox import backends as choose
 from verl_agentic.sandbox.backends import AutoBackend, BackendProbe, isolation_of, make_backend, probe
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox, Tree

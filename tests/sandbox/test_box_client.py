@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from verl_agentic.errors import ConfigError, DataError, SandboxError
-from verl_agentic.sandbox import box_client
-from verl_agentic.sandbox.box_client import BoxClient, BoxProcess
-from verl_agentic.sandbox.cgroups import ControlGroup
+from verl_agentic.base.errors import ConfigError, DataError, SandboxError
+from verl_agentic.sandbox.boxes import box_client
+from verl_agentic.sandbox.boxes.box_client import BoxClient, BoxProcess
+from verl_agentic.sandbox.boxes.cgroups import ControlGroup
 from verl_agentic.sandbox.inside import frames
 from verl_agentic.sandbox.interface import Command, Limits, SpentSandboxError
 

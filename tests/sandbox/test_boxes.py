@@ -16,12 +16,12 @@ import pytest
 from boxes import LIMITS, command_line, lives, python, started
 from escape_leaks import Standing, descendants, wait_for_nothing_left
 
-from verl_agentic.errors import SandboxError
-from verl_agentic.sandbox import cgroups, reaper
+from verl_agentic.base.errors import SandboxError
 from verl_agentic.sandbox.backends import make_backend
+from verl_agentic.sandbox.boxes import cgroups, reaper
+from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
-from verl_agentic.sandbox.landlock_backend import LandlockBackend
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 
 _NAMES = ["HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE"]
 ENVIRONMENT = {"namespaces": _NAMES, "landlock": [*_NAMES, "TMPDIR"]}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from boxes import LIMITS, python
 
-from verl_agentic.errors import ConfigError, DataError, SandboxUnavailableError
+from verl_agentic.base.errors import ConfigError, DataError, SandboxUnavailableError
 from verl_agentic.sandbox.backends import ELSEWHERE
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox, Tree
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 MAX: dict[str, Any] = {"max_bytes": 10_000_000, "max_files": 1000}
@@ -185,7 +185,7 @@ async def test_changes_of_a_tree_are_limited_by_the_disk(backend: Backend, trees
 async def test_code_sees_no_tree_of_other_sandboxes_and_a_tree_stays_while_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("verl_agentic.sandbox.namespaces_backend._MAX_SHARED_BYTES", 3_000)
+    monkeypatch.setattr("verl_agentic.sandbox.boxes.namespaces_backend._MAX_SHARED_BYTES", 3_000)
     backend = NamespaceBackend()
     try:
         await backend.start()

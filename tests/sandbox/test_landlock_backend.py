@@ -14,10 +14,10 @@ import pytest
 from boxes import LIMITS, python, started
 from escape_leaks import descendants
 
-from verl_agentic.errors import ConfigError, DataError, SandboxUnavailableError
+from verl_agentic.base.errors import ConfigError, DataError, SandboxUnavailableError
+from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend, LandlockConfig
 from verl_agentic.sandbox.inside import landlock, landlock_box
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
-from verl_agentic.sandbox.landlock_backend import LandlockBackend, LandlockConfig
 
 
 @pytest.fixture

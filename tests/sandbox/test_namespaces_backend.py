@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from boxes import LIMITS, python, started
 
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.sandbox.box_client import BoxClient
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.sandbox.boxes.box_client import BoxClient
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 HASH = """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.errors import ConfigError, SandboxError
+from verl_agentic.base.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.interface import Command, Limits
 from verl_agentic.sandbox.process_pool import SharedPool, shared_pool
 from verl_agentic.sandbox.sandbox_pool import PoolConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.sandbox import cgroups, reaper
+from verl_agentic.sandbox.boxes import cgroups, reaper
 
 
 def _owner_of_a_dead_process() -> str:

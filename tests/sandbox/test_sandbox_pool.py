@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
+from verl_agentic.base.deadlines import OverrunError, within
+from verl_agentic.base.errors import ConfigError, SandboxBusyError, SandboxError
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 

@@ -12,7 +12,7 @@ from boxes import LIMITS, python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox
 
 MAX: dict[str, Any] = {"max_bytes": 10_000_000, "max_files": 1000}

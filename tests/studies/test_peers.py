@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from verl_agentic.cli.quickstart.course import load_course
+from verl_agentic.cpu.quickstart.course import load_course
 
 _FOLDER = Path(__file__).parents[2] / "studies" / "peers"
 _END, _HEADER = 1, (7, 8)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from verl_agentic import ConfigError, EnvError, EnvRow, Message, ToolCall, ToolEnv, ToolResult, tool
-from verl_agentic.tools.function_tool import FunctionTool
-from verl_agentic.tools.schema_check import ArgumentSchema
-from verl_agentic.types import Action, Observation
+from verl_agentic.base.tools.function_tool import FunctionTool
+from verl_agentic.base.tools.schema_check import ArgumentSchema
+from verl_agentic.base.types import Action, Observation
 
 ROW = EnvRow(prompt=(Message("user", "q"),))
 

@@ -11,13 +11,13 @@ from typing import Any, Literal, Optional
 import pytest
 from pydantic import BaseModel
 
+from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.tools.function_tool import tool
+from verl_agentic.base.tools.plain_schema import list_schemas, simplify_parameters, simplify_tool
+from verl_agentic.base.tools.schema_check import ArgumentSchema
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.harness.env import AgentTool
-from verl_agentic.env import EnvRow, ToolEnv
-from verl_agentic.errors import DataError
-from verl_agentic.tools.function_tool import tool
-from verl_agentic.tools.plain_schema import list_schemas, simplify_parameters, simplify_tool
-from verl_agentic.tools.schema_check import ArgumentSchema
-from verl_agentic.types import Message
 
 
 class Color(enum.Enum):

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from verl_agentic.errors import SandboxUnavailableError
+from verl_agentic.base.errors import SandboxUnavailableError
+from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Limits
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.tools.python import PythonTool
 from verl_agentic.tools.python_session import PythonSessionTool
-from verl_agentic.tools.tool import ToolResult
 
 LIMITS = Limits(wall_s=20.0, cpu_s=20, memory_mb=512, output_bytes=8_000, processes=64)
 _TEXT = (Path(__file__).parent / "printing_programs.txt").read_text()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.tools.python import read_code
-from verl_agentic.tools.tool import ToolResult
 
 
 def test_code_is_returned_as_it_is() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import DataError
-from verl_agentic.tools.schema_check import ArgumentSchema, argument_schema, explain
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.tools.schema_check import ArgumentSchema, argument_schema, explain
 
 POINT = {
     "type": "object",

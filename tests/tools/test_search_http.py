@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from services import answering  # pyright: ignore[reportMissingImports]
 
-from verl_agentic.errors import ConfigError, SearchError, SearchUnavailableError
+from verl_agentic.base.errors import ConfigError, SearchError, SearchUnavailableError
+from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.tools.search.http_retriever import HttpConfig, HttpRetriever
 from verl_agentic.tools.search.retriever import Passage
 from verl_agentic.tools.search.search_tool import SearchTool
 from verl_agentic.tools.search.shared_client import client_of_this_loop, http_retriever
-from verl_agentic.tools.tool import ToolResult
 
 Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
 

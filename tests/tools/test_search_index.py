@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_agentic.errors import DataError, MissingDependencyError, SearchError
+from verl_agentic.base.errors import DataError, MissingDependencyError, SearchError
 from verl_agentic.tools.search.bm25 import Bm25Index, open_index, words_of
 from verl_agentic.tools.search.local_retriever import LocalRetriever, local_retriever
 from verl_agentic.tools.search.retriever import Passage

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from services import answering
 
-from verl_agentic.errors import SearchError
+from verl_agentic.base.errors import SearchError
 from verl_agentic.tools.search.bm25 import Bm25Index
 from verl_agentic.tools.search.http_retriever import HttpConfig, HttpRetriever
 from verl_agentic.tools.search.local_retriever import LocalRetriever

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import SearchError, SearchUnavailableError
+from verl_agentic.base.errors import SearchError, SearchUnavailableError
 from verl_agentic.tools.search.retriever import Passage
 from verl_agentic.tools.search.search_tool import SearchTool, render_passages
 

@@ -10,11 +10,11 @@ import jsonschema
 import pyarrow as pa
 import pytest
 
-from verl_agentic import diagnostics
-from verl_agentic.errors import DataError
-from verl_agentic.trajectory_log.metric_log import MetricsLog, read_metrics
-from verl_agentic.trajectory_log.reader import RunLog, load, write_run
-from verl_agentic.trajectory_log.schema import SCHEMAS, TRAJECTORIES, json_schema
+from verl_agentic import observe as diagnostics
+from verl_agentic.base.errors import DataError
+from verl_agentic.log.metric_log import MetricsLog, read_metrics
+from verl_agentic.log.reader import RunLog, load, write_run
+from verl_agentic.log.schema import SCHEMAS, TRAJECTORIES, json_schema
 
 
 def trajectory(uid: str, session: int, *, step: int = 1, **columns: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_the_schema_in_the_docs_is_the_code_s() -> None:
     for table in SCHEMAS:
         path = Path(__file__).parents[2] / "docs" / f"{table}.schema.json"
         assert json.loads(path.read_text(encoding="utf-8")) == json_schema(table), (
-            "python -m verl_agentic.trajectory_log.schema docs"
+            "python -m verl_agentic.log.schema docs"
         )
 
 

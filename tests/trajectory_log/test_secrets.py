@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from verl_agentic.trajectory_log.lines import Lines, read_lines
-from verl_agentic.trajectory_log.log_options import LogOptions
-from verl_agentic.trajectory_log.reader import load
-from verl_agentic.trajectory_log.run_files import write_config
-from verl_agentic.trajectory_log.secrets import Secrets, own_secrets, withhold
-from verl_agentic.trajectory_log.writer import LogWriter
+from verl_agentic.log.lines import Lines, read_lines
+from verl_agentic.log.log_options import LogOptions
+from verl_agentic.log.reader import load
+from verl_agentic.log.run_files import write_config
+from verl_agentic.log.secrets import Secrets, own_secrets, withhold
+from verl_agentic.log.writer import LogWriter
 
 VALUE = "hunter2-hunter2"
 ENVIRONMENT = {

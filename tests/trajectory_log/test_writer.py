@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_agentic.data.evaluation.journal import Journal
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
-from verl_agentic.trajectory_log import writer as writing
-from verl_agentic.trajectory_log.lines import Lines
-from verl_agentic.trajectory_log.log_options import LogOptions
-from verl_agentic.trajectory_log.reader import RunLog, load
-from verl_agentic.trajectory_log.secrets import Secrets
-from verl_agentic.trajectory_log.writer import LogWriter
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.evaluate.journal import Journal
+from verl_agentic.log import writer as writing
+from verl_agentic.log.lines import Lines
+from verl_agentic.log.log_options import LogOptions
+from verl_agentic.log.reader import RunLog, load
+from verl_agentic.log.secrets import Secrets
+from verl_agentic.log.writer import LogWriter
 
 
 def record(session: int = 0, **columns: Any) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def test_what_is_written_comes_back_with_its_types(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_loses_no_record_that_was_written_and_leaves_a_log_that_reads(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from verl_agentic.trajectory_log.log_options import LogOptions\n"
-        "from verl_agentic.trajectory_log.writer import LogWriter\n"
+        "from verl_agentic.log.log_options import LogOptions\n"
+        "from verl_agentic.log.writer import LogWriter\n"
         "log = LogWriter('trajectories', LogOptions(dir=sys.argv[1]))\n"
         "for session in range(10**9):\n"
         "    log.append(lambda s=session: [dict(uid='g', session=s, response_ids=list(range(2000)))])\n"

@@ -6,10 +6,10 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, EnvError
-from verl_agentic.settings import Settings, setting
-from verl_agentic.types import Message, Reward
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, EnvError
+from verl_agentic.base.settings import Settings, setting
+from verl_agentic.base.types import Message, Reward
 
 RewardOf = Literal["sum", "last", "max"]
 _TEST_PART = 5  # a fifth of all numbers is for tests

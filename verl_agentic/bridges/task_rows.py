@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import did_you_mean
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import did_you_mean
 
 Split = Literal["train", "test"]
 DrawRow = Callable[[str, int], EnvRow | None]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from verl_agentic.deadlines import in_thread
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import DataError, is_infrastructure
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.base.deadlines import in_thread
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import DataError, is_infrastructure
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 TOOL = "act"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.task_rows import Split, draw_rows
 from verl_agentic.bridges.text_world import ExpertWorld, TextWorldEnv, demonstrator_of, expert_policy, solved_row
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message
 
 
 class TextWorldPackage:

@@ -1,4 +1,7 @@
-"""The command `verl-agentic`: one module per subcommand, imported only when it is called."""
+"""The command `verl-agentic`: its groups, shared options, and the list of recipes.
+
+Modules of commands lie in the extensions.
+"""
 
 from __future__ import annotations
 
@@ -44,25 +47,25 @@ GROUPS = {
 """Heading -> subcommand -> one line of help."""
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 MODULES = {
-    "quickstart": "verl_agentic.cli.quickstart",
-    "doctor": "verl_agentic.cli.doctor",
+    "quickstart": "verl_agentic.cpu.quickstart",
+    "doctor": "verl_agentic.checks.cli.doctor",
     "recipes": "verl_agentic.cli.recipes",
-    "env": "verl_agentic.cli.env",
-    "swe": "verl_agentic.cli.swe",
-    "prepare": "verl_agentic.cli.prepare",
-    "judge": "verl_agentic.cli.judge",
-    "preflight": "verl_agentic.cli.preflight",
-    "dryrun": "verl_agentic.cli.dryrun",
-    "view": "verl_agentic.cli.view",
-    "diagnose": "verl_agentic.cli.diagnose",
-    "data": "verl_agentic.cli.data",
-    "reward": "verl_agentic.cli.reward",
-    "model": "verl_agentic.cli.model",
-    "evaluate": "verl_agentic.cli.evaluate",
-    "play": "verl_agentic.cli.play",
-    "serve": "verl_agentic.cli.serve",
-    "sandbox": "verl_agentic.cli.sandbox",
-    "tiny-model": "verl_agentic.cli.tiny_model",
+    "env": "verl_agentic.evaluate.cli.env",
+    "swe": "verl_agentic.swe.cli",
+    "prepare": "verl_agentic.data.cli.prepare",
+    "judge": "verl_agentic.graders.cli.judge",
+    "preflight": "verl_agentic.checks.cli.preflight",
+    "dryrun": "verl_agentic.checks.cli.dryrun",
+    "view": "verl_agentic.observe.cli.view",
+    "diagnose": "verl_agentic.observe.cli.diagnose",
+    "data": "verl_agentic.data.cli.data",
+    "reward": "verl_agentic.graders.cli.reward",
+    "model": "verl_agentic.cpu.cli.model",
+    "evaluate": "verl_agentic.evaluate.cli.evaluate",
+    "play": "verl_agentic.evaluate.cli.play",
+    "serve": "verl_agentic.cpu.cli.serve",
+    "sandbox": "verl_agentic.sandbox.cli",
+    "tiny-model": "verl_agentic.cpu.cli.tiny_model",
 }
 """Subcommand -> its module, an address, because most commands belong to extensions."""
 
@@ -85,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments[:1] == [name]:
             _module(name).add_arguments(subparser)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        from verl_agentic.settings import did_you_mean
+        from verl_agentic.base.settings import did_you_mean
 
         parser.error(f"unknown command, got {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)} See --help")
     parsed = _parse(parser, arguments)
@@ -124,7 +127,7 @@ def _module(name: str):
 
 
 def _report(error: Exception) -> int:
-    from verl_agentic.errors import AgenticError
+    from verl_agentic.base.errors import AgenticError
 
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from verl_agentic.finding import Finding
+from verl_agentic.base.finding import Finding
 
 if TYPE_CHECKING:
     from rich.console import Console

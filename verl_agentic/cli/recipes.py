@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _chosen(args: argparse.Namespace) -> list[Recipe]:
     """Returns system, method and scale of a command line; the last two are the system's if they are not named."""
+    from verl_agentic.base.errors import ConfigError
     from verl_agentic.config.recipe_groups import load_recipe
-    from verl_agentic.errors import ConfigError
 
     system = load_recipe("system", args.system) if args.system else None
     names = {"method": args.method, "scale": args.scale}
@@ -117,7 +117,7 @@ def _block(recipe: Recipe, language: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    from verl_agentic.errors import ConfigError
+    from verl_agentic.base.errors import ConfigError
 
     if path.exists():
         raise ConfigError(f"--write needs a new file, got {path}, which exists; name another, or remove it")

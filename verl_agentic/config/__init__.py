@@ -6,7 +6,7 @@ Hydra imports this package for it: the one moment at which a run that verl start
 import os
 import sys
 
-from verl_agentic.errors import PluginError
+from verl_agentic.base.errors import PluginError
 
 if "verl" in sys.modules and "verl_agentic.plugin" not in sys.modules:
     _policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")

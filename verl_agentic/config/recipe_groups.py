@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import did_you_mean
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import did_you_mean
 
 GROUPS = ("system", "method", "scale")
 SOURCES = ("paper", "code", "verl", "issue", "blog", "ours")

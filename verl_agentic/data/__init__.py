@@ -1,0 +1,1 @@
+"""Data sets from episodes, exports, duplicates, makers of data. An extension."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from verl_agentic.data.parquet import BY_ENVIRONMENT, extra_of, ground_truth_of
-from verl_agentic.data.plain_values import null_paths, to_plain, value_paths
-from verl_agentic.data.rows import row_of_columns
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import AgenticError, DataError
 from verl_agentic.data.truth_checks import unmet_truth
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import AgenticError, DataError
+from verl_agentic.log.files.parquet import BY_ENVIRONMENT, extra_of, ground_truth_of
+from verl_agentic.log.files.plain_values import null_paths, to_plain, value_paths
+from verl_agentic.log.files.rows import row_of_columns
 from verl_agentic.rewards.component import ComponentType
 
 ToolNames = Callable[[EnvRow], Awaitable[set[str]]]

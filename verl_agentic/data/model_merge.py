@@ -18,8 +18,8 @@ from typing import Any, Literal
 import torch
 from safetensors import safe_open
 
-from verl_agentic.algorithms.model_merge import ActiveCounts, active_counts, merge_mean, merge_ram
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.data.model_merge_math import ActiveCounts, active_counts, merge_mean, merge_ram
 
 Method = Literal["ram", "mean"]
 _INDEX, _CONFIG = "model.safetensors.index.json", "config.json"

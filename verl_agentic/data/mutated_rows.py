@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from verl_agentic.base.text.tags import blocks
 from verl_agentic.data.prepare import to_records
-from verl_agentic.data.rows import row_of_columns
-from verl_agentic.rewards.text.tags import blocks
+from verl_agentic.log.files.rows import row_of_columns
 
 _SHOWN_CHARS = 2_000
 _WHERE = "a task to mutate"

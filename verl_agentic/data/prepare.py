@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, boundary
 from verl_agentic.data.file_checks import ToolNames
-from verl_agentic.data.parquet import to_columns
-from verl_agentic.data.parquet_rows import write_parquet as write_parquet
-from verl_agentic.data.record_files import numbered_records
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import EnvPackage
-from verl_agentic.errors import ConfigError, boundary
+from verl_agentic.episode.env_package import EnvPackage
+from verl_agentic.log.files.parquet import to_columns
+from verl_agentic.log.files.parquet_rows import write_parquet as write_parquet
+from verl_agentic.log.files.record_files import numbered_records
 
 SHOWN_KEYS = ("task_id", "split", "env", "tool_selection")
 """The keys of `extra_info` outside `extra_json`, for every environment."""

@@ -1,7 +1,7 @@
 """Base of environments in which the policy proposes a task and copies of the policy try to solve it.
 
 The proposer's final answer is a task. The environment verifies it, lets untrained sub-agents try it, and reports their
-success rate, which `rewards.groups.self_play` rewards. A verified task is appended to a file that the trainer reads
+success rate, which `graders.groups.self_play` rewards. A verified task is appended to a file that the trainer reads
 (`agentic.curriculum.task_set`), so that it is trained on from the next batch on.
 """
 
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.deadlines import in_thread
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript, is_training, run_all
+from verl_agentic.base.errors import ConfigError, DataError, EnvError
+from verl_agentic.base.settings import Settings, setting
+from verl_agentic.base.tools.delegate import NoAnswerError, SubAgentRunner
+from verl_agentic.base.tools.tool import Tool
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
 from verl_agentic.data.prepare import to_records
-from verl_agentic.data.rows import row_of_columns
-from verl_agentic.deadlines import in_thread
-from verl_agentic.env import EnvRow, ToolEnv, Transcript, is_training, run_all
-from verl_agentic.errors import ConfigError, DataError, EnvError
-from verl_agentic.rewards.groups.self_play import SOLVE_RATE
-from verl_agentic.settings import Settings, setting
-from verl_agentic.tools.delegate import NoAnswerError, SubAgentRunner
-from verl_agentic.tools.tool import Tool
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.graders.groups.self_play import SOLVE_RATE
+from verl_agentic.log.files.rows import row_of_columns
 
 _AGENT = "env_agent"
 _SHOWN_CHARS = 300

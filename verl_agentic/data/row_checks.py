@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from verl_agentic.env import EnvRow
+from verl_agentic.base.env import EnvRow
 
 _MIN_ANSWER_CHARS = 3
 

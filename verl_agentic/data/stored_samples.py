@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.records.episode_samples import to_sample
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import AgenticError, DataError
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import AgenticError, DataError
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.records.episode_samples import to_sample
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.sample_row import from_columns, score_of
 
@@ -131,7 +131,7 @@ def stored_episode(episode: Episode, row: EnvRow, *, group: str, session: int = 
 
 
 def _of_training(run_dir: Path) -> Iterator[StoredSample]:
-    from verl_agentic.trajectory_log.reader import RunLog  # pyarrow takes a while to import
+    from verl_agentic.log.reader import RunLog  # pyarrow takes a while to import
 
     if not any(run_dir.rglob("trajectories-*.arrows")):
         return

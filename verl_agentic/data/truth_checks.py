@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.parquet import ground_truth_of
-from verl_agentic.data.record_files import numbered_records
+from verl_agentic.log.files.parquet import ground_truth_of
+from verl_agentic.log.files.record_files import numbered_records
 from verl_agentic.rewards.component import ComponentType
 
 

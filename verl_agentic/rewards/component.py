@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from verl_agentic.errors import ConfigError, boundary
-from verl_agentic.registry import Registry
-from verl_agentic.settings import check_options
+from verl_agentic.base.errors import ConfigError, boundary
+from verl_agentic.base.registry import Registry
+from verl_agentic.base.settings import check_options
 
 T = TypeVar("T")
 Kind = Literal["outcome", "shaping"]
@@ -227,7 +227,11 @@ def component(
 
 
 _REGISTRY = Registry[ComponentType](
-    package="verl_agentic.rewards.components", what="component", kind=ComponentType, decorator="component"
+    package="verl_agentic.rewards.components",
+    extensions=("verl_agentic.graders.components",),
+    what="component",
+    kind=ComponentType,
+    decorator="component",
 )
 load_component, component_names = _REGISTRY.load, _REGISTRY.names
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.errors import ConfigError, DataError, ScoringError
+from verl_agentic.base.errors import ConfigError, DataError, ScoringError
+from verl_agentic.rewards.answers.response_samples import Task, sample_of_text
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.score import void
 from verl_agentic.rewards.scorer import Scorer
-from verl_agentic.rewards.text.response_samples import Task, sample_of_text
 from verl_agentic.rewards.verl_result import SAMPLE, to_result
 
 _SINGLE_TURN = 2  # messages

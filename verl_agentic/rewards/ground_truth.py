@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
 
 
 def object_of(ground_truth: Any, *, of: str) -> Mapping[str, Any]:

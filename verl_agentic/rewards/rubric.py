@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import yaml
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import Settings, read_settings, setting
 from verl_agentic.rewards.component import Component, Kind, load_component
-from verl_agentic.settings import Settings, read_settings, setting
 
 OnError = Literal["void", "stop"]
 MaskedStop = Literal["max_turns", "max_tokens", "context_full", "no_action"]

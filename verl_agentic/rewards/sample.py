@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl_agentic.errors import DataError
-from verl_agentic.types import Action, Message, Reward, StopReason
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Action, Message, Reward, StopReason
 
 _VERSION = 1
 

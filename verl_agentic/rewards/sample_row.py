@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from verl_agentic.base.types import Reward
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.types import Reward
 
 _VERSION = 1
 
 
 def to_columns(sample: Sample) -> dict[str, Any]:
-    """Returns the sample's columns of `trajectory_log.schema.TRAJECTORIES`, as plain data."""
+    """Returns the sample's columns of `log.schema.TRAJECTORIES`, as plain data."""
     record = sample.to_dict()
     return {
         "task_id": sample.id.rpartition("/")[0],

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Sequence, Set
 from typing import Any
 
-from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.errors import AgenticError, ScoringError, boundary, is_by_policy
+from verl_agentic.base.deadlines import OverrunError, within
+from verl_agentic.base.errors import AgenticError, ScoringError, boundary, is_by_policy
 from verl_agentic.rewards.component import ABSTAIN, Graded
 from verl_agentic.rewards.rubric import Rubric, Term
 from verl_agentic.rewards.sample import Sample

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from verl_agentic.base.trajectory import place_rewards
 from verl_agentic.rewards.component import Graded
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.score import Score, Verdicts
-from verl_agentic.trajectory import place_rewards
 
 RowPlace = Literal["side", "earlier", "last"]
 """Place of a training row in its episode: a sub-agent's row, an earlier row, or the last row with the outcome."""

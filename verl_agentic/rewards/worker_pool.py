@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
-from verl_agentic.errors import ScoringError
+from verl_agentic.base.errors import ScoringError
 
 _START_TIMEOUT_S = 60.0
 

@@ -1,0 +1,1 @@
+"""Which groups are trained on, and which prompts come next. Core: imports `base`."""

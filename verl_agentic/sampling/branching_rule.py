@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import Settings, setting
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

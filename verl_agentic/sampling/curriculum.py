@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.registry import BatchFunction, Registry
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.registry import BatchFunction, Registry
+from verl_agentic.base.settings import Settings, setting
 from verl_agentic.sampling.prompts.instructions import InstructionSettings
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
-from verl_agentic.settings import Settings, setting
 
 Returned = Literal["weights", "order"]
 _COLUMNS = ("difficulty", "source")

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.registry import Registry
-from verl_agentic.settings import check_options
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.registry import Registry
+from verl_agentic.base.settings import check_options
 
 
 @dataclass(frozen=True, kw_only=True)

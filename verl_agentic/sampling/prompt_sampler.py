@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.errors import DataError
-from verl_agentic.metric import Metric
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.metric import Metric
 from verl_agentic.sampling.curriculum import CurriculumSettings, CurriculumType, Pool, load_curriculum
 from verl_agentic.sampling.prompts.group_sizes import group_sizes
 from verl_agentic.sampling.prompts.instructions import InstructionPopulation

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import Settings, read_settings, setting
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import Settings, read_settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Isolated execution of code. An extension that other extensions may import."""

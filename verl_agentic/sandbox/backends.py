@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.errors import (
+from verl_agentic.base.errors import (
     AgenticError,
     ConfigError,
     MissingDependencyError,
@@ -20,9 +20,9 @@ from verl_agentic.errors import (
     SandboxUnavailableError,
     boundary,
 )
+from verl_agentic.base.settings import check_options, read_settings
 from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox, Tree
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
-from verl_agentic.settings import check_options, read_settings
 
 _PROBE_TIMEOUT_S = 60.0
 _logger = logging.getLogger(__name__)
@@ -258,13 +258,13 @@ def _local(options: Mapping[str, Any]) -> Backend:
 
 
 def _namespaces(options: Mapping[str, Any]) -> Backend:
-    from verl_agentic.sandbox.namespaces_backend import NamespaceBackend, NamespaceConfig
+    from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, NamespaceConfig
 
     return NamespaceBackend(read_settings(NamespaceConfig, options, section="namespaces"))
 
 
 def _landlock(options: Mapping[str, Any]) -> Backend:
-    from verl_agentic.sandbox.landlock_backend import LandlockBackend, LandlockConfig
+    from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend, LandlockConfig
 
     return LandlockBackend(read_settings(LandlockConfig, options, section="landlock"))
 

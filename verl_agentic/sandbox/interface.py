@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from verl_agentic.errors import ConfigError, DataError, SandboxError
-from verl_agentic.settings import Settings, setting
+from verl_agentic.base.errors import ConfigError, DataError, SandboxError
+from verl_agentic.base.settings import Settings, setting
 
 SessionKind = Literal["python", "bash"]
 

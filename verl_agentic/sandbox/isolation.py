@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 
 
 class Isolation(enum.IntEnum):

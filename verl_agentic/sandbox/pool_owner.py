@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import Any, Literal
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sandbox.process_pool import shared_pool
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
 
 PoolOwner = Literal["process", "node"]
 # Imported by name, because only processes that share a pool import Ray, and this layer must not import adapters.
-_NODE_POOL = "verl_agentic.adapters.rollout.node_pool"
+_NODE_POOL = "verl_agentic.verl.extensions.node_pool"
 
 
 _LIMIT_DISKS = ("namespaces", "docker", "landlock")

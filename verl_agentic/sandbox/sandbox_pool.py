@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.deadlines import running_code, waiting
-from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
+from verl_agentic.base.deadlines import running_code, waiting
+from verl_agentic.base.errors import ConfigError, SandboxBusyError, SandboxError
+from verl_agentic.base.settings import Settings, setting
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Sandbox, Tree
-from verl_agentic.settings import Settings, setting
 
 _LATENCIES = 4096  # newest that percentiles are taken of
 

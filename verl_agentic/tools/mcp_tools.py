@@ -17,10 +17,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.errors import ConfigError, EnvError
-from verl_agentic.settings import read_settings
+from verl_agentic.base.errors import ConfigError, EnvError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.base.tools.tool import Tool
 from verl_agentic.tools.mcp_connection import McpConnection, McpServer
-from verl_agentic.tools.tool import Tool
 
 _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, list[McpConnection]]] = (
     weakref.WeakKeyDictionary()

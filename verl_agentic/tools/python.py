@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Runner
-from verl_agentic.tools.tool import ToolResult
 
 SCHEMA: Mapping[str, Any] = {
     "type": "function",

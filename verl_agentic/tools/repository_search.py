@@ -10,8 +10,8 @@ import posixpath
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from verl_agentic.base.tools.tool import Tool, ToolResult
 from verl_agentic.sandbox.interface import CommandResult
-from verl_agentic.tools.tool import Tool, ToolResult
 
 RunScript = Callable[[str, Sequence[str]], Awaitable[CommandResult]]
 """Runs a script of bash with arguments in the folder of the repository."""
@@ -56,7 +56,7 @@ class RepositorySearch:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The three tools."""
-        from verl_agentic.tools.function_tool import tool
+        from verl_agentic.base.tools.function_tool import tool
 
         return tool(self.grep), tool(self.glob), tool(self.read)
 

@@ -31,7 +31,7 @@ class Family:
     """Name of the function; None when the task is a program that reads and prints."""
 
     def test_input(self, rng: random.Random, parameters: Parameters, size: int) -> str:
-        """Returns one input, as `rewards.code.run_tests.CodeTests` takes it."""
+        """Returns one input, as `graders.code.run_tests.CodeTests` takes it."""
         made = self.inputs(rng, parameters, size)
         return made if self.fn_name is None else "\n".join(json.dumps(argument) for argument in made)
 

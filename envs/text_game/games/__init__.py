@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic import DataError
-from verl_agentic.errors import boundary
+from verl_agentic.base.errors import boundary
 
 from .bandit import Bandit
 from .frozen_lake import FrozenLake

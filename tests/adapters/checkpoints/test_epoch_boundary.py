@@ -11,7 +11,7 @@ from torch.utils.data import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.utils.checkpoint.checkpoint_handler import CheckpointHandler, OrchestrationMode
 
-import verl_agentic.adapters.checkpoints.epoch_boundary  # noqa: F401
+import verl_agentic.verl.checkpoints.epoch_boundary  # noqa: F401
 
 STEPS = 4
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's data loader

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager, find_latest_ckpt_path
 
-from verl_agentic.adapters.checkpoints import checkpoint_retention
-from verl_agentic.adapters.checkpoints.healthy_checkpoints import HEALTHY, Checkpoints, kept_steps
-from verl_agentic.adapters.monitoring import trainer_log
-from verl_agentic.adapters.monitoring.health_watch import HealthWatch, watch_of
-from verl_agentic.errors import ConfigError, HealthError
-from verl_agentic.trajectory_log.metric_log import read_metrics
+from verl_agentic.base.errors import ConfigError, HealthError
+from verl_agentic.log.metric_log import read_metrics
+from verl_agentic.verl.checkpoints import checkpoint_retention
+from verl_agentic.verl.checkpoints.healthy_checkpoints import HEALTHY, Checkpoints, kept_steps
+from verl_agentic.verl.extensions.monitoring import trainer_log
+from verl_agentic.verl.extensions.monitoring.health_watch import HealthWatch, watch_of
 
 assert checkpoint_retention
 NAN = math.nan

@@ -23,10 +23,10 @@ from sandbox_jobs import last_object
 from services import answering
 
 from verl_agentic.cli import main
-from verl_agentic.data.record_files import write_json_lines
-from verl_agentic.data.swe.sample_store import sample_store
+from verl_agentic.log.files.record_files import write_json_lines
+from verl_agentic.log.reader import write_run
 from verl_agentic.rewards.sample_row import to_columns
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.swe.sample_store import sample_store
 
 _SCRIPT = Path(__file__).parents[1] / "cluster_jobs.py"
 _TIMES = ("wall_s", "spans", "stored_sample", "numbers")

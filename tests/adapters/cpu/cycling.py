@@ -12,12 +12,12 @@ from typing import Any
 
 from omegaconf import open_dict
 
-from verl_agentic.adapters.import_hooks import when_imported
-from verl_agentic.algorithms.advantage import advantage, advantage_names
-from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
-from verl_agentic.algorithms.policy_loss import policy_loss_names
+from verl_agentic.credit.advantage import advantage, advantage_names
+from verl_agentic.credit.credit.batch import Advantages, CreditBatch
+from verl_agentic.credit.policy_loss import policy_loss_names
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.verl.import_hooks import when_imported
 
 VERLS = (
     *("gae", "gdpo", "gpg", "grpo", "grpo_passk", "grpo_vectorized", "opo", "optimal_token_baseline"),
@@ -49,13 +49,13 @@ def as_they_are(batch: CreditBatch) -> Advantages:
 
 
 def _register() -> None:
-    importlib.import_module("verl_agentic.adapters.trainer.trainers")
+    importlib.import_module("verl_agentic.verl.trainer.trainers")
     import transfer_queue as tq
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, register_trainer
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.utils import losses
 
-    from verl_agentic.adapters.methods.trainer import prompt_effect, self_teacher
+    from verl_agentic.verl.extensions.methods.trainer import prompt_effect, self_teacher
 
     own_gap: list[float] = []
     teacher_gap: list[float] = []

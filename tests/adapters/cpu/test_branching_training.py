@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl_runs import make_run
 
-from verl_agentic.diagnostics import load
+from verl_agentic.observe import load
 
 pytestmark = pytest.mark.slow
 ENV = dedent(
@@ -21,8 +21,8 @@ ENV = dedent(
 
     import zlib
 
-    from verl_agentic.env import ToolEnv
-    from verl_agentic.types import Message, Observation, Reward, StopReason
+    from verl_agentic.base.env import ToolEnv
+    from verl_agentic.base.types import Message, Observation, Reward, StopReason
 
 
     class Env(ToolEnv):

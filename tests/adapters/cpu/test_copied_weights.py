@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from verl_runs import run_ranks
 
-from verl_agentic.data.tiny_model import make_tiny_model
+from verl_agentic.cpu.tiny_model import make_tiny_model
 
 pytestmark = pytest.mark.slow
 

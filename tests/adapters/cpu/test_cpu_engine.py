@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from verl_agentic.adapters.cpu.cpu_engine import CpuEngineWithLMHead, threads_of_a_rank
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.extensions.cpu.cpu_engine import CpuEngineWithLMHead, threads_of_a_rank
 
 
 def test_fsdp1_is_refused_with_what_to_set_instead() -> None:

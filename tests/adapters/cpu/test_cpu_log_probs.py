@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from verl_agentic.adapters.cpu import cpu_log_probs
+from verl_agentic.verl.extensions.cpu import cpu_log_probs
 
 
 def _one_by_one(logits: Tensor, labels: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from cycling import IMPLICIT, PLAN, VERLS
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl_runs import make_run
 
-from verl_agentic.data.tiny_model import make_tiny_model
+from verl_agentic.cpu.tiny_model import make_tiny_model
 
 HERE = Path(__file__).parent
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.paths import recipes_dir
 from verl_agentic.cli import main
-from verl_agentic.paths import recipes_dir
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent

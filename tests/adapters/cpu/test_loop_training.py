@@ -12,7 +12,7 @@ from verl_runs import Run, make_run
 _TALK = """
 from collections import Counter
 
-from verl_agentic.types import Message, Observation, Reward, StopReason
+from verl_agentic.base.types import Message, Observation, Reward, StopReason
 
 SCORED = Counter()  # sessions of a prompt, in the one worker that plays them: one of two succeeds
 

@@ -11,13 +11,13 @@ import pytest
 from omegaconf import OmegaConf
 from verl_runs import Run
 
-from verl_agentic.cli.quickstart.course import load_course
-from verl_agentic.data.rows import write_rows
-from verl_agentic.data.tiny_model import make_tiny_model
-from verl_agentic.diagnostics import load
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import load_env_package
-from verl_agentic.paths import envs_dir, recipes_dir
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.paths import envs_dir, recipes_dir
+from verl_agentic.cpu.quickstart.course import load_course
+from verl_agentic.cpu.tiny_model import make_tiny_model
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.log.files.rows import write_rows
+from verl_agentic.observe import load
 
 pytestmark = pytest.mark.slow
 SDK_AGENT = Path(__file__).parents[2] / "bridges" / "harness" / "sdk_agent.py"

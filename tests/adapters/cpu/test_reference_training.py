@@ -14,10 +14,10 @@ from run_logs import log_row
 from transformers import AutoModelForCausalLM
 from verl_runs import run_ranks
 
+from verl_agentic.cpu.tiny_model import make_tiny_model
 from verl_agentic.data.export.export_run import ExportOptions, export_run
-from verl_agentic.data.record_files import numbered_records, write_json_lines
-from verl_agentic.data.tiny_model import make_tiny_model
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.log.files.record_files import numbered_records, write_json_lines
+from verl_agentic.log.reader import write_run
 
 pytestmark = pytest.mark.slow
 _RECIPE = """
@@ -118,7 +118,7 @@ def check_learnt(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_pairs_raise_the_margin_of_the_chosen(tmp_path: Path) -> None:
     steps = check_learnt(
-        train(tmp_path, "verl_agentic.adapters.offline.dpo_trainer", map(pair, range(10, 18)), "dpo.beta=0.5")
+        train(tmp_path, "verl_agentic.verl.extensions.offline.dpo_trainer", map(pair, range(10, 18)), "dpo.beta=0.5")
     )
     assert steps[0]["train/margin"] == pytest.approx(0, abs=1e-4)
     assert steps[-1]["train/margin"] > 0.5
@@ -126,7 +126,9 @@ def test_pairs_raise_the_margin_of_the_chosen(tmp_path: Path) -> None:
 
 def test_outcomes_make_a_reward_model_that_tells_them_apart(tmp_path: Path) -> None:
     rows = map(played, range(10, 18))
-    check_learnt(train(tmp_path, "verl_agentic.adapters.offline.outcome_trainer", rows, "implicit_reward.beta=0.5"))
+    check_learnt(
+        train(tmp_path, "verl_agentic.verl.extensions.offline.outcome_trainer", rows, "implicit_reward.beta=0.5")
+    )
     # What the section `algorithm.implicit_reward` loads: what transformers does not find it makes up.
     saved, loading = AutoModelForCausalLM.from_pretrained(
         tmp_path / "out" / "global_step_5" / "huggingface", output_loading_info=True
@@ -141,7 +143,7 @@ def test_outcomes_make_a_reward_model_that_tells_them_apart(tmp_path: Path) -> N
 def test_rows_with_the_log_probs_of_their_author_are_learnt_by_weight(tmp_path: Path) -> None:
     row = {"prompt_ids": [5, 6], "response_ids": [7, 8, 9], "response_mask": [1, 0, 1], "turn_ids": [0, 0, 1],
            "rollout_log_probs": [-0.1, 0.0, -0.1]}  # fmt: skip
-    module = "verl_agentic.adapters.offline.pear_trainer"
+    module = "verl_agentic.verl.extensions.offline.pear_trainer"
     steps = [r for r in train(tmp_path, module, [row] * 8, "pear.gamma=1.0") if "train/loss" in r]
     # The untrained model is less sure than the author: the first token's weight is the minimum ratio.
     assert steps[0]["train/pear_weight"] == pytest.approx((0.5 + 1.0) / 2, abs=1e-4)
@@ -165,4 +167,4 @@ def test_sft_on_exported_successes_raises_their_likelihood_and_observations_are_
 @pytest.mark.parametrize("group", [(), ONE_GPU], ids=["cpu", "one_gpu"])
 def test_exported_pairs_are_learnt_like_those_of_messages(group: tuple[str, ...], tmp_path: Path) -> None:
     path = exported(tmp_path, "pairs")
-    check_learnt(train_on(path, tmp_path, "verl_agentic.adapters.offline.dpo_trainer", "+dpo.beta=0.5", *group))
+    check_learnt(train_on(path, tmp_path, "verl_agentic.verl.extensions.offline.dpo_trainer", "+dpo.beta=0.5", *group))

@@ -19,8 +19,8 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.losses import ppo_loss
 
-from verl_agentic.adapters.cpu.cpu_engine import CpuEngineWithLMHead
-from verl_agentic.adapters.cpu.similar_lengths import groups_of_similar_length
+from verl_agentic.verl.extensions.cpu.cpu_engine import CpuEngineWithLMHead
+from verl_agentic.verl.extensions.cpu.similar_lengths import groups_of_similar_length
 
 # verl's decorator hides the class from type checkers.
 VERL: Any = FSDPEngineWithLMHead

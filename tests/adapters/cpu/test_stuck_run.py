@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from verl_runs import make_run
 
-from verl_agentic.trajectory_log.metric_log import read_metrics
+from verl_agentic.log.metric_log import read_metrics
 
 pytestmark = pytest.mark.slow
 
 # The rows of the first step start in half a second; later ones take their time, and turn out to be wrong.
 _SLOW = """
 import asyncio, pathlib
-from verl_agentic.errors import DataError
-from verl_agentic.types import Observation, Reward, StopReason
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Observation, Reward, StopReason
 
 HERE = pathlib.Path(__file__).parent
 

@@ -17,11 +17,11 @@ from omegaconf import OmegaConf
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError, TaskCancelledError
 from verl.single_controller.ray import base
 
-from verl_agentic.adapters.cpu import one_process
-from verl_agentic.adapters.cpu.cpu_features import THREADS, choose_threads
-from verl_agentic.adapters.rollout.node_pool import NodePool
 from verl_agentic.sandbox.interface import Command, Limits
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.verl.extensions.cpu.cpu_features import THREADS, choose_threads
+from verl_agentic.verl.extensions.cpu.threads import one_process
+from verl_agentic.verl.extensions.node_pool import NodePool
 
 _variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 

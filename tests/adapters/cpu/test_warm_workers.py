@@ -16,8 +16,8 @@ import pytest
 import torch
 from ray._private import utils
 
-from verl_agentic.adapters.cpu import warm_process, worker_stub
-from verl_agentic.adapters.cpu.warm_workers import SWITCH
+from verl_agentic.verl.extensions.cpu.warm import warm_process, worker_stub
+from verl_agentic.verl.extensions.cpu.warm.warm_workers import SWITCH
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has warm workers")
 # In the places of Ray's scripts, beside each other.
@@ -31,7 +31,7 @@ print("an error", file=sys.stderr)
 """
 _SERVE = """
 import socket, sys
-from verl_agentic.adapters.cpu import warm_process
+from verl_agentic.verl.extensions.cpu import warm_process
 warm_process._MODULES = ()
 warm_process.serve(socket.socket(fileno=int(sys.argv[1])))
 """

@@ -24,9 +24,9 @@ import psutil
 import pytest
 import torch.distributed
 
-from verl_agentic.data.rows import write_rows
-from verl_agentic.data.tiny_model import make_tiny_model
-from verl_agentic.env_package import load_env_package
+from verl_agentic.cpu.tiny_model import make_tiny_model
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.log.files.rows import write_rows
 
 _RECIPE = """
 hydra:
@@ -56,7 +56,7 @@ trainer:
 
 _SETTINGS = {"VERL_PLATFORM": "cpu", "GOMP_SPINCOUNT": "20000", "HF_HUB_OFFLINE": "1"}
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["verl.trainer.main_ppo", "verl_agentic.adapters.cpu.warm_process"])
+_FORKS.set_forkserver_preload(["verl.trainer.main_ppo", "verl_agentic.verl.extensions.cpu.warm.warm_process"])
 
 
 class Trainer:

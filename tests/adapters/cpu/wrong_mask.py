@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from verl_agentic.adapters.import_hooks import when_imported
+from verl_agentic.verl.import_hooks import when_imported
 
 
 def _break() -> None:
-    from verl_agentic.adapters.rollout.agent_loop import EnvAgentOutput
+    from verl_agentic.verl.rollout.agent_loop import EnvAgentOutput
 
     original = EnvAgentOutput.as_dict
 
@@ -24,4 +24,4 @@ def _break() -> None:
     EnvAgentOutput.as_dict = as_dict
 
 
-when_imported("verl_agentic.adapters.rollout.agent_loop", _break)
+when_imported("verl_agentic.verl.rollout.agent_loop", _break)

@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from transformers import AutoConfig
 from verl.utils import model as verl_model
 
-from verl_agentic.adapters.engine import attention, value_head
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.verl.engine import attention, value_head
 
 SDPA = {"attn_implementation": "sdpa"}
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from verl_agentic.cudnn_attention import VARIABLE
+from verl_agentic.credit.cudnn_attention import VARIABLE
 
 _PRINT = "import os; import verl.workers.engine.fsdp.transformer_impl; print('is', os.environ.get({0!r}))"
 

@@ -17,12 +17,12 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDP
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import value_loss
 
-from verl_agentic.adapters import guard
-from verl_agentic.adapters.methods.engine import categorical_critic
-from verl_agentic.adapters.methods.engine.categorical_critic import categorical_value_loss, edges_of
-from verl_agentic.adapters.methods.engine.critic_config import VALUE_BINS
-from verl_agentic.algorithms.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.methods.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss
+from verl_agentic.verl import guard
+from verl_agentic.verl.extensions.methods.engine import categorical_critic
+from verl_agentic.verl.extensions.methods.engine.categorical_critic import categorical_value_loss, edges_of
+from verl_agentic.verl.extensions.methods.engine.critic_config import VALUE_BINS
 
 BINS = {"low": 0.0, "high": 1.0, "bins": 5}
 EDGES = bin_edges(0.0, 1.0, 5)
@@ -159,6 +159,6 @@ def test_bins_that_make_no_sense_are_refused(section: dict[str, Any], message: s
 
 
 def test_a_run_with_bins_does_not_start_without_the_adapters() -> None:
-    asked = {"methods.engine.critic_config", "methods.engine.categorical_critic"}
+    asked = {"extensions.methods.engine.critic_config", "extensions.methods.engine.categorical_critic"}
     assert asked <= set(guard.demanded(OmegaConf.create({"critic": {"categorical": dict(BINS)}})))
     assert not asked & set(guard.demanded(OmegaConf.create({"critic": {"enable": True}})))

@@ -13,7 +13,7 @@ from verl.workers.config.optimizer import FSDPOptimizerConfig
 from verl.workers.engine.base import BaseEngine
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
-import verl_agentic.adapters.methods.engine.learning_rate  # noqa: F401
+import verl_agentic.verl.extensions.methods.engine.learning_rate  # noqa: F401
 
 
 class Engine(FSDPEngine):

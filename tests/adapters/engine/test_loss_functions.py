@@ -26,12 +26,12 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import AggregationType
 from verl.workers.utils import losses
 
-import verl_agentic.adapters.engine.loss_config  # noqa: F401
-from verl_agentic.adapters.engine import loss_functions
-from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss_names
+import verl_agentic.verl.engine.loss_config  # noqa: F401
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.checks.preflight.checks.policy_loss import SPLIT_LOSSES
 from verl_agentic.config.recipe_groups import load_recipe, recipe_names
-from verl_agentic.diagnostics.preflight.checks.policy_loss import SPLIT_LOSSES
-from verl_agentic.errors import ConfigError
+from verl_agentic.credit.policy_loss import Loss, LossBatch, policy_loss_names
+from verl_agentic.verl.engine import loss_functions
 
 Tensor = torch.Tensor
 PROMPTS, RESPONSES = [3, 1, 2, 1], [2, 4, 1, 3]
@@ -175,7 +175,7 @@ def test_a_loss_of_the_user_is_given_its_options_and_the_columns_of_the_batch(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_losses.py").write_text(
-        "from verl_agentic.algorithms.policy_loss import Loss, policy_loss\n\n"
+        "from verl_agentic.credit.policy_loss import Loss, policy_loss\n\n"
         "@policy_loss(needs=('outcome_B',))\n"
         "def own(batch, *, scale: float = 1.0):\n"
         "    return Loss(per_token_BT=batch.log_prob_BT, metrics={'own': scale * float(batch.outcome_B.sum())})\n"

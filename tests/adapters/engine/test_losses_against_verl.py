@@ -21,8 +21,8 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weig
 from verl.trainer.ppo.utils import need_reference_policy
 from verl.workers.config import ActorConfig
 
-from verl_agentic.algorithms.losses.kl import kl_per_token
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
+from verl_agentic.credit.losses.kl import kl_per_token
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
 
 Tensor = torch.Tensor
 

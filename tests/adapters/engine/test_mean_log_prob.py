@@ -14,8 +14,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.torch_functional import entropy_from_logits
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from verl_agentic.adapters.methods.engine.mean_log_prob import mean_log_prob
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.extensions.methods.engine.mean_log_prob import mean_log_prob
 
 ROWS = [[5, 9, 2, 7, 4], [8, 3], [6, 1, 7]]
 TEMPERATURE = torch.tensor([1.0, 0.5, 2.0])

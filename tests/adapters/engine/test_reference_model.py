@@ -16,8 +16,8 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from verl_agentic.adapters.methods.engine.reference_model import build_reference, initialize_with_reference
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.extensions.methods.engine.reference_model import build_reference, initialize_with_reference
 
 
 def section(path: Path, **changes: Any) -> DictConfig:

@@ -17,8 +17,8 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDP
 from verl.workers.utils.losses import sft_loss
 from verl.workers.utils.padding import no_padding_2_padding
 
-from verl_agentic.adapters.engine.sampled_log_probs import trained_places
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.engine.sampled_log_probs import trained_places
 
 PROMPTS = [[5, 9, 2], [8], [6, 1]]
 RESPONSES = [[7, 4, 3, 3], [3, 5, 6], [7, 11, 12, 13, 14]]

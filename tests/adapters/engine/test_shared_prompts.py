@@ -16,8 +16,8 @@ from verl.utils.torch_functional import entropy_from_logits
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from verl_agentic.adapters.cpu.cpu_engine import CpuEngineWithLMHead
-from verl_agentic.adapters.engine import sampled_log_probs, shared_prompts
+from verl_agentic.verl.engine import sampled_log_probs, shared_prompts
+from verl_agentic.verl.extensions.cpu.cpu_engine import CpuEngineWithLMHead
 
 assert sampled_log_probs, "patches the engine"
 VOCABULARY = 100

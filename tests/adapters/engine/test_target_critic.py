@@ -12,11 +12,11 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPCriticConfig, FSDPEngineConfig
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
-from verl_agentic.adapters import guard
-from verl_agentic.adapters.methods.engine.critic_config import TARGET_TAU
-from verl_agentic.adapters.methods.engine.weight_copy import copy_of, trained_shards
-from verl_agentic.adapters.sections import all_sections
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl import guard
+from verl_agentic.verl.extensions.methods.engine.critic_config import TARGET_TAU
+from verl_agentic.verl.extensions.methods.engine.weight_copy import copy_of, trained_shards
+from verl_agentic.verl.sections import all_sections
 
 
 def config(*, strategy: str = "fsdp2", **more: Any) -> Any:
@@ -57,7 +57,7 @@ def run_config(estimator: str = "archer", **critic: Any) -> Any:
 
 
 def test_a_run_with_a_target_does_not_start_without_the_adapters() -> None:
-    asked = {"methods.engine.critic_config", "methods.engine.target_critic"}
+    asked = {"extensions.methods.engine.critic_config", "extensions.methods.engine.target_critic"}
     assert asked <= set(guard.demanded(run_config(target={"tau": 0.1})))
     assert not asked & set(guard.demanded(run_config()))
 

@@ -11,7 +11,7 @@ import pytest
 import verl
 from verl.utils import transferqueue_utils
 
-from verl_agentic.adapters.engine.worker_columns import RECORDS, fetch_without_records
+from verl_agentic.verl.engine.worker_columns import RECORDS, fetch_without_records
 
 _COLUMNS = ["advantages", "extra_fields", "input_ids", "multi_modal_inputs", "raw_prompt", "turn_ids", "uid"]
 

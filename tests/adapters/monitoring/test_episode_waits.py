@@ -20,13 +20,14 @@ from verl.trainer.ppo.v1 import replay_buffer as verl_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from verl_agentic.adapters.batches import batch_keys
-from verl_agentic.adapters.monitoring import episode_waits, log_and_continue, trainer_waits
-from verl_agentic.adapters.monitoring.episode_waits import EPISODE_TIME, WaitingReporter
-from verl_agentic.adapters.monitoring.trainer_waits import PollWatch
-from verl_agentic.agent_loops.trace import timeline
-from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions
-from verl_agentic.diagnostics.live.time_ledger import EpisodeTime
+from verl_agentic.episode.trace import timeline
+from verl_agentic.observe.live.stuck_episodes import WaitingOptions
+from verl_agentic.observe.live.time_ledger import EpisodeTime
+from verl_agentic.verl import log_and_continue
+from verl_agentic.verl.batches import batch_keys
+from verl_agentic.verl.extensions.monitoring import episode_waits, trainer_waits
+from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME, WaitingReporter
+from verl_agentic.verl.extensions.monitoring.trainer_waits import PollWatch
 
 FAST = WaitingOptions(stuck_after_s=0.2, report_every_s=0.05)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.adapters.monitoring import error_log
-from verl_agentic.adapters.monitoring.error_log import FirstErrors
+from verl_agentic.verl.extensions.monitoring import error_log
+from verl_agentic.verl.extensions.monitoring.error_log import FirstErrors
 
 _PLAIN = """
 import logging, sys, threading
 from pathlib import Path
-from verl_agentic.adapters.monitoring.error_log import install
+from verl_agentic.verl.extensions.monitoring.error_log import install
 
 install(Path(sys.argv[1]))
 quiet = logging.getLogger("quiet")
@@ -48,14 +48,14 @@ _RAY = """
 import os, signal, sys
 import ray
 from omegaconf import OmegaConf
-from verl_agentic.adapters.monitoring import error_log
-from verl_agentic.adapters.monitoring.run_dir import KEY
+from verl_agentic.verl.extensions.monitoring import error_log
+from verl_agentic.verl.run_dir import KEY
 
 folder, scratch = sys.argv[1:]
 
 class Worker:
     def __init__(self):
-        import verl_agentic.adapters.monitoring.error_log  # as the plugin does
+        import verl_agentic.verl.extensions.monitoring.error_log  # as the plugin does
 
     def ping(self):
         return os.environ.get("VERL_AGENTIC_RUN_DIR")
@@ -101,7 +101,7 @@ except Exception:  # as Hydra does
 _NO_FOLDER = """
 import sys
 from omegaconf import OmegaConf
-from verl_agentic.adapters.monitoring import error_log
+from verl_agentic.verl.extensions.monitoring import error_log
 
 def run_ppo(config):
     raise RuntimeError("no CUDA") from OSError("driver")

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from verl.trainer.ppo.v1.utils import MetricsAggregator
 
 import verl_agentic
-from verl_agentic.adapters.monitoring.metric_joins import METRICS
-from verl_agentic.adapters.replay_buffer.episode_buffer import mean_numbers
-from verl_agentic.metric import Metric, find_metric
+from verl_agentic.base.metric import Metric, find_metric
 from verl_agentic.sampling.gate import Decision, Group, Session
 from verl_agentic.sampling.gating.gate_stats import GateStats
+from verl_agentic.verl.extensions.monitoring.metric_joins import METRICS
+from verl_agentic.verl.replay_buffer.episode_buffer import mean_numbers
 
 WORDS = "Max_min_sum_total_terminal"
 _OURS = re.compile(r"(episode|batch|credit|audit|health|time|tool_time|turn_time|curriculum|training/gate)/[\w/*]+")

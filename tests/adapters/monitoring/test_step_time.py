@@ -9,10 +9,11 @@ import pytest
 from queues import Queue, install
 from transfer_queue import KVBatchMeta
 
-from verl_agentic.adapters.batches.batch_keys import LAST_ROWS
-from verl_agentic.adapters.monitoring import log_and_continue, step_time
-from verl_agentic.adapters.monitoring.episode_waits import EPISODE_TIME
-from verl_agentic.adapters.replay_buffer import episode_buffer
+from verl_agentic.verl import log_and_continue
+from verl_agentic.verl.batches.batch_keys import LAST_ROWS
+from verl_agentic.verl.extensions.monitoring import step_time
+from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME
+from verl_agentic.verl.replay_buffer import episode_buffer
 
 
 @pytest.fixture

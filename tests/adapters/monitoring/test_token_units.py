@@ -14,8 +14,8 @@ from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo import core_algos
 
-from verl_agentic.adapters.monitoring import token_units
-from verl_agentic.algorithms.batch_metrics.token_means import token_means
+from verl_agentic.credit.batch_metrics.token_means import token_means
+from verl_agentic.verl.extensions.monitoring import token_units
 
 CONFIG = OmegaConf.create({"algorithm": {}})
 

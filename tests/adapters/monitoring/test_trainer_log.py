@@ -13,16 +13,16 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from stored_rows import StoredRows, algorithm
 
-from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE, PLAYED_UID
-from verl_agentic.adapters.monitoring import trainer_log
-from verl_agentic.adapters.monitoring.step_time import LOG_S
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.errors import AuditError, ConfigError, HealthError, InfrastructureError
-from verl_agentic.trajectory_log.lines import read_lines
-from verl_agentic.trajectory_log.log_options import LogOptions
-from verl_agentic.trajectory_log.metric_log import read_metrics
-from verl_agentic.trajectory_log.reader import RunLog, write_run
-from verl_agentic.trajectory_log.writer import log_writer
+from verl_agentic.base.errors import AuditError, ConfigError, HealthError, InfrastructureError
+from verl_agentic.log.lines import read_lines
+from verl_agentic.log.log_options import LogOptions
+from verl_agentic.log.metric_log import read_metrics
+from verl_agentic.log.reader import RunLog, write_run
+from verl_agentic.log.writer import log_writer
+from verl_agentic.observe.diagnosis.evidence import RunEvidence
+from verl_agentic.verl.batches.batch_keys import GROUP_SIZE, PLAYED_UID
+from verl_agentic.verl.extensions.monitoring import trainer_log
+from verl_agentic.verl.extensions.monitoring.step_time import LOG_S
 
 
 class Trainer:

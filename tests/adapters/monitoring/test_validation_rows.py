@@ -9,7 +9,7 @@ from verl.trainer.ppo.metric_utils import process_validation_metrics
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl_versions import AFTER_MAIN, is_meant
 
-import verl_agentic.adapters.monitoring.validation_rows  # noqa: F401
+import verl_agentic.verl.extensions.monitoring.validation_rows  # noqa: F401
 
 COUNTS_FAILED = is_meant(AFTER_MAIN)
 """Whether verl counts sessions that raised in `acc`."""

@@ -9,8 +9,8 @@ import pytest
 import torch
 from jagged import MASK, ROWS, log_probs_of, nested
 
-from verl_agentic.adapters.offline.dpo_trainer import DpoSettings, pair_loss
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.verl.extensions.offline.dpo_trainer import DpoSettings, pair_loss
 
 HALF = DpoSettings(beta=0.5)
 

@@ -9,8 +9,8 @@ import pytest
 from jagged import MASK, ROWS, log_probs_of, nested
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.offline.outcome_trainer import OutcomeSettings, OutcomeTrainer, row_loss
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.extensions.offline.outcome_trainer import OutcomeSettings, OutcomeTrainer, row_loss
 
 # Returns with beta 0.5: 0.5 (-3 + 2) = -0.5, 0.5 (-0.5 + 1) = 0.25, 0.5 (-4 + 4) = 0, 0.5 (-1 + 3) = 1.
 BATCH = {

@@ -10,13 +10,13 @@ import torch
 from jagged import MASK, ROWS, log_probs_of
 from verl.utils.dataset.dataset_utils import DatasetPadMode, SFTTensorCollator
 
-from verl_agentic.adapters.offline import dpo_trainer, outcome_trainer
-from verl_agentic.adapters.offline.dpo_trainer import DpoSettings
-from verl_agentic.adapters.offline.outcome_trainer import OutcomeSettings
-from verl_agentic.adapters.offline.pair_trainer import ItemDataset, row_log_probs
-from verl_agentic.data.record_files import write_json_lines
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.settings import read_settings
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.log.files.record_files import write_json_lines
+from verl_agentic.verl.extensions.offline import dpo_trainer, outcome_trainer
+from verl_agentic.verl.extensions.offline.dpo_trainer import DpoSettings
+from verl_agentic.verl.extensions.offline.outcome_trainer import OutcomeSettings
+from verl_agentic.verl.extensions.offline.pair_trainer import ItemDataset, row_log_probs
 
 PROMPT = [{"role": "user", "content": "Double 21."}]
 CALL = {"role": "assistant", "text": "<tool_call>\n{}\n</tool_call><|im_end|>"}

@@ -14,10 +14,10 @@ from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.workers.utils.losses import sft_loss
 
-from verl_agentic.adapters.offline.pear_trainer import BehaviourDataset, weighted_loss
-from verl_agentic.algorithms.losses.pear import PearSettings
-from verl_agentic.data.record_files import write_json_lines
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.log.files.record_files import write_json_lines
+from verl_agentic.methods.losses.pear import PearSettings
+from verl_agentic.verl.extensions.offline.pear_trainer import BehaviourDataset, weighted_loss
 
 # Log-probs are at the position before their token: -1 and -2 of the first row, -3 of the second.
 ROWS = [[-9.0, -1.0, -9.0, -2.0, -9.0], [-3.0, -9.0]]

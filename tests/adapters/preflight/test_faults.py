@@ -36,16 +36,16 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl_versions import AFTER_MAIN, needs_verl
 
-from verl_agentic.adapters.config_root import place_of, prepare
-from verl_agentic.adapters.preflight import compose as preflight_compose
-from verl_agentic.adapters.preflight import plan_run
-from verl_agentic.adapters.preflight.compose import Composed, compose
-from verl_agentic.algorithms.advantage import load_advantage
-from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.base.errors import AgenticError
+from verl_agentic.checks.preflight.result import judge
+from verl_agentic.credit.advantage import load_advantage
+from verl_agentic.credit.credit.batch import CreditBatch
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
-from verl_agentic.diagnostics.preflight.result import judge
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import AgenticError
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.verl.config_root import place_of, prepare
+from verl_agentic.verl.extensions.preflight import compose as preflight_compose
+from verl_agentic.verl.extensions.preflight import plan_run
+from verl_agentic.verl.extensions.preflight.compose import Composed, compose
 
 BROKEN = Path(__file__).parents[2] / "fixtures" / "broken_configs"
 SEARCH = "hydra.searchpath=[pkg://verl_agentic.config]"
@@ -54,7 +54,7 @@ SAMPLER, CURRICULUM = "trainer.v1.sampler", "++agentic.curriculum"
 KWARGS, CREDIT = "++agentic.sampling", "++agentic.credit"
 OURS = "trainer.v1.trainer_mode=agentic_sync"
 GATED = (
-    f"{SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer",
+    f"{SAMPLER}.custom_sampler.path=pkg://verl_agentic.verl.replay_buffer.gated_buffer",
     f"{SAMPLER}.custom_sampler.name=GatedReplayBuffer",
 )
 RUBRIC = "reward.reward_manager.name=rubric"
@@ -312,7 +312,7 @@ def test_a_sound_configuration_has_no_fault_and_starts(
 
 
 def test_a_loss_of_the_user_is_judged_as_one_of_ours() -> None:
-    address = "verl_agentic.algorithms.policy_losses.pacs:pacs"
+    address = "verl_agentic.methods.policy_losses.pacs:pacs"
     assert "fail" not in found(f"{LOSS}.loss_mode={address}").values()
     assert found(f"{LOSS}.loss_mode=no_such/file.py:loss", OURS).get("policy_loss") == "fail"
 

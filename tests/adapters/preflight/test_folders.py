@@ -11,7 +11,7 @@ pytest.importorskip("verl")
 
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.preflight.folders import checkpoint_faults, unwritable_folders
+from verl_agentic.verl.extensions.preflight.folders import checkpoint_faults, unwritable_folders
 
 KEYS = ("default_local_dir", "rollout_data_dir", "validation_data_dir", "log.dir")
 

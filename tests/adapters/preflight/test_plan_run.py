@@ -12,17 +12,17 @@ pytest.importorskip("verl")
 
 from verl.utils.config import omega_conf_to_dataclass
 
-from verl_agentic.adapters.preflight.compose import compose
-from verl_agentic.adapters.preflight.plan_run import plan
-from verl_agentic.cli.quickstart.course import load_course
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.base.types import Message
+from verl_agentic.checks.preflight.planned_run import PlannedRun
+from verl_agentic.checks.preflight.result import check_names, judge
 from verl_agentic.config.recipe_groups import load_recipe
+from verl_agentic.cpu.quickstart.course import load_course
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
-from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import check_names, judge
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import load_env_package
-from verl_agentic.paths import recipes_dir
-from verl_agentic.types import Message
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.verl.extensions.preflight.compose import compose
+from verl_agentic.verl.extensions.preflight.plan_run import plan
 
 BROKEN = Path(__file__).parents[2] / "fixtures" / "broken_configs"
 FAULTS = sorted(path.stem for path in BROKEN.glob("*.yaml") if not path.stem.startswith("base"))
@@ -169,7 +169,7 @@ def test_a_solution_has_the_form_that_its_system_rewards(system: str, tiny_model
 
 ENV = """
 from verl_agentic import EnvRow, Message, Reward, ToolEnv
-from verl_agentic.errors import SandboxUnavailableError, ScoringError
+from verl_agentic.base.errors import SandboxUnavailableError, ScoringError
 
 class Env(ToolEnv):
     def __init__(self, row):

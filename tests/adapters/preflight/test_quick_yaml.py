@@ -10,7 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 
 import verl_agentic
-from verl_agentic.adapters.preflight.quick_yaml import quick_yaml
+from verl_agentic.verl.extensions.preflight.quick_yaml import quick_yaml
 
 _FOLDERS = (Path(verl.trainer.__path__[0]) / "config", Path(verl_agentic.__path__[0]) / "config")
 _VALUES = (

@@ -14,11 +14,11 @@ from chat_templates import CHATML_WITH_TOOLS, REFUSING, SINGLE_TURN, STRIPS_THIN
 from transformers import AutoTokenizer
 from verl_versions import needs_verl
 
-from verl_agentic.adapters.preflight.plan_run import plan
+from verl_agentic.base.finding import Finding
+from verl_agentic.checks.preflight.result import judge
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
-from verl_agentic.diagnostics.preflight.result import judge
-from verl_agentic.env_package import load_env_package
-from verl_agentic.finding import Finding
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.verl.extensions.preflight.plan_run import plan
 
 CONFIGS = Path(__file__).parents[2] / "fixtures" / "broken_configs"
 THINKS = CHATML_WITH_TOOLS.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")

@@ -11,10 +11,10 @@ pytest.importorskip("verl")
 
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.preflight import reward_function
-from verl_agentic.adapters.preflight.reward_function import try_function
-from verl_agentic.diagnostics.preflight.checks.reward import reward
-from verl_agentic.diagnostics.preflight.planned_run import FunctionTrial, PlannedRun
+from verl_agentic.checks.preflight.checks.reward import reward
+from verl_agentic.checks.preflight.planned_run import FunctionTrial, PlannedRun
+from verl_agentic.verl.extensions.preflight import reward_function
+from verl_agentic.verl.extensions.preflight.reward_function import try_function
 
 ROW = {"data_source": "mine", "reward_model": {"ground_truth": "42"}, "extra_info": {"index": 0}}
 SIGNATURE = "data_source, solution_str, ground_truth, extra_info=None"

@@ -13,15 +13,15 @@ import torch
 from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3MoeConfig
 
-from verl_agentic.adapters.engine import attention
-from verl_agentic.adapters.preflight import plan_run
-from verl_agentic.adapters.preflight.first_prompt import Worker
-from verl_agentic.adapters.preflight.plan_run import plan
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.checks.preflight.planned_run import Model
+from verl_agentic.checks.preflight.result import judge
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
-from verl_agentic.diagnostics.preflight.planned_run import Model
-from verl_agentic.diagnostics.preflight.result import judge
-from verl_agentic.env_package import load_env_package
-from verl_agentic.paths import recipes_dir
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.verl.engine import attention
+from verl_agentic.verl.extensions.preflight import plan_run
+from verl_agentic.verl.extensions.preflight.first_prompt import Worker
+from verl_agentic.verl.extensions.preflight.plan_run import plan
 
 RUN = """
 hydra: {searchpath: ["pkg://verl_agentic.config"]}

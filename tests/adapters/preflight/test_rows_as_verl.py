@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("verl")
 
-from verl_agentic.adapters.preflight.rows_as_verl import _head, row_faults
+from verl_agentic.base.errors import DataError
 from verl_agentic.data.file_checks import check_records
-from verl_agentic.data.record_files import numbered_records, write_json_lines
-from verl_agentic.errors import DataError
+from verl_agentic.log.files.record_files import numbered_records, write_json_lines
+from verl_agentic.verl.extensions.preflight.rows_as_verl import _head, row_faults
 
 DAY = datetime.date(2024, 1, 2)
 

@@ -11,7 +11,7 @@ pytest.importorskip("verl")
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.preflight.underscored_numbers import numbers_meant_as_ranges
+from verl_agentic.verl.extensions.preflight.underscored_numbers import numbers_meant_as_ranges
 
 KEY = "algorithm.rollout_correction.rollout_is_threshold"
 

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("verl")
 
-from verl_agentic.adapters.preflight.plan_run import plan
+from verl_agentic.checks.preflight.result import judge
 from verl_agentic.data.prepare import write_parquet
-from verl_agentic.diagnostics.preflight.result import judge
+from verl_agentic.verl.extensions.preflight.plan_run import plan
 
 ACTOR, ROLLOUT, REF = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "ref"))
 MODEL, TEACHERS = "actor_rollout_ref.model", "distillation.teacher_models"

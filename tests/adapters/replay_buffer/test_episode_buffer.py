@@ -15,9 +15,9 @@ from tensordict.tensorclass import NonTensorStack
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from verl_agentic.adapters.batches import batch_keys
-from verl_agentic.adapters.replay_buffer import episode_buffer
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.batches import batch_keys
+from verl_agentic.verl.replay_buffer import episode_buffer
 
 
 def buffer(**sampler_kwargs: Any) -> ReplayBuffer:

@@ -14,13 +14,13 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils.import_utils import load_extern_object
 from verl_versions import AFTER_MAIN, needs_verl
 
-from verl_agentic.adapters.replay_buffer import episode_buffer as replay_buffer
-from verl_agentic.adapters.replay_buffer import gated_buffer
-from verl_agentic.adapters.replay_buffer.buffer_features import check_filters
-from verl_agentic.adapters.replay_buffer.gated_buffer import GatedReplayBuffer
-from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
-from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.errors import ConfigError, InfrastructureError, StarvationError
+from verl_agentic.base.errors import ConfigError, InfrastructureError, StarvationError
+from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.episode.loop_settings import GREEDY_SESSION
+from verl_agentic.verl.replay_buffer import episode_buffer as replay_buffer
+from verl_agentic.verl.replay_buffer import gated_buffer
+from verl_agentic.verl.replay_buffer.buffer_features import check_filters
+from verl_agentic.verl.replay_buffer.gated_buffer import GatedReplayBuffer
 
 GATE = "training/gate/"
 counts_ready_groups = needs_verl(">=0.9.1", "ReplayBufferAsync.get_sampleable_count")
@@ -148,7 +148,7 @@ def test_verl_may_lend_the_machines_of_the_buffer(play: Play) -> None:
 
 def test_verl_finds_it_by_the_path_of_the_documentation() -> None:
     assert (
-        load_extern_object("pkg://verl_agentic.adapters.replay_buffer.gated_buffer", "GatedReplayBuffer")
+        load_extern_object("pkg://verl_agentic.verl.replay_buffer.gated_buffer", "GatedReplayBuffer")
         is GatedReplayBuffer
     )
 
@@ -239,9 +239,9 @@ class Ranked:
 def test_metrics_of_episodes_group_rewards_and_the_breaker_still_work_and_once(
     queue: Queue, play: Play, mode: str
 ) -> None:
-    import verl_agentic.adapters.reward.group_rewards
+    import verl_agentic.verl.reward.group_rewards
 
-    assert verl_agentic.adapters.reward.group_rewards and replay_buffer
+    assert verl_agentic.verl.reward.group_rewards and replay_buffer
     put_dynsamp(queue)
     gated = buffer(play, mode)
     gated.group_rewards, gated.breaker = Ranked(), CircuitBreaker()
@@ -274,9 +274,7 @@ def test_looking_for_news_takes_a_tenth_of_the_time_at_most(
 ) -> None:
     queue.put_group("dead", [1, 1])
     ticks = iter(range(100))
-    monkeypatch.setattr(
-        "verl_agentic.adapters.replay_buffer.gated_buffer.time.perf_counter", lambda: float(next(ticks))
-    )
+    monkeypatch.setattr("verl_agentic.verl.replay_buffer.gated_buffer.time.perf_counter", lambda: float(next(ticks)))
     buffer(play).sample(1, "train", 1)
     assert play.polls == [9.0]
 
@@ -530,7 +528,7 @@ def config(**changes: Any) -> Any:
 def gated(made: Any, **options: Any) -> Any:
     """Returns a configuration with the buffer that has gates."""
     OmegaConf.set_struct(made, False)
-    made.trainer.v1.sampler.custom_sampler = {"path": "pkg://verl_agentic.adapters.replay_buffer.gated_buffer"}
+    made.trainer.v1.sampler.custom_sampler = {"path": "pkg://verl_agentic.verl.replay_buffer.gated_buffer"}
     made.trainer.v1.sampler.sampler_kwargs = options
     return made
 

@@ -12,11 +12,11 @@ import torch
 from omegaconf import OmegaConf
 from queues import Queue, install
 
-from verl_agentic.adapters.batches.batch_keys import PLAYED_UID
-from verl_agentic.adapters.replay_buffer.gated_buffer import GatedReplayBuffer
-from verl_agentic.adapters.replay_buffer.group_replay import forget_memories
-from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.errors import ConfigError, DataError, StarvationError
+from verl_agentic.base.errors import ConfigError, DataError, StarvationError
+from verl_agentic.episode.loop_settings import GREEDY_SESSION
+from verl_agentic.verl.batches.batch_keys import PLAYED_UID
+from verl_agentic.verl.replay_buffer.gated_buffer import GatedReplayBuffer
+from verl_agentic.verl.replay_buffer.group_replay import forget_memories
 
 REPLAY = "training/gate/replay/"
 MODES = ("sync", "colocate_async", "separate_async")

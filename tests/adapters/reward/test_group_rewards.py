@@ -14,13 +14,13 @@ from samples import sample
 from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorStack
 
-from verl_agentic.adapters.reward import group_rewards
-from verl_agentic.adapters.reward.group_rewards import GroupRewards
-from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
+from verl_agentic.episode.loop_settings import GREEDY_SESSION
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
 from verl_agentic.rewards.verl_result import PENDING, PLACE, Scored, to_pending
+from verl_agentic.verl.reward import group_rewards
+from verl_agentic.verl.reward.group_rewards import GroupRewards
 
 FILE = Path(__file__).parents[2] / "rewards" / "scorer_components.py"
 SOLVED, RANK = {"use": f"{FILE}:solved"}, {"use": f"{FILE}:rank", "weight": 0.4}

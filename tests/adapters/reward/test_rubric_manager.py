@@ -17,16 +17,16 @@ from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.trainer.ppo.reward import get_custom_reward_fn
 
-import verl_agentic.adapters.replay_buffer.episode_buffer as replay_buffer
-import verl_agentic.adapters.reward.rubric_manager  # noqa: F401
+import verl_agentic.verl.replay_buffer.episode_buffer as replay_buffer
+import verl_agentic.verl.reward.rubric_manager  # noqa: F401
+from verl_agentic.base.errors import ConfigError, ScoringError
 from verl_agentic.data.stored_samples import read_samples
-from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.log.log_options import LogOptions
+from verl_agentic.log.writer import log_writer
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
 from verl_agentic.rewards.verl_result import PENDING, SAMPLE
-from verl_agentic.trajectory_log.log_options import LogOptions
-from verl_agentic.trajectory_log.writer import log_writer
 
 COMPONENTS = """
 from verl_agentic.rewards.component import Graded, component

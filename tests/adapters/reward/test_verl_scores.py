@@ -21,7 +21,7 @@ from verl.trainer.ppo.reward import load_reward_manager
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
 from verl_agentic.rewards.component import Graded
 from verl_agentic.rewards.verl_result import PENDING, PLACE, SAMPLE, from_pending
 
@@ -209,7 +209,7 @@ async def test_reward_functions_under_verls_naive_manager_see_the_same(
 
 
 async def test_an_abstaining_function_voids_the_row(tiny_chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    custom = {"path": "pkg://verl_agentic.rewards.functions", "name": "exact_match", "reward_kwargs": {}}
+    custom = {"path": "pkg://verl_agentic.graders.functions", "name": "exact_match", "reward_kwargs": {}}
     reward = reward_section(reward_manager={"name": "naive"}, custom_reward_function=custom)
     truth = {"reward_model": {"ground_truth": None}}
     columns = await play(tiny_chat, monkeypatch, ["42"], loop="single_turn_agent", reward=reward, **truth)

@@ -16,14 +16,14 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from verl_agentic.adapters.rollout.agent_loop import instantiate_loop
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.trajectory import Trajectory
+from verl_agentic.base.types import StopReason
 from verl_agentic.data.stored_samples import read_samples
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.trajectory import Trajectory
-from verl_agentic.trajectory_log.log_options import LogOptions
-from verl_agentic.trajectory_log.reader import RunLog
-from verl_agentic.trajectory_log.writer import log_writer
-from verl_agentic.types import StopReason
+from verl_agentic.log.log_options import LogOptions
+from verl_agentic.log.reader import RunLog
+from verl_agentic.log.writer import log_writer
+from verl_agentic.verl.rollout.agent_loop import instantiate_loop
 
 
 @pytest.fixture

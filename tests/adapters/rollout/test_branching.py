@@ -12,11 +12,11 @@ from stage import CALL, SAMPLING, Chat, Servers, Stage, make_stage, row
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
-from verl_agentic.adapters.rollout import agent_loop
-from verl_agentic.agent_loops import branching
-from verl_agentic.algorithms.advantages.arpo import arpo
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.episode import branching
+from verl_agentic.methods.advantages.arpo import arpo
+from verl_agentic.verl.rollout import agent_loop
 
 ROLLOUT = {"n": 4, "calculate_log_probs": True}
 ALWAYS = {"initial": 1, "probability": 1.0, "entropy_weight": 0.0}

@@ -12,15 +12,15 @@ from stage import CALL, ENV, SAMPLING, Chat, Servers, Stage, make_stage, row
 from verl.utils import device
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from verl_agentic.adapters import guard
-from verl_agentic.adapters.replay_buffer.episode_buffer import mean_numbers
-from verl_agentic.adapters.rollout import agent_loop
-from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.episode.loop_settings import GREEDY_SESSION
+from verl_agentic.verl import guard
+from verl_agentic.verl.replay_buffer.episode_buffer import mean_numbers
+from verl_agentic.verl.rollout import agent_loop
 
 _GOLD = """
 
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.types import Message, ToolCall
 
 
 def gold(row):

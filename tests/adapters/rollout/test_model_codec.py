@@ -11,9 +11,9 @@ from verl.experimental.agent_loop.tool_parser import HermesToolParser
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 from verl_versions import needs_verl
 
-from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.errors import DataError
-from verl_agentic.types import Message
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Message
+from verl_agentic.verl.rollout.model_codec import load_codec
 
 
 @needs_verl(">=0.9.1", "hf_model_type of create_continuous_token_builder")

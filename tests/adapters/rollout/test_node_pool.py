@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sandbox_jobs import last_object
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 
 _SCRIPT = Path(__file__).parents[1] / "sandbox_jobs.py"
 
@@ -65,7 +65,7 @@ def test_the_pool_ends_with_the_job(seen: dict[str, Any]) -> None:
 
 
 def test_without_ray_the_way_out_is_told() -> None:
-    from verl_agentic.adapters.rollout.node_pool import NodePool
+    from verl_agentic.verl.extensions.node_pool import NodePool
 
     with pytest.raises(ConfigError, match=r"call ray\.init"):
         NodePool("local", at_least="none")

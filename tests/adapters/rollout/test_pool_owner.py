@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.adapters.rollout.node_pool import NodePool
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sandbox.pool_owner import pool_of
 from verl_agentic.sandbox.process_pool import shared_pool
+from verl_agentic.verl.extensions.node_pool import NodePool
 
 
 def test_a_process_shares_one_pool() -> None:

@@ -17,7 +17,7 @@ from verl.utils.reward_score import default_compute_score
 from verl.utils.reward_score.sandbox_fusion import compute_score
 from verl.utils.reward_score.sandbox_fusion.utils import check_correctness
 
-from verl_agentic.paths import recipes_dir
+from verl_agentic.base.paths import recipes_dir
 from verl_agentic.sandbox.local.local_backend import LocalBackend
 
 DOUBLE = {"inputs": ["1\n", "2\n", "3\n", "4\n"], "outputs": ["2\n", "4\n", "6\n", "8\n"]}

@@ -19,9 +19,9 @@ PACKAGE = dedent(
     '''
     """Answers searches, if it has a tool."""
 
-    from verl_agentic.env import ToolEnv
-    from verl_agentic.tools.tool import ToolResult
-    from verl_agentic.types import Reward
+    from verl_agentic.base.env import ToolEnv
+    from verl_agentic.base.tools.tool import ToolResult
+    from verl_agentic.base.types import Reward
 
 
     class Search:

@@ -15,7 +15,7 @@ from sglang_server import SGLang, make_client, make_server, verls_server
 from stage import CALL, SAMPLING, Chat, Stage, make_stage, row
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
-from verl_agentic.adapters.config_root import prepare
+from verl_agentic.verl.config_root import prepare
 
 NUMBER, ANSWER = "<double>21</double>", "<answer>42</answer>"
 PROTOCOL = """

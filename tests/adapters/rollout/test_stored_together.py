@@ -10,7 +10,7 @@ import torch
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import agent_loop_tq
 
-from verl_agentic.adapters.rollout.stored_together import store_tag, store_together
+from verl_agentic.verl.rollout.stored_together import store_tag, store_together
 
 
 class Put:

@@ -14,8 +14,8 @@ from verl.experimental.agent_loop import agent_loop
 from verl.utils.tokenizer.continuous_token import ContinuousTokenBuilder
 from verl_versions import needs_verl
 
-from verl_agentic.adapters.rollout import token_builder
-from verl_agentic.adapters.rollout.token_builder import give_token_builder
+from verl_agentic.verl.rollout import token_builder
+from verl_agentic.verl.rollout.token_builder import give_token_builder
 
 _USER = {"role": "user", "content": "Hi"}
 

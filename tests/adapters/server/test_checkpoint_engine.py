@@ -10,7 +10,7 @@ import pytest
 import ray
 import torch
 
-from verl_agentic.adapters.server.checkpoint_engine import ObjectStoreCheckpointEngine
+from verl_agentic.verl.extensions.server.checkpoint_engine import ObjectStoreCheckpointEngine
 
 WEIGHTS = {
     "wide": torch.randn(64, 33),

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from verl_agentic.adapters.cpu import platform
-from verl_agentic.adapters.server import device_weights
-from verl_agentic.adapters.server.device_weights import open_address, receive_weights, send_weights
+from verl_agentic.verl.extensions.cpu import platform
+from verl_agentic.verl.extensions.server import device_weights
+from verl_agentic.verl.extensions.server.device_weights import open_address, receive_weights, send_weights
 
 WEIGHTS = {f"layer.{i}": torch.full((300, 8), float(i), dtype=torch.bfloat16) for i in range(1000)}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from verl_agentic.adapters.server import object_store
+from verl_agentic.verl.extensions.server import object_store
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int8, torch.uint8, torch.bool]
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from verl_agentic.adapters.server import replica
+from verl_agentic.verl.extensions.server import replica
 
 
 @pytest.mark.parametrize(("devices", "expected"), [("3", "3"), ("", None)])

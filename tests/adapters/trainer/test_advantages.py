@@ -20,12 +20,12 @@ from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl.trainer.ppo.v1 import trainer_base
 from verl.utils import device
 
-from verl_agentic.adapters import guard
-from verl_agentic.adapters.trainer import advantages as credit
-from verl_agentic.algorithms.advantage import advantage_names
-from verl_agentic.algorithms.credit.batch import last_valid_rows
-from verl_agentic.algorithms.trainer_context import TrainerContext, use_context
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.credit.advantage import advantage_names
+from verl_agentic.credit.credit.batch import last_valid_rows
+from verl_agentic.credit.trainer_context import TrainerContext, use_context
+from verl_agentic.verl import guard
+from verl_agentic.verl.trainer import advantages as credit
 
 ADVANTAGES: Any = cast("Any", trainer_base).compute_advantage_for_multi_trajectories
 VERLS: Any = ADVANTAGES.__wrapped__
@@ -457,7 +457,7 @@ def test_an_estimator_of_the_user_is_found_by_its_address(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_credit.py").write_text(
-        "import torch\nfrom verl_agentic.algorithms.advantage import advantage\n\n"
+        "import torch\nfrom verl_agentic.credit.advantage import advantage\n\n"
         "@advantage()\ndef own(batch, *, value: float = 1.0):\n    return torch.full_like(batch.rewards_BT, value)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from stories import Story, advantages_of, batch_of, changed
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 
-from verl_agentic.adapters.trainer.advantages import WHITENED
-from verl_agentic.algorithms.advantage import advantage_names, load_advantage
+from verl_agentic.credit.advantage import advantage_names, load_advantage
+from verl_agentic.verl.trainer.advantages import WHITENED
 
 HANDED_OVER = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
 VERLS = {estimator.value for estimator in AdvantageEstimator}

@@ -13,7 +13,7 @@ from verl.trainer.config.algorithm import AlgoConfig
 from verl.trainer.ppo import core_algos
 from verl.workers.config import ActorConfig
 
-from verl_agentic.algorithms.advantage import load_advantage
+from verl_agentic.credit.advantage import load_advantage
 
 PAIRS: dict[str, tuple[dict[str, Any], Callable[..., Any], dict[str, Any]]] = {
     "safe_grpo": ({}, core_algos.compute_grpo_outcome_advantage, {}),

@@ -14,12 +14,12 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPActorConfig
 from verl.workers.utils import losses
 
-from verl_agentic.adapters.methods.trainer.implicit_rewards import (
+from verl_agentic.base.errors import ConfigError, PluginError
+from verl_agentic.verl.extensions.methods.trainer.implicit_rewards import (
     REFERENCE_PATH,
     put_reward_model_in_place_of_reference,
 )
-from verl_agentic.adapters.trainer.trainers import CreditMixin
-from verl_agentic.errors import ConfigError, PluginError
+from verl_agentic.verl.trainer.trainers import CreditMixin
 
 SECTION = {"model_path": "phi", "beta": 0.5, "outcome_coef": 2.0}
 

@@ -11,8 +11,8 @@ import torch
 from omegaconf import OmegaConf
 from stored_rows import StoredRows
 
-from verl_agentic.adapters.methods.trainer.prompt_effect import measure_prompt_information
-from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings
+from verl_agentic.methods.prompt_information import PromptInformationSettings
+from verl_agentic.verl.extensions.methods.trainer.prompt_effect import measure_prompt_information
 
 
 class Workers:

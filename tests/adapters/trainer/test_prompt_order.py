@@ -21,15 +21,15 @@ from torchdata.stateful_dataloader.sampler import RandomSampler
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-import verl_agentic.adapters.trainer.prompt_order  # noqa: F401
-from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, INSTRUCTION
-from verl_agentic.data.rows import row_of_columns, write_rows
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.rewards.models.client import Reply
+import verl_agentic.verl.trainer.prompt_order  # noqa: F401
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.types import Message
+from verl_agentic.episode.loop_settings import GREEDY_SESSION, INSTRUCTION
+from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.graders.models.client import Reply
+from verl_agentic.log.files.rows import row_of_columns, write_rows
 from verl_agentic.sampling.prompt_sampler import PromptSampler
-from verl_agentic.types import Message
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's data loader
 Outcome = Callable[[str, int], float]
@@ -479,7 +479,7 @@ def test_the_measured_rates_of_a_column_are_a_start(lab: Lab) -> None:
 
 
 def test_outcomes_are_those_of_last_rows_without_the_void_ones(lab: Lab) -> None:
-    from verl_agentic.adapters.trainer.prompt_order import outcomes_of
+    from verl_agentic.verl.trainer.prompt_order import outcomes_of
 
     def extra(acc: float | None, void: float = 0.0) -> dict[str, Any]:
         return {"reward_extra_info": {"void": void} if acc is None else {"acc": acc, "void": void}}
@@ -498,7 +498,7 @@ def test_outcomes_are_those_of_last_rows_without_the_void_ones(lab: Lab) -> None
 
 
 def test_pass_rates_are_of_what_the_policy_sampled(lab: Lab) -> None:
-    from verl_agentic.adapters.trainer.prompt_order import outcomes_of
+    from verl_agentic.verl.trainer.prompt_order import outcomes_of
 
     lab.queue.extra = {
         "u_0_0": {"reward_extra_info": {"acc": 1.0, "external": 1.0}},

@@ -8,9 +8,9 @@ import pytest
 from omegaconf import OmegaConf
 from transfer_queue import KVBatchMeta
 
-from verl_agentic.adapters.replay_buffer import episode_buffer
-from verl_agentic.adapters.trainer import schedules
-from verl_agentic.errors import ConfigError, InfrastructureError
+from verl_agentic.base.errors import ConfigError, InfrastructureError
+from verl_agentic.verl.replay_buffer import episode_buffer
+from verl_agentic.verl.trainer import schedules
 
 
 class Trainer:

@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 from stage import Chat
 from stored_rows import StoredRows
 
-from verl_agentic.adapters.methods.trainer.extra_rows import max_row_tokens
-from verl_agentic.adapters.methods.trainer.self_teacher import COLUMN, store_teacher_log_probs, teacher_tau
-from verl_agentic.errors import ConfigError, DataError, PluginError
+from verl_agentic.base.errors import ConfigError, DataError, PluginError
+from verl_agentic.verl.extensions.methods.trainer.extra_rows import max_row_tokens
+from verl_agentic.verl.extensions.methods.trainer.self_teacher import COLUMN, store_teacher_log_probs, teacher_tau
 
 
 class Workers:

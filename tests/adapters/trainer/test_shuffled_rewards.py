@@ -7,7 +7,7 @@ import pytest
 import torch
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, get_adv_estimator_fn
 
-from verl_agentic.adapters.methods.trainer.shuffled_rewards import compute_shuffled_advantage, shuffled_in_groups
+from verl_agentic.verl.extensions.methods.trainer.shuffled_rewards import compute_shuffled_advantage, shuffled_in_groups
 
 GROUPS = np.array(["a", "b", "a", "c", "b", "a", "b", "a", "a"], dtype=object)
 B, R = len(GROUPS), 5

@@ -10,16 +10,16 @@ import pytest
 
 pytest.importorskip("verl")
 
-from verl_agentic.adapters.preflight.compose import compose
-from verl_agentic.adapters.preflight.plan_run import plan
-from verl_agentic.adapters.replay_buffer.gate_options import GateOptions
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.paths import recipes_dir
+from verl_agentic.base.settings import read_settings
+from verl_agentic.checks.preflight.result import judge
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
-from verl_agentic.diagnostics.preflight.result import judge
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import DataError
-from verl_agentic.paths import recipes_dir
+from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.rewards.rubric import Rubric
-from verl_agentic.settings import read_settings
+from verl_agentic.verl.extensions.preflight.compose import compose
+from verl_agentic.verl.extensions.preflight.plan_run import plan
+from verl_agentic.verl.replay_buffer.gate_options import GateOptions
 
 FOLDER = recipes_dir() / "text_game"
 TEXT_GAME = load_env_package("text_game")

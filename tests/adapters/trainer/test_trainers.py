@@ -18,12 +18,12 @@ from stored_rows import StoredRows, algorithm
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, PPOTrainer
 
-from verl_agentic.adapters.rollout import agent_loop
-from verl_agentic.adapters.trainer.trainer_features import check_loss
-from verl_agentic.adapters.trainer.trainers import CreditMixin, _store_session_weights
-from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.algorithms.trainer_context import current_context
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.trainer_context import current_context
+from verl_agentic.episode.loop_settings import GREEDY_SESSION
+from verl_agentic.verl.rollout import agent_loop
+from verl_agentic.verl.trainer.trainer_features import check_loss
+from verl_agentic.verl.trainer.trainers import CreditMixin, _store_session_weights
 
 
 def to_config(name: str = "grpo", *, loss: str = "vanilla", n: int = 2, **section: Any) -> DictConfig:
@@ -418,10 +418,10 @@ def test_the_model_is_asked_for_what_is_needed_only(queue: StoredRows) -> None:
 
     plain = {"calculate_sum_pi_squared": False, "calculate_mean_log_prob": False}
     assert asked("grpo", "vanilla") == plain and "old_mean_log_prob" not in queue.rows["u_0_0"]
-    of_a_user = "verl_agentic.algorithms.advantages.token_baseline:token_baseline"
+    of_a_user = "verl_agentic.credit.advantages.token_baseline:token_baseline"
     for name in ("token_baseline", "optimal_token_baseline", "tir_optimal_token_baseline", of_a_user):
         assert asked(name, "vanilla") == {**plain, "calculate_sum_pi_squared": True}
-    for loss in ("rover", "verl_agentic.algorithms.policy_losses.rover:rover"):
+    for loss in ("rover", "verl_agentic.methods.policy_losses.rover:rover"):
         assert asked("grpo", loss) == {**plain, "calculate_mean_log_prob": True}
     assert queue.rows["u_0_0"]["old_mean_log_prob"].tolist() == [-2.0, -3.0], "of the response's tokens"
 

@@ -12,9 +12,9 @@ from transfer_queue import KVBatchMeta
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.utils import prepare_micro_batches
 
-from verl_agentic.adapters.batches.batch_keys import split_key
-from verl_agentic.adapters.methods.trainer.whole_groups import keep_groups_whole
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.batches.batch_keys import split_key
+from verl_agentic.verl.extensions.methods.trainer.whole_groups import keep_groups_whole
 
 # As verl balances them: siblings are apart.
 LENGTHS = {"a_0_0": 9, "b_1_0": 2, "c_0_0": 5, "d_0_0": 7, "b_0_0": 3, "a_1_0": 8, "d_1_0": 6, "c_1_0": 4}

@@ -12,9 +12,9 @@ def _player(folder: Path, *, is_chat: bool) -> Path:
     from searching import ROWS, TAGS, call_script, make_searching_env, tag_script
     from taught_model import teach
 
-    from verl_agentic.agent_loops.limits import EpisodeLimits
-    from verl_agentic.data.tiny_model import make_tiny_model
-    from verl_agentic.env_package import load_env_package
+    from verl_agentic.cpu.tiny_model import make_tiny_model
+    from verl_agentic.episode.env_package import load_env_package
+    from verl_agentic.episode.limits import EpisodeLimits
 
     make_tiny_model(folder / "model")
     (folder / "tags.yaml").write_text(TAGS)

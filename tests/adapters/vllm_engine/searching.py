@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.types import Message, ToolCall
 
 _ENV = '''
 """Finds the same text, whatever is searched for. Of the sessions of a prompt, every second one succeeds."""
 
 from collections import Counter
 
-from verl_agentic.env import ToolEnv
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Reward
+from verl_agentic.base.env import ToolEnv
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Reward
 
 SCORED = Counter()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl_agentic.adapters import import_hooks
+from verl_agentic.verl import import_hooks
 
 _KEPT = 2
 """The weights of the start, and those of the first update: the run begins with the right ones."""

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.agent_loops.collect import Script, run_episodes, scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.env import EnvRow
+from verl_agentic.base.env import EnvRow
+from verl_agentic.episode.collect import Script, run_episodes, scripted
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.verl.rollout.model_codec import load_codec
 
 _IGNORED = -100
 _MAX_STEPS, _BATCH = 300, 8

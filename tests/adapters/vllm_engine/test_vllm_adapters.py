@@ -12,10 +12,10 @@ pytest.importorskip("verl")
 
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters import features
-from verl_agentic.adapters.cpu import cpu_features, vllm_package
-from verl_agentic.adapters.cpu.platform import PlatformCPU
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl import features
+from verl_agentic.verl.extensions.cpu import cpu_features, vllm_package
+from verl_agentic.verl.extensions.cpu.platform import PlatformCPU
 
 RUN = OmegaConf.create({"actor_rollout_ref": {"rollout": {"name": "vllm"}}})
 
@@ -68,7 +68,7 @@ def test_an_adapter_of_a_package_that_is_not_installed_is_left_out(monkeypatch: 
     monkeypatch.setattr(features, "is_installed", lambda package: package != "vllm")
     without = [adapter.module for adapter in features.all_adapters()]
     monkeypatch.setattr(features, "is_installed", lambda package: True)
-    assert {adapter.module for adapter in features.all_adapters()} - {*without} == {"cpu.vllm_worker"}
+    assert {adapter.module for adapter in features.all_adapters()} - {*without} == {"extensions.cpu.vllm_worker"}
     monkeypatch.setenv("VERL_PLATFORM", "nvidia")  # whose processes must not import vLLM for it
     assert {adapter.module for adapter in features.all_adapters()} == {*without}
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from searching import ROWS, make_searching_env
 
-from verl_agentic.adapters.features import is_installed
 from verl_agentic.cli import main
-from verl_agentic.data.rows import write_rows
+from verl_agentic.log.files.rows import write_rows
+from verl_agentic.verl.features import is_installed
 
 pytestmark = [
     pytest.mark.vllm,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from verl_runs import make_run
 
-from verl_agentic.adapters.features import is_installed
+from verl_agentic.verl.features import is_installed
 
 pytestmark = [
     pytest.mark.vllm,
@@ -17,9 +17,9 @@ pytestmark = [
 
 
 def test_preflight_has_nothing_against_a_run_on_vllm(tmp_path: Path) -> None:
-    from verl_agentic.adapters.patching import patches
-    from verl_agentic.adapters.preflight.plan_run import plan
-    from verl_agentic.diagnostics.preflight.result import judge
+    from verl_agentic.checks.preflight.result import judge
+    from verl_agentic.verl.extensions.preflight.plan_run import plan
+    from verl_agentic.verl.patching import patches
 
     run = make_run(tmp_path)
     run.settings = {"+agentic": "cpu_vllm", "data.max_prompt_length": 128, "data.max_response_length": 256}

@@ -16,10 +16,10 @@ import torch
 from searching import ROWS, SEARCH, make_searching_env
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from verl_agentic.adapters.features import is_installed
-from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.env_package import load_env_package
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.verl.features import is_installed
+from verl_agentic.verl.rollout.model_codec import load_codec
 
 pytestmark = [
     pytest.mark.vllm,
@@ -50,7 +50,7 @@ class Bench:
         self, max_tokens: int, *, stop_texts: Sequence[str] = (), stop_token_ids: Sequence[int] = (), **sampling: Any
     ) -> Completion:
         """Samples a turn as an episode does."""
-        from verl_agentic.adapters.rollout.agent_loop import ServerPolicy
+        from verl_agentic.verl.rollout.agent_loop import ServerPolicy
 
         codec: Any = SimpleNamespace(stop_texts=stop_texts, stop_token_ids=stop_token_ids)
         policy = ServerPolicy(
@@ -79,7 +79,7 @@ class Bench:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from vllm_server import serving
 
-    from verl_agentic.data.tiny_model import make_tiny_model
+    from verl_agentic.cpu.tiny_model import make_tiny_model
 
     folder = tmp_path_factory.mktemp("model")
     make_tiny_model(folder)

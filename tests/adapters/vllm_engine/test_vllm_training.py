@@ -17,9 +17,9 @@ from searching import ROWS, SEARCH, make_searching_env
 from transformers import AutoTokenizer
 from verl_runs import Run, make_run
 
-from verl_agentic.adapters.features import is_installed
-from verl_agentic.data.rows import write_rows
-from verl_agentic.trajectory_log.reader import load
+from verl_agentic.log.files.rows import write_rows
+from verl_agentic.log.reader import load
+from verl_agentic.verl.features import is_installed
 
 pytestmark = [
     pytest.mark.vllm,

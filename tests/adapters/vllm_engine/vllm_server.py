@@ -16,7 +16,7 @@ from verl.plugin.platform import get_platform
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
 from verl.workers.rollout.replica import RolloutMode, TokenOutput
 
-from verl_agentic.adapters.preflight.compose import compose
+from verl_agentic.verl.extensions.preflight.compose import compose
 
 _RUN = """
 hydra: {searchpath: [pkg://verl_agentic.config]}

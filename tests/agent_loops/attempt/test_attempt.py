@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from fakes import END, LIMITS, ROW, CharCodec, CharTokenizer, FakeEnv, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.attempt.compaction import Compaction
-from verl_agentic.agent_loops.attempt.exploration import PARTIAL_SOLUTION, Exploration
-from verl_agentic.agent_loops.codec.codec import ContextTokens
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.compaction import Compaction
+from verl_agentic.episode.attempt.exploration import PARTIAL_SOLUTION, Exploration
+from verl_agentic.episode.codec.codec import ContextTokens
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall
 
 NOTICE = "last turn, {tokens} left"
 ROOMY = EpisodeLimits(max_response_tokens=2_000, max_context_tokens=3_000, max_turns=9, max_retries=0)

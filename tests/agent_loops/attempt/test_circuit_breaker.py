@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
-from verl_agentic.errors import ConfigError, InfrastructureError
+from verl_agentic.base.errors import ConfigError, InfrastructureError
+from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
 
 
 def fed(errors: str, **options: float) -> CircuitBreaker:

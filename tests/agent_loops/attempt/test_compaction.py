@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 from fakes import END, ROW, CharCodec, CharTokenizer, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.attempt.compaction import (
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.compaction import (
     DROPPED,
     REMOVED,
     SUMMARY_HEADER,
@@ -21,17 +26,12 @@ from verl_agentic.agent_loops.attempt.compaction import (
     Compaction,
     drop_observations,
 )
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.records.episode_samples import to_sample
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.records.episode_samples import to_sample
+from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
 
 Chat = tuple[Any, Any]
 BUDGET = 1_000

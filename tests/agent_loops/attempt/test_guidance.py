@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import Transcript
-from verl_agentic.types import Message
+from verl_agentic.base.env import Transcript
+from verl_agentic.base.types import Message
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 
 class Guiding(FakeEnv):

@@ -9,14 +9,14 @@ from itertools import pairwise, product
 import pytest
 from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.attempt.ltl import ANSWER, LtlAutomaton
-from verl_agentic.agent_loops.loop_settings import read_loop_settings
-from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Action, Message, Observation, SegmentKind, StopReason
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Action, Message, Observation, SegmentKind, StopReason
+from verl_agentic.episode.constraints.ltl import ANSWER, LtlAutomaton
+from verl_agentic.episode.loop_settings import read_loop_settings
+from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 TOOLS = ["search", "python"]
 

@@ -18,27 +18,27 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.attempt.compaction import Compaction
-from verl_agentic.agent_loops.codec.json_values import MAX_DEPTH, MAX_SIZE, load_json, problem_of
-from verl_agentic.agent_loops.codec.parsed_turn import call_with
-from verl_agentic.agent_loops.codec.tool_calls import CallReader
-from verl_agentic.agent_loops.codec.tool_formats import FORMATS
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.protocols.call_list_actions import CallListActions
-from verl_agentic.agent_loops.protocols.function_actions import FunctionActions
-from verl_agentic.agent_loops.protocols.json_actions import JsonActions
-from verl_agentic.agent_loops.protocols.load_protocol import known_protocols, load_protocol
-from verl_agentic.agent_loops.protocols.tag_actions import TagActions
-from verl_agentic.agent_loops.protocols.text_codec import TextCodec
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.records.episode_samples import to_sample
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import DataError, EnvError, PolicyError, SandboxError, SearchUnavailableError
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Message, Reward, ToolCall
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import DataError, EnvError, PolicyError, SandboxError, SearchUnavailableError
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Message, Reward, ToolCall
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.compaction import Compaction
+from verl_agentic.episode.codec.calls.json_values import MAX_DEPTH, MAX_SIZE, load_json, problem_of
+from verl_agentic.episode.codec.calls.parsed_turn import call_with
+from verl_agentic.episode.codec.calls.tool_calls import CallReader
+from verl_agentic.episode.codec.calls.tool_formats import FORMATS
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.protocols.call_list_actions import CallListActions
+from verl_agentic.episode.protocols.function_actions import FunctionActions
+from verl_agentic.episode.protocols.json_actions import JsonActions
+from verl_agentic.episode.protocols.load_protocol import known_protocols, load_protocol
+from verl_agentic.episode.protocols.tag_actions import TagActions
+from verl_agentic.episode.protocols.text_codec import TextCodec
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.records.episode_samples import to_sample
+from verl_agentic.episode.run_episode import run_episode
 
 ROW = EnvRow(prompt=(Message("user", "Use your tool."),), ground_truth="42")
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=30_000, max_turns=4, max_retries=0)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from fakes import END, LIMITS, ROW, FakeEnv, encode, episode_setup
 
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.deadlines import spend_code
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import ConfigError, DataError, EnvError, SandboxError, ScoringError
+from verl_agentic.base.deadlines import spend_code
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError, DataError, EnvError, SandboxError, ScoringError
+from verl_agentic.base.types import Message, Reward, StopReason
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.sandbox.interface import BadRequestError, SpentSandboxError, check_path
-from verl_agentic.types import Message, Reward, StopReason
 
 SHORT = replace(LIMITS, turn_timeout_s=0.2, score_timeout_s=0.2, max_retries=1)
 

@@ -11,11 +11,11 @@ import pytest
 from fakes import END, LIMITS, ROW, decode, encode, episode_setup
 from sub_agents import Codec, Env, next_text, play, script
 
-from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.errors import ConfigError
-from verl_agentic.tools.delegate import DelegateTool
-from verl_agentic.types import Message, StopReason
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.tools.delegate import DelegateTool
+from verl_agentic.base.types import Message, StopReason
+from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
+from verl_agentic.episode.run_episode import run_episode
 
 
 async def test_a_sub_agent_sees_its_task_only_and_its_row_is_trained_with_that_context() -> None:

@@ -12,8 +12,8 @@ from call_reading import INTEGER, TEXT, everywhere, kinds, read, tool
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.codec.tool_formats import FORMATS, ToolFormat
-from verl_agentic.types import Message
+from verl_agentic.base.types import Message
+from verl_agentic.episode.codec.calls.tool_formats import FORMATS, ToolFormat
 
 UNTYPED = ("qwen3_coder", "glm", "seed", "minimax")
 BOOLEAN, NUMBER = {"type": "boolean"}, {"type": "number"}

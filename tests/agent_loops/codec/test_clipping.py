@@ -12,8 +12,8 @@ from fakes import CharTokenizer
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.codec.clipping import KEEPS, Keep, clip
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.episode.codec.clipping import KEEPS, Keep, clip
 
 Chat = tuple[Any, Any]
 MARKER = re.compile(r"\[\.\.\. (?:about )?(\d+) tokens cut \.\.\.\]")

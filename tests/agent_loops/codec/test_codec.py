@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.codec.codec import MALFORMED_CALL, ChatTemplateCodec
-from verl_agentic.agent_loops.codec.control_tokens import Markers, tokenizer_markers
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Message, Reward, StopReason, ToolCall
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.codec.codec import MALFORMED_CALL, ChatTemplateCodec
+from verl_agentic.episode.codec.control_tokens import Markers, tokenizer_markers
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Message, Reward, StopReason, ToolCall
 
 Chat = tuple[Any, ChatTemplateCodec]
 ROW = EnvRow(prompt=(Message("system", "Be brief."), Message("user", "What is 6*7?")))

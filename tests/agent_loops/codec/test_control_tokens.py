@@ -17,20 +17,20 @@ from chat_templates import CHATML_WITH_TOOLS, LLAMA_3, Chat, Family
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.attempt.compaction import REMOVED, SUMMARY_REQUEST, Compaction
-from verl_agentic.agent_loops.codec.control_tokens import Guard, tags_in, tokenizer_markers
-from verl_agentic.agent_loops.codec.tool_formats import FORMATS
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.protocols.load_protocol import known_protocols, load_protocol
-from verl_agentic.agent_loops.protocols.text_codec import TextCodec
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.tools.delegate import DelegateTool
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Message, Reward, StopReason, ToolCall
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.tools.delegate import DelegateTool
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Message, Reward, StopReason, ToolCall
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.compaction import REMOVED, SUMMARY_REQUEST, Compaction
+from verl_agentic.episode.codec.calls.tool_formats import FORMATS
+from verl_agentic.episode.codec.control_tokens import Guard, tags_in, tokenizer_markers
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.protocols.load_protocol import known_protocols, load_protocol
+from verl_agentic.episode.protocols.text_codec import TextCodec
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 
 def template(begin: str, header: str, end: str, *, before_result: str = "", after_result: str = "") -> str:
@@ -102,7 +102,7 @@ TEXT_PROTOCOLS = {
 def chats(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Chat]:
     from transformers import AutoTokenizer
 
-    from verl_agentic.data.tiny_model import make_tiny_tokenizer
+    from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 
     folder = tmp_path_factory.mktemp("tokenizer")
     make_tiny_tokenizer(folder)

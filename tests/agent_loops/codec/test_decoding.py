@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from verl_agentic.agent_loops.codec.decoding import TokenDecoder, exact_decoder
+from verl_agentic.episode.codec.decoding import TokenDecoder, exact_decoder
 
 
 class Tokenizer:

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from chat_templates import FAMILIES, FORBIDS_A_WORD, REFUSING, SINGLE_TURN, Chat, Family
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.attempt.compaction import Compaction
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
-from verl_agentic.agent_loops.protocols.text_codec import TextCodec
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.compaction import Compaction
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.protocols.load_protocol import load_protocol
+from verl_agentic.episode.protocols.text_codec import TextCodec
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 QUESTION = Message("user", "What is 6*7?")
 LIMITS = EpisodeLimits(max_response_tokens=3000, max_context_tokens=4000, max_turns=8, max_retries=1, retry_wait_s=0.0)

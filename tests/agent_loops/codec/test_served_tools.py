@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.codec.served_tools import find_difference, served_tool
-from verl_agentic.agent_loops.protocols.factory import CodecOptions, make_codec
-from verl_agentic.errors import ConfigError
-from verl_agentic.testing import tiny_codecs
-from verl_agentic.types import Message
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message
+from verl_agentic.cpu.testing import tiny_codecs
+from verl_agentic.episode.codec.served_tools import find_difference, served_tool
+from verl_agentic.episode.protocols.factory import CodecOptions, make_codec
 
 PARAMETERS = {"type": "object", "properties": {}}
 

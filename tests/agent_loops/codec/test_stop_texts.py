@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
-from verl_agentic.agent_loops.protocols.text_codec import TextCodec
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Message, Reward, StopReason
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Message, Reward, StopReason
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.protocols.load_protocol import load_protocol
+from verl_agentic.episode.protocols.text_codec import TextCodec
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 CALLS = {"search_r1": "<search>q</search>", "research": "<search>q</search>", "retool": "<code>print(1)</code>"}
 ANSWERS = {"search_r1": "<answer>42</answer>", "research": r"<answer>\boxed{42}</answer>"}

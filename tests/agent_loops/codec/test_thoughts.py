@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from chat_templates import Family
 
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import THOUGHT_KEYS, Message, ToolCall
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.types import THOUGHT_KEYS, Message, ToolCall
 
 RENDERS = """\
 {%- for m in messages -%}

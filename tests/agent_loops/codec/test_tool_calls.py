@@ -15,13 +15,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser, ToolParser
 
-from verl_agentic.agent_loops.codec.codec import MALFORMED_CALL, ChatTemplateCodec
-from verl_agentic.agent_loops.codec.gemma_arguments import read_gemma, write_gemma
-from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn
-from verl_agentic.agent_loops.codec.tool_calls import CallReader
-from verl_agentic.agent_loops.codec.tool_formats import FORMATS
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import Action, Message, ToolCall
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.types import Action, Message, ToolCall
+from verl_agentic.episode.codec.calls.gemma_arguments import read_gemma, write_gemma
+from verl_agentic.episode.codec.calls.parsed_turn import ParsedTurn
+from verl_agentic.episode.codec.calls.tool_calls import CallReader
+from verl_agentic.episode.codec.calls.tool_formats import FORMATS
+from verl_agentic.episode.codec.codec import MALFORMED_CALL, ChatTemplateCodec
 
 PYTHON = tool("python", code=TEXT)
 MIXED = tool(

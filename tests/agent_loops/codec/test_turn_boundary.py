@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chat_templates import CHATML_WITH_TOOLS, Family
 
-from verl_agentic.agent_loops.codec.turn_boundary import TurnBoundary, _remembering
+from verl_agentic.episode.codec.turn_boundary import TurnBoundary, _remembering
 from verl_agentic.tools.python import SCHEMA
 
 TOOLS = [dict(SCHEMA)]

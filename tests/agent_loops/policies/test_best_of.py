@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from fakes import END, ROW, CharTokenizer, FakeEnv, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.policies.best_of import BestOfPolicy, QFunction, TokenValue
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.evaluate.policies.best_of import BestOfPolicy, QFunction, TokenValue
 
 
 class Varied:

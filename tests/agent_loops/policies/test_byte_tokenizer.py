@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
+from verl_agentic.evaluate.policies.byte_tokenizer import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from openai_server import Server, choice, connected, refuse, serving
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.codec.codec import ContextTokens
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.chat_messages import ChatConversation
-from verl_agentic.agent_loops.policies.completions import Sampling
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import PolicyError
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import PolicyError
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.codec.codec import ContextTokens
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.evaluate.policies.chat_messages import ChatConversation
+from verl_agentic.evaluate.policies.completions import Sampling
 
 SCHEMA = {
     "type": "function",

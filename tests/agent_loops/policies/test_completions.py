@@ -13,10 +13,10 @@ import pytest_asyncio
 from fastapi.responses import JSONResponse, PlainTextResponse
 from openai_server import Server, choice, connected, refuse, serving
 
-from verl_agentic import http_service
-from verl_agentic.agent_loops.policies.completions import CompletionsPolicy, Endpoint, EndpointConfig, Sampling
-from verl_agentic.errors import ConfigError, PolicyError
-from verl_agentic.http_service import retry_wait_s
+from verl_agentic.base.errors import ConfigError, PolicyError
+from verl_agentic.base.web import http_service
+from verl_agentic.base.web.http_service import retry_wait_s
+from verl_agentic.evaluate.policies.completions import CompletionsPolicy, Endpoint, EndpointConfig, Sampling
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from chat_templates import FAMILIES, STRIPS_THINKING, Chat, Family
 
-from verl_agentic.agent_loops.codec.codec import render_next_action
-from verl_agentic.agent_loops.codec.tool_formats import FORMATS
-from verl_agentic.agent_loops.collect import scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
-from verl_agentic.agent_loops.protocols.text_codec import TextCodec
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env_package import load_env_package
-from verl_agentic.rewards.text.tags import are_flat, marks
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.text.tags import are_flat, marks
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.codec.calls.tool_formats import FORMATS
+from verl_agentic.episode.codec.codec import render_next_action
+from verl_agentic.episode.collect import scripted
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.protocols.load_protocol import load_protocol
+from verl_agentic.episode.protocols.text_codec import TextCodec
+from verl_agentic.episode.run_episode import run_episode
 
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000, max_turns=64, max_retries=0)
 THINKS = Family("opens reasoning", STRIPS_THINKING, "qwen3")

@@ -12,21 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.codec.token_spans import tokens_between
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
-from verl_agentic.agent_loops.protocols.factory import CodecOptions, make_codec
-from verl_agentic.agent_loops.protocols.load_protocol import Protocol, known_protocols, load_protocol
-from verl_agentic.agent_loops.protocols.text_codec import TextCodec
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError
-from verl_agentic.inference.stop_text import tokens_before_stop
-from verl_agentic.settings import read_settings
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Reward, StopReason, ToolCall
+from verl_agentic.cpu.inference.stop_text import tokens_before_stop
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.codec.token_spans import tokens_between
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
+from verl_agentic.episode.protocols.factory import CodecOptions, make_codec
+from verl_agentic.episode.protocols.load_protocol import Protocol, known_protocols, load_protocol
+from verl_agentic.episode.protocols.text_codec import TextCodec
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 SEARCH = {
     "type": "function",
@@ -194,7 +194,7 @@ def test_a_protocol_may_be_at_an_address_or_returned_by_a_function_there(tmp_pat
     path = tmp_path / "own.py"
     path.write_text(
         "from dataclasses import replace\n"
-        "from verl_agentic.agent_loops.protocols.load_protocol import load_protocol\n"
+        "from verl_agentic.episode.protocols.load_protocol import load_protocol\n"
         "mine = replace(load_protocol('search_r1'), name='mine')\n"
         "def two_calls():\n    return replace(mine, max_calls=2)\n"
         "def nothing():\n    return 'search_r1'\n"

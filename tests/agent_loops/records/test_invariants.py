@@ -17,18 +17,18 @@ from fakes import END, CharCodec, CharTokenizer
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.attempt.compaction import Compaction
-from verl_agentic.agent_loops.attempt.exploration import PARTIAL_SOLUTION, Exploration
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
-from verl_agentic.agent_loops.protocols.text_codec import TextCodec
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.compaction import Compaction
+from verl_agentic.episode.attempt.exploration import PARTIAL_SOLUTION, Exploration
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.protocols.load_protocol import load_protocol
+from verl_agentic.episode.protocols.text_codec import TextCodec
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 TOOLS = {"search_r1": "search", "research": "search", "retool": "python", "python_tags": "python", "ragen": "act",
          "json_action": "act",

@@ -10,15 +10,15 @@ from typing import Any
 
 from fakes import END, LIMITS, ROW, CharCodec, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.attempt.compaction import SUMMARY_REQUEST, Compaction
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.records.step_keys import step_keys
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.env_package import load_env_package
-from verl_agentic.tools.delegate import DelegateTool
-from verl_agentic.types import UNSCORED, Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.tools.delegate import DelegateTool
+from verl_agentic.base.types import UNSCORED, Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.episode.attempt.compaction import SUMMARY_REQUEST, Compaction
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.records.step_keys import step_keys
+from verl_agentic.episode.run_episode import run_episode
 
 LONG = replace(LIMITS, max_response_tokens=1_000, max_context_tokens=1_000, max_turns=12, max_retries=0)
 
@@ -213,7 +213,7 @@ async def test_void_episodes_have_no_steps() -> None:
 
 
 def test_keys_are_the_same_in_every_process() -> None:
-    code = "from verl_agentic.agent_loops.records.step_keys import _key; print(_key('shown', [['user', '', 'hé']]))"
+    code = "from verl_agentic.episode.records.step_keys import _key; print(_key('shown', [['user', '', 'hé']]))"
     told = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}

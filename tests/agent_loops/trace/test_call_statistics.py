@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.agent_loops.trace.call_statistics import (
+from verl_agentic.base.types import Action, Message, ToolCall
+from verl_agentic.episode.trace.call_statistics import (
     call_statistics,
     corrections,
     num_duplicates,
@@ -14,7 +15,6 @@ from verl_agentic.agent_loops.trace.call_statistics import (
     tools_called,
 )
 from verl_agentic.rewards.sample import Call, Turn, to_turns
-from verl_agentic.types import Action, Message, ToolCall
 
 
 def call(name: str, query: str, *, result: str | None = "x", error: str | None = None, failed: bool = False) -> Call:

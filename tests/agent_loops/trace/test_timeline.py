@@ -15,15 +15,15 @@ from fakes import END, LIMITS, ROW, CharCodec, FakeEnv, decode, encode, episode_
 from sub_agents import play as play_sub_agents
 from sub_agents import script as sub_agent_script
 
-from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.agent_loops.trace import timeline as activity
-from verl_agentic.agent_loops.trace.timeline import Span, Timeline
-from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.env import ToolEnv, Transcript
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.base.deadlines import OverrunError, within
+from verl_agentic.base.env import ToolEnv, Transcript
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.episode.trace import timeline as activity
+from verl_agentic.episode.trace.timeline import Span, Timeline
 
 
 class Tool:

@@ -5,7 +5,7 @@ import math
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.advantages.archer import archer, q_targets
+from verl_agentic.methods.advantages.archer import archer, q_targets
 
 OTHER = 7.0
 

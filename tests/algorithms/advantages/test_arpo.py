@@ -6,9 +6,9 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.advantages.arpo import arpo
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.methods.advantages.arpo import arpo
 
 A, B = 0.499999, -1.499997
 PREFIX = [7, 7, -1, -1]

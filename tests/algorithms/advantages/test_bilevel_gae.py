@@ -6,8 +6,8 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.advantages.bilevel_gae import bilevel_gae
-from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.methods.advantages.bilevel_gae import bilevel_gae
 
 MASK = torch.tensor([[1, 1, 1, 0, 1, 1]])
 IDS = torch.tensor([[0, 0, 0, 0, 1, 1]])

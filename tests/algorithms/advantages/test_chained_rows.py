@@ -10,7 +10,7 @@ from batches import COLUMNS, Rows, any_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.algorithms.advantage import load_advantage
+from verl_agentic.credit.advantage import load_advantage
 
 NAMES = [
     "archer",

@@ -7,9 +7,9 @@ from typing import Literal
 import pytest
 from turn_batches import per_turn, turn_batch
 
-from verl_agentic.algorithms.advantages.gigpo import gigpo
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.advantages.gigpo import gigpo
+from verl_agentic.credit.credit.batch import CreditBatch
 
 STATES = [["s0", "sA", "sB"], ["s0", "sA", "sC"], ["s0", "sB"], ["s0", "sC"]]
 REWARDS = [[0, 0, 1.0], [0, 0, 0], [0, 1.0], [0, 0]]

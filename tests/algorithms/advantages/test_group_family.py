@@ -6,8 +6,8 @@ import pytest
 import torch
 from batches import make_batch, per_row
 
-from verl_agentic.algorithms.advantage import load_advantage
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.advantage import load_advantage
 
 OUTCOMES = {"2of4": [1, 0, 0, 1], "1of4": [1, 0, 0, 0], "all1": [1, 1, 1, 1], "real": [1.0, 0.5, 0.25, -0.2]}
 # Prompt 1: three of four are right; prompt 2: one of four.

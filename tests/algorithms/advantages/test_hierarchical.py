@@ -7,9 +7,9 @@ import torch
 from batches import any_rows, make_batch
 from hypothesis import given
 
-from verl_agentic.algorithms.advantages.hierarchical import hierarchical
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.trajectory import place_rewards
+from verl_agentic.base.trajectory import place_rewards
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.methods.advantages.hierarchical import hierarchical
 
 
 def episode(reached: list[int], outcome: float, *, steps: int = 100) -> list[float]:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.advantages.monte_carlo import monte_carlo
-from verl_agentic.algorithms.credit.discounting import sparse_value
+from verl_agentic.credit.advantages.monte_carlo import monte_carlo
+from verl_agentic.credit.credit.discounting import sparse_value
 
 
 def test_vector_without_and_with_a_critic() -> None:

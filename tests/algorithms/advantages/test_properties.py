@@ -13,7 +13,7 @@ from batches import COLUMNS, OPTIONS, Rows, any_rows, on_last_token
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.algorithms.advantage import advantage_names, load_advantage
+from verl_agentic.credit.advantage import advantage_names, load_advantage
 
 OUTCOME = (
     "batch_baseline",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.advantages.retrace import retrace, retrace_targets, trace_weights
+from verl_agentic.methods.advantages.retrace import retrace, retrace_targets, trace_weights
 
 RATIOS = torch.tensor([[0.5, 2.0, 1.0]])
 ALL, NOTHING = torch.ones(1, 3, dtype=torch.bool), torch.tensor([-1])

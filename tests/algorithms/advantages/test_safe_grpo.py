@@ -4,9 +4,9 @@ import pytest
 import torch
 from batches import make_batch, per_row
 
-from verl_agentic.algorithms.advantage import load_advantage
-from verl_agentic.algorithms.advantages.safe_grpo import z_scores
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.advantage import load_advantage
+from verl_agentic.credit.advantages.safe_grpo import z_scores
 
 SAFE_GRPO = load_advantage("safe_grpo")
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from turn_batches import per_turn, turn_batch
 
-from verl_agentic.algorithms.advantages.salt import salt
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.methods.advantages.salt import salt
 
 A = 0.866024
 STATES = [["s0", "s1", "s2"], ["s0", "s1", "s2"], ["s0", "s1"], ["s0", "s6"]]

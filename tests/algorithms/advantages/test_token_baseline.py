@@ -7,8 +7,8 @@ from batches import any_rows, make_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.algorithms.advantages.token_baseline import score_norms, token_baseline
-from verl_agentic.algorithms.credit.batch import last_valid_rows
+from verl_agentic.credit.advantages.token_baseline import score_norms, token_baseline
+from verl_agentic.credit.credit.batch import last_valid_rows
 
 
 def test_norms_lie_within_a_factor_of_2_of_what_is_assumed_without_the_sum() -> None:

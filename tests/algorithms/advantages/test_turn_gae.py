@@ -6,8 +6,8 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.advantages.step_critic import step_critic
-from verl_agentic.algorithms.advantages.turn_gae import turn_gae
+from verl_agentic.credit.advantages.step_critic import step_critic
+from verl_agentic.credit.advantages.turn_gae import turn_gae
 
 # Three turns of 2, 1 and 2 sampled tokens, with observations between them; V stands at their first tokens.
 MASK = torch.tensor([[1, 1, 0, 1, 0, 0, 1, 1]])

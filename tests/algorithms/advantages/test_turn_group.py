@@ -10,8 +10,8 @@ import pytest
 import torch
 from turn_batches import per_turn, turn_batch
 
-from verl_agentic.algorithms.advantages.turn_group import turn_group
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.advantages.turn_group import turn_group
 
 Rewards = Sequence[Sequence[float]]
 

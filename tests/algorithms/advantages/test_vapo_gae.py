@@ -4,8 +4,8 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.advantages.vapo_gae import length_adaptive_lambda, vapo_gae
-from verl_agentic.algorithms.credit.gae import gae
+from verl_agentic.credit.credit.gae import gae
+from verl_agentic.methods.advantages.vapo_gae import length_adaptive_lambda, vapo_gae
 
 
 def test_lambda_vector_and_where_the_formula_falls_below_0() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from batches import make_batch, per_row
 
-from verl_agentic.algorithms.advantages.vspo import vspo
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.methods.advantages.vspo import vspo
 
 OUTCOMES = [1.0, 0.0, 0.0, 0.0, 0.0]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.advantages.vtrace import vtrace, vtrace_targets
-from verl_agentic.algorithms.credit.gae import gae
+from verl_agentic.credit.credit.gae import gae
+from verl_agentic.methods.advantages.vtrace import vtrace, vtrace_targets
 
 REWARDS, VALUES = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.5, 0.6, 0.8]])
 RATIOS = torch.tensor([[0.5, 2.0, 1.0]])

@@ -10,8 +10,8 @@ import torch
 from batches import any_rows, make_batch
 from hypothesis import given
 
-from verl_agentic.algorithms.batch_metrics.batch_health import batch_health
-from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.credit.batch_metrics.batch_health import batch_health
+from verl_agentic.credit.credit.batch import CreditBatch
 
 NOTHING = {"batch/length_reward_corr", "batch/outcome_share", "batch/log_prob_diff/mean", "batch/approx_kl"}
 

@@ -10,8 +10,8 @@ from batches import make_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.algorithms.batch_metrics.diversity import diversity, sequence_keys
-from verl_agentic.algorithms.credit.batch import Steps
+from verl_agentic.credit.batch_metrics.diversity import diversity, sequence_keys
+from verl_agentic.credit.credit.batch import Steps
 
 Tensor = torch.Tensor
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from verl_agentic.algorithms.batch_metrics.mask_audit import audit, incomplete_groups, mask_coverage
+from verl_agentic.credit.batch_metrics.mask_audit import audit, incomplete_groups, mask_coverage
 
 # Two rows of 6 and 4 tokens: model, model, tool, tool, model, model | model, tool, model, model.
 MASK = [[1, 1, 0, 0, 1, 1], [1, 0, 1, 1, 0, 0]]

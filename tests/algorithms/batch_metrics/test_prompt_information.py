@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings, prompt_information
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.methods.prompt_information import PromptInformationSettings, prompt_information
 
 ONES = torch.ones(3, dtype=torch.int64)
 

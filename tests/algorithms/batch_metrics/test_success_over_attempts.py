@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.algorithms.batch_metrics.success_over_attempts import (
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.evaluate.success_over_attempts import (
     Mean,
     clustered_mean,
     pass_at_k,
@@ -17,7 +18,6 @@ from verl_agentic.algorithms.batch_metrics.success_over_attempts import (
     proportion_interval,
     success_interval,
 )
-from verl_agentic.errors import ConfigError
 
 
 def test_both_are_those_of_the_worked_examples() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.credit.batch import CreditBatch, last_valid_rows, masked, row_blocks
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.credit.credit.batch import CreditBatch, last_valid_rows, masked, row_blocks
 
 ONES = torch.ones(3, 2).long()
 

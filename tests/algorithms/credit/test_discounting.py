@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.algorithms.credit.discounting import discount_complaint, sparse_value
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.credit.discounting import discount_complaint, sparse_value
 
 
 def test_the_value_of_a_sparse_outcome_is_that_of_the_vector() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.credit.explained_variance import critic_metrics, explained_variance, token_critic_metrics
+from verl_agentic.credit.credit.explained_variance import critic_metrics, explained_variance, token_critic_metrics
 
 NOTHING = torch.tensor([-1, -1])
 

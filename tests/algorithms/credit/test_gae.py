@@ -10,8 +10,8 @@ from batches import any_rows, make_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.algorithms.credit.gae import (
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.credit.credit.gae import (
     following_rows,
     gae,
     next_values,

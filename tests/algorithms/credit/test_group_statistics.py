@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from verl_agentic.algorithms.credit.group_statistics import group_counts, group_means, group_stds
+from verl_agentic.credit.credit.group_statistics import group_counts, group_means, group_stds
 
 VALUES = torch.tensor([1.0, 5.0, 3.0, 100.0, 7.0, 2.0])
 GROUPS = torch.tensor([0, 1, 0, 0, 1, 2])

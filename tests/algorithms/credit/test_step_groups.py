@@ -12,15 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from turn_batches import key, turn_batch
 
-from verl_agentic.algorithms.advantage import AdvantageType
-from verl_agentic.algorithms.advantages.arpo import arpo
-from verl_agentic.algorithms.advantages.gigpo import gigpo
-from verl_agentic.algorithms.advantages.salt import salt
-from verl_agentic.algorithms.advantages.spa import spa
-from verl_agentic.algorithms.advantages.turn_group import turn_group
-from verl_agentic.algorithms.advantages.vspo import vspo
-from verl_agentic.algorithms.credit.batch import Steps
-from verl_agentic.algorithms.credit.step_groups import (
+from verl_agentic.base.errors import DataError
+from verl_agentic.credit.advantage import AdvantageType
+from verl_agentic.credit.advantages.gigpo import gigpo
+from verl_agentic.credit.advantages.spa import spa
+from verl_agentic.credit.advantages.turn_group import turn_group
+from verl_agentic.credit.credit.batch import Steps
+from verl_agentic.credit.credit.step_groups import (
     END,
     SessionTurns,
     StepList,
@@ -29,7 +27,9 @@ from verl_agentic.algorithms.credit.step_groups import (
     session_advantages,
     steps_of,
 )
-from verl_agentic.errors import DataError
+from verl_agentic.methods.advantages.arpo import arpo
+from verl_agentic.methods.advantages.salt import salt
+from verl_agentic.methods.advantages.vspo import vspo
 
 BIG = 2**63 - 1
 ESTIMATORS: list[tuple[AdvantageType, dict[str, Any]]] = [

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import torch
 
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.algorithms.credit.turn_states import TurnStates
-from verl_agentic.algorithms.credit.turn_tokens import Turns
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.credit.credit.turn_states import TurnStates
+from verl_agentic.credit.credit.turn_tokens import Turns
 
 # Row 0: a turn of two tokens, an observation, a turn in whose midst a token was forced, padding.
 # Row 1: goes on from turn 5, skips turn 6, ends at once. Row 2: nothing was sampled.

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from verl_agentic.algorithms.losses.dpo import dpo_loss
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.methods.losses.dpo import dpo_loss
 
 
 def of(*values: float) -> torch.Tensor:

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.algorithms.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss, target_histogram
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.methods.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss, target_histogram
 
 EDGES = bin_edges(0.0, 1.0, 5)
 PROBS = torch.tensor([0.235091, 0.50654, 0.235091, 0.022841, 0.000437])

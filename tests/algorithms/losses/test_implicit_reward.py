@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from verl_agentic.algorithms.credit.batch import CreditBatch
-from verl_agentic.algorithms.losses.implicit_reward import (
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.credit.credit.batch import CreditBatch
+from verl_agentic.methods.losses.implicit_reward import (
     ImplicitRewardSettings,
     TokenRewards,
     implicit_health,
     implicit_rewards,
     outcome_loss,
 )
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
 
 
 def test_rewards_are_the_vector() -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.algorithms.losses.kl import MAX_K3, Estimator, kl_per_token, sequence_k3, trajectory_kl
+from verl_agentic.credit.losses.kl import MAX_K3, Estimator, kl_per_token, sequence_k3, trajectory_kl
 
 Tensor = torch.Tensor
 P, Q = [-1.0, -2.0, -0.7], [-1.5, -1.0, -0.7]

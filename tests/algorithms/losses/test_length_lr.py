@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.algorithms.losses.length_lr import length_lr_factor
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.methods.losses.length_lr import length_lr_factor
 
 
 @pytest.mark.parametrize(("mean_length", "rate"), [(2048, 1e-6), (4096, 1e-6), (16384, 2.5e-7), (0, 1e-6)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.algorithms.losses.linear_lr import linear_lr_factor
+from verl_agentic.methods.losses.linear_lr import linear_lr_factor
 
 
 @pytest.mark.parametrize(("step", "factor"), [(1, 1.0), (51, 0.5), (100, 0.01), (101, 0.0), (200, 0.0)])

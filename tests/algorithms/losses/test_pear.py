@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from verl_agentic.algorithms.losses.pear import PearSettings, pear_weights
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.methods.losses.pear import PearSettings, pear_weights
 
 LOG_RATIOS = torch.tensor([0.3, -0.5, 0.2])
 TURNS = torch.tensor([0, 0, 1])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from verl_agentic.algorithms.losses.target_network import TargetNetwork, polyak
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.methods.losses.target_network import TargetNetwork, polyak
 
 
 def shards(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from verl_agentic.algorithms.losses import token_log_probs as module
-from verl_agentic.algorithms.losses.token_log_probs import token_log_probs
+from verl_agentic.credit.losses import token_log_probs as module
+from verl_agentic.credit.losses.token_log_probs import token_log_probs
 
 NUM_TOKENS, WIDTH, VOCAB = 37, 24, 301
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from verl_agentic.algorithms.policy_loss import LossBatch
+from verl_agentic.credit.policy_loss import LossBatch
 
 
 @pytest.fixture(scope="session")

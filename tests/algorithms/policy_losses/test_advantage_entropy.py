@@ -7,7 +7,7 @@ from typing import cast
 
 import torch
 
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
 
 Tensor = torch.Tensor
 advantage_entropy, entropy_weighted = load_policy_loss("advantage_entropy"), load_policy_loss("entropy_weighted")

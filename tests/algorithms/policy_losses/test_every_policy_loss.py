@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretended_device import DEVICE, pretended_device, put, take
 
-from verl_agentic.algorithms.aggregate import masked, token_mean
-from verl_agentic.algorithms.losses.kl import Estimator
-from verl_agentic.algorithms.policy_loss import (
+from verl_agentic.credit.aggregate import masked, token_mean
+from verl_agentic.credit.losses.kl import Estimator
+from verl_agentic.credit.policy_loss import (
     Loss,
     LossBatch,
     PolicyLossType,

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
 
 Tensor = torch.Tensor
 Make = Callable[..., LossBatch]

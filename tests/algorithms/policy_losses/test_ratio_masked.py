@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 import torch
 
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
-from verl_agentic.algorithms.policy_losses.ratio_masked import band_weights
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
+from verl_agentic.methods.policy_losses.ratio_masked import band_weights
 
 Tensor = torch.Tensor
 Make = Callable[..., LossBatch]

@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 import torch
 
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
-from verl_agentic.algorithms.policy_losses.rl_plus import exploration_advantage, external_ratio
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
+from verl_agentic.methods.policy_losses.rl_plus import exploration_advantage, external_ratio
 
 Tensor = torch.Tensor
 Make = Callable[..., LossBatch]

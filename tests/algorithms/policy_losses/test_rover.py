@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 import torch
 
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
-from verl_agentic.algorithms.policy_losses.rover import at_next_sampled
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
+from verl_agentic.methods.policy_losses.rover import at_next_sampled
 
 Tensor = torch.Tensor
 Make = Callable[..., LossBatch]

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 import torch
 
-from verl_agentic.algorithms.policy_loss import LossBatch, load_policy_loss
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
 
 Tensor = torch.Tensor
 Make = Callable[..., LossBatch]

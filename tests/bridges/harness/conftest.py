@@ -11,15 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.harness import make_env
-from verl_agentic.env import EnvRow
-from verl_agentic.testing import tiny_codecs
-from verl_agentic.types import Message
+from verl_agentic.cpu.testing import tiny_codecs
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import Completion
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
 
 LIMITS = EpisodeLimits(max_response_tokens=4_000, max_context_tokens=6_000, max_turns=8, max_retries=0)
 ROW = EnvRow(prompt=(Message("user", "What is 6*7?"),), ground_truth="42")

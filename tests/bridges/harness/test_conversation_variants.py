@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.types import Message, StopReason, ToolCall
+from verl_agentic.base.types import Message, StopReason, ToolCall
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}

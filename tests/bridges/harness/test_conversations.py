@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from client_shapes import SHAPES, TASK, Answer
 
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message, StopReason, ToolCall
 from verl_agentic.bridges.harness import make_env
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message, StopReason, ToolCall
 
 CALL = Message("assistant", "I multiply.", tool_calls=(ToolCall("multiply", {"left": 6, "right": 7}),))
 

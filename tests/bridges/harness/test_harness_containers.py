@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.errors import ConfigError, SandboxError, SandboxUnavailableError
+from verl_agentic.base.types import StopReason
 from verl_agentic.bridges.harness import container_agent, gateway
-from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
-from verl_agentic.types import StopReason
 
 PROGRAM = """
 import json, os, sys, urllib.request

@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import pytest
 from loopback import serving_app
 
+from verl_agentic.base.errors import ConfigError, EnvError
+from verl_agentic.base.types import StopReason
 from verl_agentic.bridges.harness import gateway
 from verl_agentic.bridges.harness.session import EpisodeOverError
 from verl_agentic.bridges.harness.wire import ChatAnswer, SessionOptions
-from verl_agentic.errors import ConfigError, EnvError
-from verl_agentic.types import StopReason
 
 JSON = {"Content-Type": "application/json"}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.types import Message, StopReason, ToolCall
+from verl_agentic.base.types import Message, StopReason, ToolCall
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what the packages say at import
 CALL = Message("assistant", "I multiply.", tool_calls=(ToolCall("multiply", {"left": 6, "right": 7}),))

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import StopReason
 from verl_agentic.bridges.harness import agents, make_env
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import StopReason
 
 _SECRETS = {"answer": "#### 42", "patch": "diff", "hint": "six times seven", "reward_model": {"ground_truth": "42"}}
 _PROGRAM = """

@@ -6,12 +6,12 @@ import asyncio
 import json
 from typing import Any
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.records.step_keys import step_keys
-from verl_agentic.agent_loops.records.text_audit import text_breach
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import ToolEnv, Transcript
-from verl_agentic.types import Message, Reward, StopReason, ToolCall
+from verl_agentic.base.env import ToolEnv, Transcript
+from verl_agentic.base.types import Message, Reward, StopReason, ToolCall
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.records.step_keys import step_keys
+from verl_agentic.episode.records.text_audit import text_breach
+from verl_agentic.episode.run_episode import run_episode
 
 
 def user(text: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from client_shapes import SHAPES, SYSTEMS, TASK, Event, Shape
 
-from verl_agentic.types import Message, StopReason, ToolCall
+from verl_agentic.base.types import Message, StopReason, ToolCall
 
 TASKS = {"main": TASK, "title": f"Write a title for this task: {TASK}", "worker": "Count the files.", "probe": "quota"}
 MULTIPLY = Message("assistant", "I multiply.", tool_calls=(ToolCall("multiply", {"left": 6, "right": 7}),))

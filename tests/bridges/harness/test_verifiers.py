@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.types import Message, StopReason, ToolCall
 from verl_agentic.bridges import verifiers
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import Message, StopReason, ToolCall
 
 pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 from verl_agentic.bridges.verifiers import served

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from fakes import END, ROW, FakeEnv, encode, episode_setup
 
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.collect import run_episodes
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.data.evaluation.local_model import LocalModel, describe
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.collect import run_episodes
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.evaluate.local_model import LocalModel, describe
 
 
 def policy(index: int, row: EnvRow) -> EpisodeSetup:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.data.datasets.conversation_rows import with_ids
-from verl_agentic.errors import ConfigError
 
 TOOL = {
     "type": "function",
@@ -73,8 +73,8 @@ async def test_thoughts_are_trained_before_their_turn(tiny_chat: Any, key: str) 
 
 
 async def test_a_protocol_that_writes_no_thoughts_refuses_them(tiny_chat: Any) -> None:
-    from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
-    from verl_agentic.agent_loops.protocols.text_codec import TextCodec
+    from verl_agentic.episode.protocols.load_protocol import load_protocol
+    from verl_agentic.episode.protocols.text_codec import TextCodec
 
     protocol = replace(load_protocol("search_r1"), reasoning=None)
     codec = TextCodec(protocol, tokenizer=tiny_chat[0], builder=None)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.errors import DataError
 from verl_agentic.data.datasets.outcome_rows import encode_outcome_row
-from verl_agentic.errors import DataError
 
 END = "<|im_end|>"
 CALLING = '<tool_call>\n{"name": "double", "arguments": {"number": 21}}\n</tool_call>' + END

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Message, StopReason
 from verl_agentic.data.datasets.preference_pairs import encode_pair, written_messages
-from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Call, Sample, Turn
-from verl_agentic.types import Message, StopReason
 
 PROMPT = (Message("user", "Double 21."),)
 DOUBLE = {"type": "function", "function": {"name": "double", "description": "Doubles.", "parameters": {

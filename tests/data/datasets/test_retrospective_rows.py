@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from fakes import END, ROW, CharCodec, CharTokenizer, FakeEnv, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.records.episode_samples import to_sample
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Message
 from verl_agentic.data.datasets.retrospective_rows import write_retrospective_rows
-from verl_agentic.data.record_files import read_json_lines
-from verl_agentic.data.rows import row_of_columns
-from verl_agentic.env_package import EnvPackage
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.rewards.models.client import Reply
+from verl_agentic.episode.env_package import EnvPackage
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.records.episode_samples import to_sample
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.graders.models.client import Reply
+from verl_agentic.log.files.record_files import read_json_lines
+from verl_agentic.log.files.rows import row_of_columns
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.types import Message
 
 PACKAGE = EnvPackage(
     env_id="fake",

@@ -11,12 +11,12 @@ import torch
 from fakes import END, ROW, FakeEnv, encode, episode_setup
 from omegaconf import OmegaConf
 
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.base.errors import DataError
 from verl_agentic.data.datasets.sft import TrajectoryDataset, write_sft
-from verl_agentic.data.record_files import read_json_lines
-from verl_agentic.errors import DataError
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.log.files.record_files import read_json_lines
 
 
 async def play(*turns: str, step_hook: Any = None) -> Episode:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.data.env_validation import leaks
-from verl_agentic.data.env_validation.leaks import find_leftovers
+from verl_agentic.evaluate.env_validation import leaks
+from verl_agentic.evaluate.env_validation.leaks import find_leftovers
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.env_validation.adversaries import example_call, malformed
-from verl_agentic.data.env_validation.script_codec import make_script_codec
+from verl_agentic.base.types import Message
+from verl_agentic.evaluate.env_validation.adversaries import example_call, malformed
+from verl_agentic.evaluate.env_validation.script_codec import make_script_codec
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.types import Message
 
 _PROMPTS = {
     "user": [Message("user", "What is 3*4? ünïcødé <b>&'\" <|im_end|>")],

@@ -19,16 +19,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from verl_agentic.data.env_validation import leaks
-from verl_agentic.data.env_validation.answer_checks import exceeds_chance
-from verl_agentic.data.env_validation.validate_env import Validation, rows_to_validate, validate
-from verl_agentic.data.rows import write_rows
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.env_card import EnvCard
-from verl_agentic.env_package import EnvPackage
-from verl_agentic.errors import ConfigError, EnvUnavailableError
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env_card import EnvCard
+from verl_agentic.base.errors import ConfigError, EnvUnavailableError
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.episode.env_package import EnvPackage
+from verl_agentic.evaluate.env_validation import leaks
+from verl_agentic.evaluate.env_validation.answer_checks import exceeds_chance
+from verl_agentic.evaluate.env_validation.validate_env import Validation, rows_to_validate, validate
+from verl_agentic.log.files.rows import write_rows
 
 _SCHEMA = {
     "type": "function",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.evaluation.evaluation_page import figure_rows, shown_tasks, write_evaluation_page
-from verl_agentic.data.evaluation.evaluation_run import summarise
+from verl_agentic.evaluate.evaluation_page import figure_rows, shown_tasks, write_evaluation_page
+from verl_agentic.evaluate.evaluation_run import summarise
 
 
 def record(task: int, sample: int, outcome: float, *, void: bool = False) -> dict[str, Any]:

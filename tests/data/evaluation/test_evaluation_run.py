@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 from fakes import END, FakeEnv, encode, episode_setup
 
-from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.data.evaluation.evaluation_page import figure_rows
-from verl_agentic.data.evaluation.evaluation_run import (
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, EnvError, InfrastructureError
+from verl_agentic.base.types import Message
+from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.evaluate.evaluation_page import figure_rows
+from verl_agentic.evaluate.evaluation_run import (
     EvaluationAttempt,
     PolicyBackend,
     RunAttempt,
@@ -23,12 +27,8 @@ from verl_agentic.data.evaluation.evaluation_run import (
     evaluate,
     summarise,
 )
-from verl_agentic.data.evaluation.journal import Journal
-from verl_agentic.data.stored_samples import StoredSample
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, EnvError, InfrastructureError
-from verl_agentic.rewards.models.client import Price
-from verl_agentic.types import Message
+from verl_agentic.evaluate.journal import Journal
+from verl_agentic.graders.models.client import Price
 
 ROWS = [EnvRow(prompt=(Message("user", f"q{i}"),), ground_truth="42", extra={"task_id": f"t{i}"}) for i in range(3)]
 

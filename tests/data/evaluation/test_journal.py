@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.data.evaluation.journal import Journal, fingerprint, keep_settings
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import Message
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.types import Message
+from verl_agentic.evaluate.journal import Journal, fingerprint, keep_settings
 
 
 def test_records_are_there_again_and_of_several_with_a_key_the_last_one_counts(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_settings_are_kept_and_others_are_refused_by_name(tmp_path: Path) -> Non
 _WRITER = """
 import os, sys, time
 from pathlib import Path
-from verl_agentic.data.evaluation.journal import Journal
+from verl_agentic.evaluate.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 child = os.fork()
 if child == 0:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.evaluation.evaluation_run import summarise
-from verl_agentic.data.evaluation.model_probe import ProbeLimits, probe_figures, probe_findings
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.evaluate.evaluation_run import summarise
+from verl_agentic.evaluate.model_probe import ProbeLimits, probe_figures, probe_findings
 
 
 def _record(task: str, sample: int, outcome: float, *, calls: int = 2, bad: int = 0, **changed: Any) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.evaluation.evaluation_run import attempts
-from verl_agentic.data.evaluation.selection import SELECTED, highest_log_prob, select_episodes
-from verl_agentic.env import EnvRow, ToolEnv
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message
+from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message
+from verl_agentic.evaluate.evaluation_run import attempts
+from verl_agentic.evaluate.selection import SELECTED, highest_log_prob, select_episodes
 
 ROWS = [EnvRow(prompt=(Message("user", f"q{i}"),), extra={"task_id": f"t{i}"}) for i in range(3)]
 closed: list[str] = []

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_logs import PROMPT, log_row
 
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.data.export.export_run import Exported, ExportOptions, export_run
-from verl_agentic.data.record_files import numbered_records
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.log.files.record_files import numbered_records
+from verl_agentic.log.reader import write_run
 
 Rows = list[dict[str, Any]]
 ROW_SHAPES = ("sft", "outcomes", "rows", "cpt")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.data.export.row_filter import RowFilter
-from verl_agentic.errors import ConfigError
 
 ROW = {"acc": 1.0, "reward": None, "step": 3, "env": "math", "tools": ["python"], "numbers": {"reward/format": 0.5}}
 

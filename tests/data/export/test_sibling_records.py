@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from run_logs import PROMPT, Turn, log_row
 from samples import sample, turn
 
+from verl_agentic.base.errors import ConfigError, DataError, ScoringError
+from verl_agentic.base.types import Message
 from verl_agentic.data.export.critique import Critic
 from verl_agentic.data.export.export_run import ExportOptions, export_run
-from verl_agentic.data.record_files import numbered_records
-from verl_agentic.errors import ConfigError, DataError, ScoringError
+from verl_agentic.log.files.record_files import numbered_records
+from verl_agentic.log.reader import write_run
 from verl_agentic.rewards.sample_row import to_columns
-from verl_agentic.trajectory_log.reader import write_run
-from verl_agentic.types import Message
 
 Rows = list[dict[str, Any]]
 

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 import verl_agentic
-from verl_agentic.cli.env.new import write_examples
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.data.makers.environments import EnvironmentsMaker
 from verl_agentic.data.making.env_gate import BACKENDS, EXAMPLES, EnvGate
 from verl_agentic.data.making.make_data import MakingReport, make_data
-from verl_agentic.data.record_files import read_json_lines
-from verl_agentic.data.rows import read_rows
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.rewards.models.client import Reply
+from verl_agentic.evaluate.cli.env.new import write_examples
+from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.graders.models.client import Reply
+from verl_agentic.log.files.record_files import read_json_lines
+from verl_agentic.log.files.rows import read_rows
 from verl_agentic.sandbox.backends import probe
 
-SKELETON = Path(verl_agentic.__file__).parent / "cli" / "env" / "skeleton"
+SKELETON = Path(verl_agentic.__file__).parent / "evaluate" / "cli" / "env" / "skeleton"
 SOURCES = {name: (SKELETON / name).read_text() for name in ("env.py", "rows.py", "gold.py")}
 PATIENCE: Any = {"load_s": 900.0, "validate_s": 900.0}
 """For busy machines."""
@@ -119,7 +119,7 @@ _OK = '{"env": "x", "ok": true, "rows": 5, "checks": [{"name": "gold scores 1", 
 _FORGERIES = {
     "prints a verdict and ends": f"import os\nprint({_OK!r}, flush=True)\nos._exit(0)\n",
     "replaces the validator": (
-        "from verl_agentic.data.env_validation import validate_env, env_harness, scripted_rewards\n"
+        "from verl_agentic.evaluate.env_validation import validate_env, env_harness, scripted_rewards\n"
         "validate_env._finding = lambda name, problems, detail: validate_env.Finding(check=name, status='ok')\n"
         "validate_env.replay_problem = scripted_rewards.script_problems = lambda *a, **b: []\n"
         "env_harness.EnvHarness.run = env_harness.EnvHarness._run = None\n"

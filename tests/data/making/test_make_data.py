@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.collect import AMPLE_LIMITS, run_episodes, scripted
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message, Reward, StopReason
 from verl_agentic.data.makers import code_tasks, plans, set_questions
 from verl_agentic.data.making import set_algebra as algebra
 from verl_agentic.data.making.make_data import MakingReport, make_data
 from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
-from verl_agentic.data.record_files import read_json_lines, write_json_lines
-from verl_agentic.data.rows import read_rows
 from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, StoredSample
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.episode.collect import AMPLE_LIMITS, run_episodes, scripted
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.log.files.record_files import read_json_lines, write_json_lines
+from verl_agentic.log.files.rows import read_rows
 from verl_agentic.rewards.sample import Sample, Turn
-from verl_agentic.types import Message, Reward, StopReason
 
 
 @dataclass
@@ -52,7 +52,7 @@ class FakeModel(ChatModel):
     """Answers by a function of the last message."""
 
     async def ask(self, messages: Any) -> Any:
-        from verl_agentic.rewards.models.client import Reply
+        from verl_agentic.graders.models.client import Reply
 
         return Reply(text=_ANSWERS[self.model](messages[-1].content))
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.data.making.mix_files import mix_files
-from verl_agentic.data.record_files import read_json_lines, write_json_lines
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.log.files.record_files import read_json_lines, write_json_lines
 
 
 def write(path: Path, count: int, length: int) -> Path:

@@ -11,8 +11,8 @@ from tiny_gguf import TEMPLATE, tiny_llama, write_tiny_gguf
 
 pytest.importorskip("gguf", reason="the extra gguf is not installed")
 
-from verl_agentic.data.model_fetch.gguf_folder import Dtype, convert_gguf
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.cpu.model_fetch.gguf_folder import Dtype, convert_gguf
 
 
 def _load(folder: Path) -> tuple[Any, Any]:

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from verl_agentic.base.errors import DataError
 from verl_agentic.data.overlap import find_overlaps as module
 from verl_agentic.data.overlap.find_overlaps import KINDS, Overlaps, find_overlaps
 from verl_agentic.data.overlap.ngrams import bands_of, grams_of, similarity
 from verl_agentic.data.overlap.shared_span import shared_span
 from verl_agentic.data.prepare import to_records, write_parquet
-from verl_agentic.data.record_files import write_json_lines
-from verl_agentic.data.rows import write_rows
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import DataError
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.log.files.record_files import write_json_lines
+from verl_agentic.log.files.rows import write_rows
 
 _RNG = random.Random(0)
 _VOCABULARY = ["".join(_RNG.choices("abcdefghij", k=6)) for _ in range(5_000)]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from verl_agentic.data.overlap.split_rows import choose_sft, rates_of_rows
-from verl_agentic.data.record_files import write_json_lines
+from verl_agentic.log.files.record_files import write_json_lines
 
 _RNG = random.Random(0)
 _VOCABULARY = ["".join(_RNG.choices("abcdefghij", k=6)) for _ in range(5_000)]

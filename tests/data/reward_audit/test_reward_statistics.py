@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from verl_agentic.data.reward_audit.group_advantages import dr_grpo, grpo, is_dropped, rloo
-from verl_agentic.data.reward_audit.reward_statistics import is_constant, percentile, spearman, variance_shares
+from verl_agentic.graders.reward_audit.group_advantages import dr_grpo, grpo, is_dropped, rloo
+from verl_agentic.graders.reward_audit.reward_statistics import is_constant, percentile, spearman, variance_shares
 
 
 def test_advantages_are_those_of_a_hand_calculation() -> None:

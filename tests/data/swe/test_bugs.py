@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.data.swe.bugs.break_trees import combined
-from verl_agentic.data.swe.bugs.hunks import hunk_bugs
-from verl_agentic.data.swe.bugs.mutations import OPERATORS, choose_bugs, mutate, mutation_sites
-from verl_agentic.data.swe.test_functions import without_tests
+from verl_agentic.swe.bugs.break_trees import combined
+from verl_agentic.swe.bugs.hunks import hunk_bugs
+from verl_agentic.swe.bugs.mutations import OPERATORS, choose_bugs, mutate, mutation_sites
+from verl_agentic.swe.test_functions import without_tests
 
 _EACH = {
     "comparison": ("return a < b", "return a <= b"),

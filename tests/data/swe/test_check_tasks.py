@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.swe import check_tasks
-from verl_agentic.data.swe.sample_store import sample_store
-from verl_agentic.rewards.repository.run_tests import TestRun
+from verl_agentic.swe import check_tasks
+from verl_agentic.swe.grading.run_tests import TestRun
+from verl_agentic.swe.sample_store import sample_store
 
 
 @pytest.mark.parametrize("outcome", ["skipped", "failed", None])

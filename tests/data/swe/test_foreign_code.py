@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.data.swe.releases import pip as pip_client
-from verl_agentic.data.swe.releases import wheels
-from verl_agentic.data.swe.releases.package_names import parse_named
-from verl_agentic.data.swe.releases.pip import PipIndex
-from verl_agentic.data.swe.releases.requirements import requirements_of
-from verl_agentic.data.swe.releases.sdist import read_release
-from verl_agentic.data.swe.releases.wheels import install_wheels, unpack_wheel
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.sandbox.backends import probe
+from verl_agentic.swe.releases import pip as pip_client
+from verl_agentic.swe.releases import wheels
+from verl_agentic.swe.releases.package_names import parse_named
+from verl_agentic.swe.releases.pip import PipIndex
+from verl_agentic.swe.releases.requirements import requirements_of
+from verl_agentic.swe.releases.sdist import read_release
+from verl_agentic.swe.releases.wheels import install_wheels, unpack_wheel
 
 _FOREIGN = (
     "evil @ file:///tmp/evil-1.0.tar.gz", "evil@https://example.org/evil.zip", "evil[test] @ git+https://x.org/evil",

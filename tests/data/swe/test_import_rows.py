@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.cli import main
 from verl_agentic.data.prepare import to_records, write_parquet
-from verl_agentic.data.swe.exchange.import_rows import import_tasks
-from verl_agentic.data.swe.exchange.row_formats import task_of_row
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards.repository.pytest_ids import is_pytest_id
-from verl_agentic.rewards.repository.repo_task import TaskStore
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.swe.exchange.import_rows import import_tasks
+from verl_agentic.swe.exchange.row_formats import task_of_row
+from verl_agentic.swe.grading.pytest_ids import is_pytest_id
+from verl_agentic.swe.grading.repo_task import TaskStore
 
 _PATCH = "--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
 _TEST_PATCH = "--- a/tests/test_m.py\n+++ b/tests/test_m.py\n@@ -1 +1 @@\n-a\n+b\n"

@@ -10,8 +10,8 @@ import pytest
 from releases_of_kit import NAME, write_releases, write_site
 
 from verl_agentic.cli import main
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
-from verl_agentic.rewards.repository.tree_diffs import apply_diff
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.swe.grading.tree_diffs import apply_diff
 
 pytestmark = pytest.mark.slow
 

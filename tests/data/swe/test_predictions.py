@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from verl_agentic import EnvRow, Message
-from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
-from verl_agentic.agent_loops.collect import run_episodes, scripted
-from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.cli import main
-from verl_agentic.data.evaluation.selection import SELECTED
 from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, stored_episode
-from verl_agentic.env_package import load_env_package
-from verl_agentic.rewards.repository.repo_task import RepoTask
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.collect import run_episodes, scripted
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.evaluate.selection import SELECTED
+from verl_agentic.swe.grading.repo_task import RepoTask
 
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000)
 

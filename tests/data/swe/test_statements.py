@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from releases_of_kit import RELEASES
 
-from verl_agentic.data.swe.outcomes import Comparison
-from verl_agentic.data.swe.releases.changelog import changelog_items, items_of, relevant_items
-from verl_agentic.data.swe.releases.file_kinds import kind_of, source_changes
-from verl_agentic.data.swe.releases.statements import failing_example, unfair
+from verl_agentic.swe.outcomes import Comparison
+from verl_agentic.swe.releases.changelog import changelog_items, items_of, relevant_items
+from verl_agentic.swe.releases.file_kinds import kind_of, source_changes
+from verl_agentic.swe.releases.statements import failing_example, unfair
 
 _CHANGELOG = """
 Version 2.1.0

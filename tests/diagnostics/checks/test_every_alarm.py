@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from verl_agentic.diagnostics.health.health_finding import HealthFinding
-from verl_agentic.diagnostics.health.monitor import ALARMS, HealthMonitor, HealthSettings
+from verl_agentic.observe.health.health_finding import HealthFinding
+from verl_agentic.observe.health.monitor import ALARMS, HealthMonitor, HealthSettings
 
 Row = dict[str, float]
 Change = Callable[[Row, int, random.Random], Mapping[str, float]]

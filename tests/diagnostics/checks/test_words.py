@@ -12,8 +12,8 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from verl_agentic.diagnostics.check import check_names, load_check
-from verl_agentic.diagnostics.health.monitor import ALARMS
+from verl_agentic.observe.check import check_names, load_check
+from verl_agentic.observe.health.monitor import ALARMS
 
 PAGE = Path(__file__).parents[3] / "docs" / "health.md"
 _ROOTS = ("agentic", "actor_rollout_ref", "algorithm", "trainer", "data", "critic", "reward")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.log.reader import write_run
+from verl_agentic.observe.diagnosis.evidence import RunEvidence
 
 
 @pytest.fixture

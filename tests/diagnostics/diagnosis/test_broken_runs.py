@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.diagnostics.check import check_names, load_check
-from verl_agentic.diagnostics.checklist import HEALTH, LINES, diagnose, exit_code
-from verl_agentic.diagnostics.checks.grader import _is_right, grader
-from verl_agentic.diagnostics.checks.learning import learning
-from verl_agentic.diagnostics.checks.task_variety import task_variety
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.diagnostics.health.alarm import Alarm
+from verl_agentic.observe.check import check_names, load_check
+from verl_agentic.observe.checklist import HEALTH, LINES, diagnose, exit_code
+from verl_agentic.observe.checks.grader import _is_right, grader
+from verl_agentic.observe.checks.learning import learning
+from verl_agentic.observe.checks.task_variety import task_variety
+from verl_agentic.observe.diagnosis.evidence import RunEvidence
+from verl_agentic.observe.health.alarm import Alarm
 
 _NAMES = (
     *("rewards_all_zero", "everything_truncated", "observation_trained", "reward_on_observation"),

@@ -9,26 +9,26 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.check import load_check
-from verl_agentic.diagnostics.checklist import HEALTH, LINES, diagnose
-from verl_agentic.diagnostics.checks.credit_horizon import credit_horizon
-from verl_agentic.diagnostics.checks.entropy_collapse import entropy_collapse
-from verl_agentic.diagnostics.checks.mask import mask
-from verl_agentic.diagnostics.checks.memory_growth import memory_growth
-from verl_agentic.diagnostics.checks.prompt_variance import prompt_variance
-from verl_agentic.diagnostics.checks.reward_hacking import reward_hacking
-from verl_agentic.diagnostics.checks.reward_part_takeover import reward_part_takeover
-from verl_agentic.diagnostics.checks.reward_zeros import reward_zeros
-from verl_agentic.diagnostics.checks.rollout_mismatch import rollout_mismatch
-from verl_agentic.diagnostics.checks.stop_reasons import fractions, stop_reasons
-from verl_agentic.diagnostics.checks.time_spent import time_spent
-from verl_agentic.diagnostics.checks.tool_distribution import spread, tool_distribution
-from verl_agentic.diagnostics.checks.truncation import truncation
-from verl_agentic.diagnostics.checks.validation import pass_k, validation
-from verl_agentic.diagnostics.checks.zero_signal_groups import zero_signal_groups
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.diagnostics.diagnosis.record_metrics import pass_rates
-from verl_agentic.diagnostics.diagnosis.series import ends, since
+from verl_agentic.observe.check import load_check
+from verl_agentic.observe.checklist import HEALTH, LINES, diagnose
+from verl_agentic.observe.checks.credit_horizon import credit_horizon
+from verl_agentic.observe.checks.entropy_collapse import entropy_collapse
+from verl_agentic.observe.checks.mask import mask
+from verl_agentic.observe.checks.memory_growth import memory_growth
+from verl_agentic.observe.checks.prompt_variance import prompt_variance
+from verl_agentic.observe.checks.reward_hacking import reward_hacking
+from verl_agentic.observe.checks.reward_part_takeover import reward_part_takeover
+from verl_agentic.observe.checks.reward_zeros import reward_zeros
+from verl_agentic.observe.checks.rollout_mismatch import rollout_mismatch
+from verl_agentic.observe.checks.stop_reasons import fractions, stop_reasons
+from verl_agentic.observe.checks.time_spent import time_spent
+from verl_agentic.observe.checks.tool_distribution import spread, tool_distribution
+from verl_agentic.observe.checks.truncation import truncation
+from verl_agentic.observe.checks.validation import pass_k, validation
+from verl_agentic.observe.checks.zero_signal_groups import zero_signal_groups
+from verl_agentic.observe.diagnosis.evidence import RunEvidence
+from verl_agentic.observe.diagnosis.record_metrics import pass_rates
+from verl_agentic.observe.diagnosis.series import ends, since
 
 RunOf = Callable[..., RunEvidence]
 _ALWAYS_KNOWN = {"waiting", "first_errors"}
@@ -396,7 +396,7 @@ def test_what_a_line_and_an_alarm_both_found_is_told_in_the_line_only(run_of: Ru
 
 
 def _replayed(run: RunEvidence) -> list[dict[str, Any]]:
-    from verl_agentic.diagnostics.health.monitor import HealthMonitor
+    from verl_agentic.observe.health.monitor import HealthMonitor
 
     monitor = HealthMonitor()
     return [finding.to_dict() for row in run.metrics for finding in monitor.observe(row["step"], row)]

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.checklist import diagnose
-from verl_agentic.diagnostics.checks.run_state import run_state
-from verl_agentic.diagnostics.checks.tool_distribution import tool_distribution
-from verl_agentic.diagnostics.checks.waiting import waiting
-from verl_agentic.diagnostics.diagnosis import run_folder
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.diagnostics.live.root_causes import read_errors
-from verl_agentic.trajectory_log.reader import write_run
-from verl_agentic.trajectory_log.schema import TRAJECTORIES
+from verl_agentic.log.reader import write_run
+from verl_agentic.log.schema import TRAJECTORIES
+from verl_agentic.observe.checklist import diagnose
+from verl_agentic.observe.checks.run_state import run_state
+from verl_agentic.observe.checks.tool_distribution import tool_distribution
+from verl_agentic.observe.checks.waiting import waiting
+from verl_agentic.observe.diagnosis import run_folder
+from verl_agentic.observe.diagnosis.evidence import RunEvidence
+from verl_agentic.observe.live.root_causes import read_errors
 
 
 def test_verls_own_file_logger_is_enough(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from verl_agentic.diagnostics.diagnosis.stored_rows import breaches
+from verl_agentic.observe.diagnosis.stored_rows import breaches
 
 _WORDS = ["call", "<end>", "result", "the", "answer"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verl_agentic.diagnostics.diagnosis.turn_variance import turn_correlation, variance_of_sum
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.observe.diagnosis.turn_variance import turn_correlation, variance_of_sum
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from verl_agentic.diagnostics.dryrun.dryrun_page import write_dryrun_page
-from verl_agentic.diagnostics.dryrun.gradient_map import KindCount, Proof
-from verl_agentic.diagnostics.dryrun.step_report import FirstError, Report, Stage
+from verl_agentic.checks.dryrun.dryrun_page import write_dryrun_page
+from verl_agentic.checks.dryrun.gradient_map import KindCount, Proof
+from verl_agentic.checks.dryrun.step_report import FirstError, Report, Stage
 
 
 def page_of(folder: Path, report: Report) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.dryrun.events import sampled_flags
-from verl_agentic.diagnostics.dryrun.gradient_map import Proof, prove
+from verl_agentic.checks.dryrun.events import sampled_flags
+from verl_agentic.checks.dryrun.gradient_map import Proof, prove
 
 # Prompt 1 2; turns 10 11 and 12; the observation 20 21 between them.
 _COMPLETIONS = [{"prompt": [1, 2], "ids": [10, 11]}, {"prompt": [1, 2, 10, 11, 20, 21], "ids": [12]}]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.dryrun.events import Events
-from verl_agentic.diagnostics.dryrun.step_report import ExpectedStep, Report, Stage, build_report, first_error
+from verl_agentic.checks.dryrun.events import Events
+from verl_agentic.checks.dryrun.step_report import ExpectedStep, Report, Stage, build_report, first_error
 
 _COMPLETIONS = [{"prompt": [1, 2], "ids": [10, 11]}, {"prompt": [1, 2, 10, 11, 20, 21], "ids": [12]}]
 _GRADIENT = {

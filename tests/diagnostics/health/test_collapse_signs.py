@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.diagnostics.health.collapse_signs import CollapseWatch
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.observe.health.collapse_signs import CollapseWatch
 
 STEPS = 40
 FALLING = [0.4 - 0.38 * i / (STEPS - 1) for i in range(STEPS)]

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 
-from verl_agentic.diagnostics.health.health_finding import HealthFinding
+from verl_agentic.observe.health.health_finding import HealthFinding
 
 FINDING = HealthFinding(
     step=7,

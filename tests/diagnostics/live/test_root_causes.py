@@ -11,7 +11,7 @@ import pytest
 import ray
 from ray.exceptions import ActorDiedError, RayTaskError
 
-from verl_agentic.diagnostics.live.root_causes import (
+from verl_agentic.observe.live.root_causes import (
     ErrorRecord,
     failure_report,
     last_frame,

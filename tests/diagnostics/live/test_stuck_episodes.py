@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.trace.timeline import Timeline
-from verl_agentic.diagnostics.live.stuck_episodes import (
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.episode.trace.timeline import Timeline
+from verl_agentic.observe.live.stuck_episodes import (
     BackoffWarner,
     StuckWatch,
     WaitingOptions,
@@ -16,8 +18,6 @@ from verl_agentic.diagnostics.live.stuck_episodes import (
     state,
     states,
 )
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
 
 
 def timeline(uid: str, **options: Any) -> Timeline:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.trace.timeline import SUB_AGENT, Span
-from verl_agentic.diagnostics.live.time_ledger import (
+from verl_agentic.episode.trace.timeline import SUB_AGENT, Span
+from verl_agentic.observe.live.time_ledger import (
     EpisodeTime,
     Wait,
     critical_path,

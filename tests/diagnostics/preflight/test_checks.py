@@ -9,34 +9,34 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.algorithms.advantage import advantage_names, load_advantage
-from verl_agentic.cudnn_attention import VARIABLE
-from verl_agentic.diagnostics.preflight.checks.attention_kernels import attention_kernels
-from verl_agentic.diagnostics.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
-from verl_agentic.diagnostics.preflight.checks.context_length import context_length
-from verl_agentic.diagnostics.preflight.checks.data_files import data_files
-from verl_agentic.diagnostics.preflight.checks.dead_knobs import KNOBS, dead_knobs
-from verl_agentic.diagnostics.preflight.checks.discount import discount
-from verl_agentic.diagnostics.preflight.checks.dynamic_sampling import dynamic_sampling
-from verl_agentic.diagnostics.preflight.checks.episode_settings import episode_settings
-from verl_agentic.diagnostics.preflight.checks.estimator import estimator
-from verl_agentic.diagnostics.preflight.checks.holdout import holdout
-from verl_agentic.diagnostics.preflight.checks.learning import learning
-from verl_agentic.diagnostics.preflight.checks.loggers import loggers
-from verl_agentic.diagnostics.preflight.checks.machine import machine
-from verl_agentic.diagnostics.preflight.checks.policy_loss import policy_loss
-from verl_agentic.diagnostics.preflight.checks.reward import reward
-from verl_agentic.diagnostics.preflight.checks.rollout_engine import rollout_engine
-from verl_agentic.diagnostics.preflight.checks.rows import rows
-from verl_agentic.diagnostics.preflight.checks.sizes import _POSITIVE
-from verl_agentic.diagnostics.preflight.checks.switched_off import SWITCHES, switched_off
-from verl_agentic.diagnostics.preflight.checks.tool_limits import tool_limits
-from verl_agentic.diagnostics.preflight.checks.unknown_keys import unknown_keys
-from verl_agentic.diagnostics.preflight.derived import derived_numbers
-from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, Model, PlannedRun, Rows, SharedRows
-from verl_agentic.diagnostics.preflight.result import check_names, guarded, judge, load_check
-from verl_agentic.errors import ConfigError
-from verl_agentic.finding import Finding
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.finding import Finding
+from verl_agentic.checks.preflight.checks.attention_kernels import attention_kernels
+from verl_agentic.checks.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
+from verl_agentic.checks.preflight.checks.context_length import context_length
+from verl_agentic.checks.preflight.checks.data_files import data_files
+from verl_agentic.checks.preflight.checks.dead_knobs import KNOBS, dead_knobs
+from verl_agentic.checks.preflight.checks.discount import discount
+from verl_agentic.checks.preflight.checks.dynamic_sampling import dynamic_sampling
+from verl_agentic.checks.preflight.checks.episode_settings import episode_settings
+from verl_agentic.checks.preflight.checks.estimator import estimator
+from verl_agentic.checks.preflight.checks.holdout import holdout
+from verl_agentic.checks.preflight.checks.learning import learning
+from verl_agentic.checks.preflight.checks.loggers import loggers
+from verl_agentic.checks.preflight.checks.machine import machine
+from verl_agentic.checks.preflight.checks.policy_loss import policy_loss
+from verl_agentic.checks.preflight.checks.reward import reward
+from verl_agentic.checks.preflight.checks.rollout_engine import rollout_engine
+from verl_agentic.checks.preflight.checks.rows import rows
+from verl_agentic.checks.preflight.checks.sizes import _POSITIVE
+from verl_agentic.checks.preflight.checks.switched_off import SWITCHES, switched_off
+from verl_agentic.checks.preflight.checks.tool_limits import tool_limits
+from verl_agentic.checks.preflight.checks.unknown_keys import unknown_keys
+from verl_agentic.checks.preflight.derived import derived_numbers
+from verl_agentic.checks.preflight.planned_run import GoldTrial, Model, PlannedRun, Rows, SharedRows
+from verl_agentic.checks.preflight.result import check_names, guarded, judge, load_check
+from verl_agentic.credit.advantage import advantage_names, load_advantage
+from verl_agentic.credit.cudnn_attention import VARIABLE
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -437,7 +437,9 @@ def test_sglang_needs_a_position_more_than_prompt_and_response() -> None:
 
 def test_own_checks_come_last_by_address_and_replace_none(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
-    own.write_text("from verl_agentic.finding import fail\ndef rows(run):\n    return [fail('no name', 'set one')]\n")
+    own.write_text(
+        "from verl_agentic.base.finding import fail\ndef rows(run):\n    return [fail('no name', 'set one')]\n"
+    )
     run, address = planned(SIZES), f"{own}:rows"
     expected = Finding(check=address, status="fail", found="no name", advice="set one")
     assert judge(run, [address]) == [*judge(run), expected]

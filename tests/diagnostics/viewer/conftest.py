@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from stored_runs import stored_run
 
-from verl_agentic.diagnostics.viewer.run_view import RunView
-from verl_agentic.diagnostics.viewer.viewer_server import PageServer
+from verl_agentic.observe.viewer.run_view import RunView
+from verl_agentic.observe.viewer.viewer_server import PageServer
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.log.reader import write_run
 
 HOSTILE = (
     "<script>window.broken = 1</script><img src=x onerror='window.broken = 2'></script><!--<script>"

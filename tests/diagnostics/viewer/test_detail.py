@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from verl_agentic.diagnostics.viewer.detail import detail
-from verl_agentic.diagnostics.viewer.run_view import RunView
-from verl_agentic.trajectory_log.reader import RunLog, write_run
+from verl_agentic.log.reader import RunLog, write_run
+from verl_agentic.observe.viewer.detail import detail
+from verl_agentic.observe.viewer.run_view import RunView
 
 KEY = {"uid": "a", "session": 0, "index": 0}
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.viewer.group_view import Groups
-from verl_agentic.diagnostics.viewer.query import SORTS, Query
-from verl_agentic.diagnostics.viewer.run_view import RunView
-from verl_agentic.trajectory_log.reader import RunLog, write_run
+from verl_agentic.log.reader import RunLog, write_run
+from verl_agentic.observe.viewer.group_view import Groups
+from verl_agentic.observe.viewer.query import SORTS, Query
+from verl_agentic.observe.viewer.run_view import RunView
 
 
 def row(uid: str, session: int, **columns: Any) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from stored_runs import stored_run
 
-from verl_agentic.diagnostics.viewer.run_view import RunView
-from verl_agentic.trajectory_log.metric_log import MetricsLog
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.log.metric_log import MetricsLog
+from verl_agentic.log.reader import write_run
+from verl_agentic.observe.viewer.run_view import RunView
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pytest
 from looks import FAINT_TEXTS, check_looks, open_folds
 from stored_runs import HOSTILE
 
-from verl_agentic.diagnostics.viewer.export import newest_rows, spot_check_rows, write_page
-from verl_agentic.diagnostics.viewer.query import Query
-from verl_agentic.diagnostics.viewer.run_view import RunView
+from verl_agentic.observe.viewer.export import newest_rows, spot_check_rows, write_page
+from verl_agentic.observe.viewer.query import Query
+from verl_agentic.observe.viewer.run_view import RunView
 
 HOSTILE_LINK = "#split=train&step=5&uid=g0005-03&session=0&index=0"
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -11,8 +11,8 @@ import pytest
 from looks import check_looks
 from stored_runs import patch_of, stored_run
 
-from verl_agentic.diagnostics.viewer.run_view import RunView
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.log.reader import write_run
+from verl_agentic.observe.viewer.run_view import RunView
 
 LINK = "#split=train&step=2&uid=g0002-01&session=1&index=0"
 COLOURS = ("mask", "advantage", "log_prob", "gap", "entropy", "value")

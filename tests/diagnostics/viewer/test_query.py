@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.viewer.query import Query
-from verl_agentic.diagnostics.viewer.run_view import RunView
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.observe.viewer.query import Query
+from verl_agentic.observe.viewer.run_view import RunView
 
 _CASES: dict[str, tuple[dict[str, list[str]], Callable[[dict[str, Any]], bool]]] = {
     "split": ({"split": ["val"]}, lambda row: row["split"] == "val"),

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from stored_runs import stored_run
 
-from verl_agentic.diagnostics.viewer.query import Query
-from verl_agentic.diagnostics.viewer.run_view import RunView
-from verl_agentic.errors import DataError
-from verl_agentic.trajectory_log.metric_log import MetricsLog
-from verl_agentic.trajectory_log.reader import RunLog, write_run
+from verl_agentic.base.errors import DataError
+from verl_agentic.log.metric_log import MetricsLog
+from verl_agentic.log.reader import RunLog, write_run
+from verl_agentic.observe.viewer.query import Query
+from verl_agentic.observe.viewer.run_view import RunView
 
 
 def test_pages_of_the_list_put_together_are_the_list(view: RunView) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.diagnostics.viewer.spot_check import spot_check, suspicious
-from verl_agentic.trajectory_log.reader import RunLog, write_run
+from verl_agentic.log.reader import RunLog, write_run
+from verl_agentic.observe.viewer.spot_check import spot_check, suspicious
 
 
 def row(session: int, **columns: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from verl_agentic.diagnostics.viewer.token_texts import find_tokenizer, token_texts
+from verl_agentic.observe.viewer.token_texts import find_tokenizer, token_texts
 
 
 @pytest.fixture(scope="module")

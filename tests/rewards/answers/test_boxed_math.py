@@ -22,22 +22,22 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from math_pairs import make_pairs, spellings, truths
 
-from verl_agentic.errors import DataError, ScoringError
-from verl_agentic.rewards.answers.boxed_math import (
+from verl_agentic.base.errors import DataError, ScoringError
+from verl_agentic.base.text.boxes import answer_in_boxes, last_boxed
+from verl_agentic.graders.maths.boxed_math import (
     MAX_ANSWER_CHARS,
     expression_of,
     judge,
     math_answer,
     truth_problem,
 )
-from verl_agentic.rewards.answers.boxes import answer_in_boxes, last_boxed
-from verl_agentic.rewards.answers.math_comparison import are_equal as are_equal_structures
-from verl_agentic.rewards.answers.math_expressions import read_expression
-from verl_agentic.rewards.answers.math_notation import depth, tidy
-from verl_agentic.rewards.answers.math_numbers import are_equal, read_number
-from verl_agentic.rewards.answers.math_structures import read_structure
-from verl_agentic.rewards.answers.math_values import NoValueError, number_of
-from verl_agentic.rewards.answers.math_verifiers import VERIFIERS
+from verl_agentic.graders.maths.forms.math_comparison import are_equal as are_equal_structures
+from verl_agentic.graders.maths.forms.math_notation import depth, tidy
+from verl_agentic.graders.maths.forms.math_numbers import are_equal, read_number
+from verl_agentic.graders.maths.forms.math_structures import read_structure
+from verl_agentic.graders.maths.forms.math_values import NoValueError, number_of
+from verl_agentic.graders.maths.math_expressions import read_expression
+from verl_agentic.graders.maths.math_verifiers import VERIFIERS
 
 _NUMBERS = st.recursive(
     st.integers(1, 60).map(str),
@@ -320,7 +320,7 @@ async def test_verifiers_that_somebody_killed_are_started_again_and_leave_no_ope
     me = psutil.Process()
     gc.collect()
     open_files = me.num_fds()
-    [server] = [p for p in me.children() if "verl_agentic.rewards.answers.math_worker" in p.cmdline()]
+    [server] = [p for p in me.children() if "verl_agentic.graders.maths.math_worker" in p.cmdline()]
     for child in server.children():
         child.kill()
     assert await math_answer(r"\boxed{3+x}", "x+3") == 1.0
@@ -335,7 +335,7 @@ async def test_verifiers_that_somebody_killed_are_started_again_and_leave_no_ope
 _PARENT = """
 import json, subprocess, sys, time
 # Processor time has no limit here, so that nothing but the parent's end can end what hangs.
-worker = "import verl_agentic.rewards.answers.math_worker as w; w.CPU_S = 1e6; w.main()"
+worker = "import verl_agentic.graders.maths.math_worker as w; w.CPU_S = 1e6; w.main()"
 process = subprocess.Popen([sys.executable, "-c", worker, "2"], stdin=subprocess.PIPE)
 request = {"id": 0, "answer": sys.argv[1], "truth": "42", "must_be_evaluated": False, "timeout_s": 1e6}
 process.stdin.write(json.dumps(request).encode() + b"\\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.rewards.answers.boxed_math import judge
+from verl_agentic.graders.maths.boxed_math import judge
 
 _LABELS = [
     ("2024-01-02", "2021"), ("2024-1-2", "2021"), ("2024/01/02", "1012"), ("01/02/2024", "1/4048"), ("2024-01", "2023"),

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.rewards.answers.boxed_math import judge
-from verl_agentic.rewards.answers.boxes import answer_in_boxes
-from verl_agentic.rewards.answers.math_judge import judge as judge_tidy
-from verl_agentic.rewards.answers.math_notation import tidy
+from verl_agentic.base.text.boxes import answer_in_boxes
+from verl_agentic.graders.maths.boxed_math import judge
+from verl_agentic.graders.maths.forms.math_notation import tidy
+from verl_agentic.graders.maths.math_judge import judge as judge_tidy
 
 _SMALL = st.integers(1, 30)
 _NO_UNITS = """

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
 from verl_agentic.rewards.answers.short_answer_scores import (
     exact_match,
     f1,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from code_programs import Program, is_found_right, make_programs, sandboxes
 
-from verl_agentic.errors import ConfigError, SandboxUnavailableError
-from verl_agentic.rewards.code.code_answer import CodeOptions
-from verl_agentic.rewards.code.run_tests import CodeRules
+from verl_agentic.base.errors import ConfigError, SandboxUnavailableError
+from verl_agentic.graders.code.code_answer import CodeOptions
+from verl_agentic.graders.code.run_tests import CodeRules
 
 
 @functools.cache

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from verl_agentic.errors import DataError, SandboxUnavailableError, ScoringError
-from verl_agentic.rewards.code.compare_outputs import same_output, same_value
-from verl_agentic.rewards.code.extract_program import extract_code
-from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, TestReport, run_tests
+from verl_agentic.base.errors import DataError, SandboxUnavailableError, ScoringError
+from verl_agentic.graders.code.compare_outputs import same_output, same_value
+from verl_agentic.graders.code.extract_program import extract_code
+from verl_agentic.graders.code.run_tests import CodeRules, CodeTests, TestReport, run_tests
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 ADD = CodeTests(inputs=[f"{n} {n + 1}\n" for n in range(10)], outputs=[f"{2 * n + 1}\n" for n in range(10)])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from samples import call, sample, turn
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.rewards.component import ABSTAIN, load_component
 from verl_agentic.rewards.sample import Call, Sample, Turn
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from samples import sample
 
-from verl_agentic.errors import ConfigError, DataError, SandboxUnavailableError
-from verl_agentic.rewards.code.code_answer import CodeOptions, hardest
-from verl_agentic.rewards.code.run_tests import CodeTests
+from verl_agentic.base.errors import ConfigError, DataError, SandboxUnavailableError
+from verl_agentic.graders.code.code_answer import CodeOptions, hardest
+from verl_agentic.graders.code.run_tests import CodeTests
+from verl_agentic.graders.components.code_tests import code_tests
+from verl_agentic.graders.components.coderl import coderl, coderl_reward
 from verl_agentic.rewards.component import ABSTAIN, load_component
-from verl_agentic.rewards.components.code_tests import code_tests
-from verl_agentic.rewards.components.coderl import coderl, coderl_reward
 from verl_agentic.sandbox.interface import Command, Limits
 from verl_agentic.sandbox.process_pool import shared_pool
 

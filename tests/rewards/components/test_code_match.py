@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from samples import sample
 
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards.code.program_match import MAX_CHARS, ast_match, data_flow_match, parse
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.graders.code.program_match import MAX_CHARS, ast_match, data_flow_match, parse
+from verl_agentic.graders.components.ppocoder import ppocoder
 from verl_agentic.rewards.component import ABSTAIN
-from verl_agentic.rewards.components.ppocoder import ppocoder
 
 REFERENCE = "x = 1 + 2\ny = x * 3\n"
 

@@ -21,10 +21,10 @@ from judges import canary_of, completion, verdict
 from samples import call, sample, turn
 from services import answering  # pyright: ignore[reportMissingImports]
 
+from verl_agentic.graders.models.discriminator import Discriminator
+from verl_agentic.rewards.answers.empty_work import is_empty, is_empty_box, is_silent
 from verl_agentic.rewards.component import Component, Graded, component_names, load_component
-from verl_agentic.rewards.models.discriminator import Discriminator
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.text.empty_work import is_empty, is_empty_box, is_silent
 
 QA = {"ground_truth": ["Paris", "yes"]}
 MATHS = {"ground_truth": "42"}

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from samples import call, sample, turn
 
-from verl_agentic.errors import ConfigError, DataError, ScoringError
+from verl_agentic.base.errors import ConfigError, DataError, ScoringError
+from verl_agentic.graders.components.cursor_tab import cursor_tab, suggestion_value
+from verl_agentic.graders.components.tau_bench import tau_bench
+from verl_agentic.graders.components.webshop import type_score, webshop, webshop_score
 from verl_agentic.rewards.component import ABSTAIN
-from verl_agentic.rewards.components.cursor_tab import cursor_tab, suggestion_value
-from verl_agentic.rewards.components.tau_bench import tau_bench
-from verl_agentic.rewards.components.webshop import type_score, webshop, webshop_score
 
 GOAL = {"attributes": ["red", "cotton"], "options": ["size m"]}
 BOUGHT = {"bought": 1.0, "matched_attributes": 1.0, "matched_options": 1.0, "price_ok": 1.0, "type_score": 1.0}

@@ -7,8 +7,8 @@ import time
 import pytest
 from samples import call, sample, turn, value
 
+from verl_agentic.graders.components.format_r1 import format_r1
 from verl_agentic.rewards.components.format import format
-from verl_agentic.rewards.components.format_r1 import format_r1
 from verl_agentic.rewards.sample import Call
 
 GOOD = "<think>a</think>\n<answer>b</answer>"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from samples import sample, value
 
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards.components.imitation import imitation
-from verl_agentic.rewards.models.discriminator import Discriminator
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.graders.components.imitation import imitation
+from verl_agentic.graders.models.discriminator import Discriminator
 
 EXPERT = [f"First I check the units. Then {n} plus {n} is {2 * n}." for n in range(20)]
 POLICY = [f"uh {n} {n} so maybe {2 * n}" for n in range(60)]

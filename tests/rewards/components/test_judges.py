@@ -13,9 +13,9 @@ from fastapi.responses import JSONResponse, Response
 from judges import JudgeServer, data_of, honest, judging, preferring, verdict
 from samples import sample
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.graders.judge.panel import rule
 from verl_agentic.rewards.component import ABSTAIN, Component, Graded, load_component
-from verl_agentic.rewards.judge.panel import rule
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from samples import call, sample, turn, value
 
-from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.base.errors import ConfigError, ScoringError
+from verl_agentic.base.types import StopReason
+from verl_agentic.graders.components.length_sigmoid import length_sigmoid
 from verl_agentic.rewards.component import ComponentType
 from verl_agentic.rewards.components.length_linear import length_linear
 from verl_agentic.rewards.components.length_on_failure import length_on_failure
-from verl_agentic.rewards.components.length_sigmoid import length_sigmoid
 from verl_agentic.rewards.components.overlong import overlong
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.turns.overlong_episodes import is_overlong
-from verl_agentic.types import StopReason
 
 
 def turns(count: int, **options: object) -> Sample:

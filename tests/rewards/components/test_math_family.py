@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from samples import call, sample, turn
 
-from verl_agentic.errors import DataError, ScoringError
+from verl_agentic.base.errors import DataError, ScoringError
+from verl_agentic.graders.components.reft import is_number
+from verl_agentic.graders.components.retool import softened
 from verl_agentic.rewards.component import ABSTAIN, Graded, load_component
-from verl_agentic.rewards.components.reft import is_number
-from verl_agentic.rewards.components.retool import softened
 from verl_agentic.rewards.sample import Call, Sample
 
 FAMILY = ("math", "retool", "reft")

@@ -9,8 +9,8 @@ import random
 import pytest
 from samples import group_values, sample
 
-from verl_agentic.errors import ConfigError, ScoringError
-from verl_agentic.rewards.components.pass_at_k import best_of_k, pass_at_k
+from verl_agentic.base.errors import ConfigError, ScoringError
+from verl_agentic.graders.components.pass_at_k import best_of_k, pass_at_k
 
 # V-PASSK: 3 of 8 succeed.
 OUTCOMES = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0]

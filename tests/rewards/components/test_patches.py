@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from samples import sample
 
-from verl_agentic.errors import ConfigError, DataError, ScoringError
-from verl_agentic.rewards.code.issue_tests import TestResults
-from verl_agentic.rewards.code.patch_paths import edited_tests, extract_diff, is_harness, is_test, touched_paths
-from verl_agentic.rewards.code.patches import (
+from verl_agentic.base.errors import ConfigError, DataError, ScoringError
+from verl_agentic.graders.code.issue_tests import TestResults
+from verl_agentic.graders.code.patch_paths import edited_tests, extract_diff, is_harness, is_test, touched_paths
+from verl_agentic.graders.code.patches import (
     FormatError,
     TooLargeError,
     apply_search_replace,
@@ -23,10 +23,10 @@ from verl_agentic.rewards.code.patches import (
     similarity,
     unified_diff,
 )
+from verl_agentic.graders.components.resolved import resolved
+from verl_agentic.graders.components.resolved_partial import resolved_partial
+from verl_agentic.graders.components.swe_rl import swe_rl
 from verl_agentic.rewards.component import ABSTAIN
-from verl_agentic.rewards.components.resolved import resolved
-from verl_agentic.rewards.components.resolved_partial import resolved_partial
-from verl_agentic.rewards.components.swe_rl import swe_rl
 
 # vectors.json, V-SWERL
 A = "def add(a, b):\n    return a + b\n\ndef subtract(a, b):\n    return a - b"

@@ -9,12 +9,12 @@ import pytest
 import torch
 from samples import call, graded, sample, turn, value
 
-from verl_agentic.errors import ConfigError, ScoringError
-from verl_agentic.rewards.components import progress as module
-from verl_agentic.rewards.components.progress import progress
+from verl_agentic.base.errors import ConfigError, ScoringError
+from verl_agentic.base.types import Reward
+from verl_agentic.graders.components import progress as module
+from verl_agentic.graders.components.progress import progress
+from verl_agentic.graders.turns.turn_progress import fused, renormalised, squared_error
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turns.turn_progress import fused, renormalised, squared_error
-from verl_agentic.types import Reward
 
 # V-SPA
 CONTRIBUTIONS = [0.1, 0.35, 0.05, 0.4]

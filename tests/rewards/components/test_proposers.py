@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from samples import graded, group_values, sample, value
 
-from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.base.errors import ConfigError, ScoringError
+from verl_agentic.graders.components.challenger_r_zero import challenger_r_zero
+from verl_agentic.graders.components.proposer_absolute_zero import proposer_absolute_zero
+from verl_agentic.graders.components.proposer_ssp import proposer_ssp
+from verl_agentic.graders.text.clusters import cluster_shares, sentence_bleu
 from verl_agentic.rewards.component import ABSTAIN
-from verl_agentic.rewards.components.challenger_r_zero import challenger_r_zero
-from verl_agentic.rewards.components.proposer_absolute_zero import proposer_absolute_zero
-from verl_agentic.rewards.components.proposer_ssp import proposer_ssp
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.text.clusters import cluster_shares, sentence_bleu
 
 # V-LEARN
 RATES = [0, 0.125, 0.25, 0.5, 0.75, 0.875, 1]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from samples import call, sample, turn
 
-from verl_agentic.errors import ConfigError, DataError, SandboxUnavailableError
-from verl_agentic.rewards.answers.reference_chain import ReferenceChain, content_score
+from verl_agentic.base.errors import ConfigError, DataError, SandboxUnavailableError
+from verl_agentic.graders.answers.reference_chain import ReferenceChain, content_score
+from verl_agentic.graders.components.prs import answer_bleu, prs_reward
 from verl_agentic.rewards.component import ABSTAIN, Graded, load_component
-from verl_agentic.rewards.components.prs import answer_bleu, prs_reward
 from verl_agentic.rewards.sample import Sample
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from samples import call, sample, turn, value
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.rewards.components.repetition import repeated_share, repetition
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from samples import sample
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.graders.components.retrieval import f_beta, parse_answer, retrieval
 from verl_agentic.rewards.component import ABSTAIN
-from verl_agentic.rewards.components.retrieval import f_beta, parse_answer, retrieval
 
 TRUTH = {"src/a.py": [[1, 60]], "src/b.py": [[11, 50]]}  # 100 lines
 

@@ -12,12 +12,12 @@ import pytest
 from openai_server import Server, choice, refuse, serving
 from samples import sample, turn
 
-from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.base.errors import ConfigError, ScoringError
+from verl_agentic.base.types import Message
+from verl_agentic.graders.components.rm_ensemble import ensemble_score
+from verl_agentic.graders.models.assessment import p_yes
+from verl_agentic.graders.models.reward_model import RewardModel, conversation, read_score, read_steps
 from verl_agentic.rewards.component import Graded, load_component
-from verl_agentic.rewards.components.rm_ensemble import ensemble_score
-from verl_agentic.rewards.models.assessment import p_yes
-from verl_agentic.rewards.models.reward_model import RewardModel, conversation, read_score, read_steps
-from verl_agentic.types import Message
 
 NAMES = ("orm", "prm", "rm", "rm_ensemble")
 TWO = sample(["first step", turn("second step", observations=["tool says 7"])], prompt="task")

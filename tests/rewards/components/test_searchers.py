@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from samples import call, sample, turn
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.graders.components.router_r1 import has_router_form, router_reward
+from verl_agentic.graders.components.ssrl import ssrl_form
 from verl_agentic.rewards.component import Graded, load_component
-from verl_agentic.rewards.components.router_r1 import has_router_form, router_reward
-from verl_agentic.rewards.components.ssrl import ssrl_form
 from verl_agentic.rewards.sample import Call, Sample
 
 

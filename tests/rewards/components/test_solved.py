@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from samples import call, sample, turn
 
+from verl_agentic.base.errors import ScoringError
 from verl_agentic.config.recipe_groups import load_recipe
-from verl_agentic.errors import ScoringError
-from verl_agentic.rewards import functions
+from verl_agentic.graders import functions
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample

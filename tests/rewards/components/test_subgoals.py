@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from samples import call, graded, sample, turn, value
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.graders.components.llm_subgoals import llm_subgoals
+from verl_agentic.graders.components.subgoals import subgoals
+from verl_agentic.graders.turns.planned_subgoals import read_plan
 from verl_agentic.rewards.component import ABSTAIN
-from verl_agentic.rewards.components.llm_subgoals import llm_subgoals
-from verl_agentic.rewards.components.subgoals import subgoals
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.score import combine
-from verl_agentic.rewards.turns.planned_subgoals import read_plan
 
 ROOMS = [{"tool": "open", "arguments": {"room": str(n)}} for n in range(5)]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from samples import call, sample, turn
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.rewards.component import ABSTAIN, Graded, load_component
 from verl_agentic.rewards.sample import Call, Sample
 from verl_agentic.rewards.tool_calls.toolrl_scores import ExpectedTurn, NamedCall, call_score, has_toolrl_form

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import graded, group_values, sample, turn, value
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.graders.components.confidence import confidence
+from verl_agentic.graders.components.consistency import consistency
 from verl_agentic.rewards.component import ABSTAIN
-from verl_agentic.rewards.components.confidence import confidence
-from verl_agentic.rewards.components.consistency import consistency
 from verl_agentic.rewards.sample import Sample
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from samples import sample, turn
 
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.groups.hindsight import relabelled
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Message
+from verl_agentic.graders.groups.hindsight import relabelled
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.types import Message
 
 
 def describe(episode: Sample) -> str | None:

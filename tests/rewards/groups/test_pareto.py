@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.groups.pareto import pareto_front
+from verl_agentic.base.errors import DataError
+from verl_agentic.graders.groups.pareto import pareto_front
 
 PARTS = st.lists(st.integers(-3, 3), min_size=3, max_size=3)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.rewards.groups.tournament_ranks import Match, bracket, rank_reward, tournament
-from verl_agentic.rewards.groups.z_scores import z_scores
+from verl_agentic.graders.groups.tournament_ranks import Match, bracket, rank_reward, tournament
+from verl_agentic.graders.groups.z_scores import z_scores
 
 
 def play(size: int, result: Callable[[int, int], float]) -> tuple[list[float], list[list[Match]]]:

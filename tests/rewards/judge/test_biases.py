@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from judges import data_of, judging, verdict
 
-from verl_agentic.rewards.judge.biases import is_fair, load_pairs, measure_biases, summarise_biases
+from verl_agentic.graders.judge.biases import is_fair, load_pairs, measure_biases, summarise_biases
 
 
 def _is_right(body: dict[str, Any]) -> bool:

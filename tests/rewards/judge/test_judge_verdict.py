@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_texts import TEXTS, write_unescaped
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.judge.judge_verdict import CORRECT, Invalid, Item, read_preference, read_verdict
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.graders.judge.judge_verdict import CORRECT, Invalid, Item, read_preference, read_verdict
 
 _ITEMS = (CORRECT, Item(name="style", question="Is it short?", scale=10))
 

@@ -16,11 +16,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from judges import JudgeServer, canary_of, data_of, gullible, honest, judging, preferring, verdict
 from samples import sample
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.judge.options import JudgeOptions
-from verl_agentic.rewards.judge.pairs import compare
-from verl_agentic.rewards.judge.panel import Ruling, rule
-from verl_agentic.rewards.models.quote import blocks_of
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.graders.judge.options import JudgeOptions
+from verl_agentic.graders.judge.pairs import compare
+from verl_agentic.graders.judge.panel import Ruling, rule
+from verl_agentic.graders.models.quote import blocks_of
 
 _RIGHT = blocks_of(sample("4", prompt="2+2?", ground_truth="4"))
 _WRONG = blocks_of(sample("5", prompt="2+2?", ground_truth="4"))
@@ -184,9 +184,9 @@ async def test_the_key_comes_from_the_environment_by_name(monkeypatch: pytest.Mo
 
 _PROCESS = """
 import asyncio, json, sys
-from verl_agentic.rewards.judge.options import JudgeOptions
-from verl_agentic.rewards.judge.panel import rule
-from verl_agentic.rewards.models.quote import Block
+from verl_agentic.graders.judge.options import JudgeOptions
+from verl_agentic.graders.judge.panel import rule
+from verl_agentic.graders.models.quote import Block
 options = JudgeOptions.from_mapping(json.loads(sys.argv[1]))
 
 async def main():

@@ -9,9 +9,9 @@ from typing import Any, get_args
 import pytest
 from judges import data_of, gullible, honest, judging, talked_out, verdict
 
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards.judge.options import JudgeOptions
-from verl_agentic.rewards.judge.probes import Place, load_probes, make_probes, read_probes, run_probes
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.graders.judge.options import JudgeOptions
+from verl_agentic.graders.judge.probes import Place, load_probes, make_probes, read_probes, run_probes
 
 _PROBES = load_probes()
 _ATTACKS = [probe for probe in _PROBES if probe.is_attack]

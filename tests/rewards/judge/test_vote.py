@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.rewards.judge.vote import combined, conservative, majority, passed
+from verl_agentic.graders.judge.vote import combined, conservative, majority, passed
 
 
 @pytest.mark.parametrize(

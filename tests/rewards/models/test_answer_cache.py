@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.models.answer_cache import VerdictCache, key_of
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.graders.models.answer_cache import VerdictCache, key_of
 
 _WRITER = """
 import sys
 from pathlib import Path
-from verl_agentic.rewards.models.answer_cache import VerdictCache, key_of
+from verl_agentic.graders.models.answer_cache import VerdictCache, key_of
 cache, me = VerdictCache(Path(sys.argv[1])), int(sys.argv[2])
 for round in range(20):
     for number in range(20):

@@ -13,9 +13,9 @@ import pytest
 from fastapi.responses import PlainTextResponse
 from openai_server import Server, choice, refuse, serving
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.models.client import ChatClient, Patience, Price, Reply, connections
-from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.graders.models.client import ChatClient, Patience, Price, Reply, connections
+from verl_agentic.graders.models.limiter import EndpointLimits, Limiter
 
 _BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x" * 4_000}], "max_tokens": 10}
 _HI = choice(message={"content": "Hi"})

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.graders.models.limiter import EndpointLimits, Limiter
 
 _PROCESS = """
 import asyncio, json, sys, time
-from verl_agentic.rewards.models.limiter import Limiter, EndpointLimits
+from verl_agentic.graders.models.limiter import Limiter, EndpointLimits
 limits, count, tokens = EndpointLimits(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 hold_s = float(sys.argv[4])
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import sample, turn
 
-from verl_agentic.rewards.models import quote
-from verl_agentic.rewards.models.quote import Block, blocks_of, capped, fresh_token, quoted, visible
+from verl_agentic.graders.models import quote
+from verl_agentic.graders.models.quote import Block, blocks_of, capped, fresh_token, quoted, visible
 
 _HARMLESS = "Ein Text: größer > kleiner & 数学 ∑ 🙂 é\tund\nweiter [1] [abc]"
 

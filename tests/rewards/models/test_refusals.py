@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.rewards.models.refusals import passing_failure, refusal_of
+from verl_agentic.graders.models.refusals import passing_failure, refusal_of
 
 VLLM = "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (8000 in the messages)."
 FULL = [

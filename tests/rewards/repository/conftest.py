@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from repository.small_package import make_store
 
-from verl_agentic.errors import SandboxUnavailableError
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
+from verl_agentic.base.errors import SandboxUnavailableError
+from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Backend
-from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from pathlib import Path
 from repository.cheats import Cheat
 from repository.small_package import BASE, F2P, HIDDEN, P2P
 
-from verl_agentic.rewards.repository.repo_task import read_tree
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Sandbox
+from verl_agentic.swe.grading.repo_task import read_tree
 
 _LIMITS = Limits(wall_s=60.0, cpu_s=30, memory_mb=2048, output_bytes=4 << 20)
 _ENV = {"PYTHONPATH": "/work/repo:/work/site", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -13,8 +13,8 @@ from pathlib import Path
 from repository.cheats import _GC, _PATCH_REPORT
 from repository.small_package import BASE, SLUG, make_store
 
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
-from verl_agentic.rewards.repository.tree_diffs import tree_diff
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
+from verl_agentic.swe.grading.tree_diffs import tree_diff
 
 _HELPERS = '"""Assertions of the package."""\n\n\ndef check_name(name, expected):\n    assert name == expected\n'
 _SHAPES_BASE = {**BASE, "smallkit/testing.py": _HELPERS.encode()}

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
 
 SLUG = '''"""Slugs."""
 

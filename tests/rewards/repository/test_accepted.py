@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repository.small_package import BASE, GOLD, HIDDEN
 
-from verl_agentic.rewards.code.patch_paths import is_harness, is_test
-from verl_agentic.rewards.repository.accepted import MAX_FILE_BYTES, accept, changes
+from verl_agentic.graders.code.patch_paths import is_harness, is_test
+from verl_agentic.swe.grading.accepted import MAX_FILE_BYTES, accept, changes
 
 REFUSED = {
     "tests/test_slugs.py": "test",

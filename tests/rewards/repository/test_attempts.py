@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.hacking.count import hacking_counts
-from verl_agentic.agent_loops.records.counted_signs import signs_in
-from verl_agentic.rewards.repository.attempts import attempts, reads_installed
-from verl_agentic.rewards.repository.grade import GradeReport
+from verl_agentic.episode.records.counted_signs import signs_in
+from verl_agentic.observe.hacking.count import hacking_counts
+from verl_agentic.swe.grading.attempts import attempts, reads_installed
+from verl_agentic.swe.grading.grade import GradeReport
 
 
 def report(**values: Any) -> GradeReport:

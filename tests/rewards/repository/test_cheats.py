@@ -10,10 +10,10 @@ from repository.more_cheats import CHEATS
 from repository.naive import play
 from repository.small_package import BASE, GOLD
 
-from verl_agentic.rewards.repository.accepted import changes
-from verl_agentic.rewards.repository.grade import grade
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
 from verl_agentic.sandbox.interface import Backend
+from verl_agentic.swe.grading.accepted import changes
+from verl_agentic.swe.grading.grade import grade
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
 
 
 def test_there_are_at_least_12_cheats_beyond_the_study() -> None:

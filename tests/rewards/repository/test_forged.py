@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from repository.small_package import F2P, GOLD, P2P
 
-from verl_agentic.rewards.repository import grade as grading
-from verl_agentic.rewards.repository.grade import GradeReport, grade
-from verl_agentic.rewards.repository.poison import PoisonedTests
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
-from verl_agentic.rewards.repository.run_tests import TestRun
+from verl_agentic.swe.grading import grade as grading
+from verl_agentic.swe.grading.grade import GradeReport, grade
+from verl_agentic.swe.grading.poison import PoisonedTests
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
+from verl_agentic.swe.grading.run_tests import TestRun
 
 CHEAT = {"smallkit/slugs.py": b"FORGES = True\n"}
 Answer = Callable[[PoisonedTests, bool], TestRun]

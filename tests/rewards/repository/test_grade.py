@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from repository.small_package import F2P, GOLD, P2P, SLUG
 
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.repository.grade import grade
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
+from verl_agentic.base.errors import DataError
 from verl_agentic.sandbox.interface import Backend
+from verl_agentic.swe.grading.grade import grade
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
 
 
 async def test_the_fix_is_resolved(backend: Backend, store: TaskStore, task: RepoTask) -> None:

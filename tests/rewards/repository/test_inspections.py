@@ -11,11 +11,11 @@ import pytest
 from repository.shapes import SHAPE_CHEATS, SHAPES, SOLUTION, changes_of, make_shape
 from repository.small_package import BASE, FIXED_SLUG, HIDDEN
 
-from verl_agentic.rewards.repository import pytest_harness
-from verl_agentic.rewards.repository.grade import grade
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
-from verl_agentic.rewards.repository.run_tests import run_repository_tests
 from verl_agentic.sandbox.interface import Backend
+from verl_agentic.swe.grading import pytest_harness
+from verl_agentic.swe.grading.grade import grade
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
+from verl_agentic.swe.grading.run_tests import run_repository_tests
 
 # Each line is a way to inspect; the target that must be reported follows it.
 _PEEKS = {
@@ -183,7 +183,7 @@ async def test_lines_of_the_base_tree_and_reads_of_the_reference_solution_are_no
 
 
 def _patch(base: dict[str, bytes], fixed: str) -> str:
-    from verl_agentic.rewards.repository.tree_diffs import tree_diff
+    from verl_agentic.swe.grading.tree_diffs import tree_diff
 
     return tree_diff({"smallkit/slugs.py": base["smallkit/slugs.py"]}, {"smallkit/slugs.py": fixed.encode()})
 

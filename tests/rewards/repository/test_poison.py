@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from repository.small_package import BASE, F2P, GOLD, HIDDEN, P2P
 
-from verl_agentic.rewards.repository.grade import PoisonRun
-from verl_agentic.rewards.repository.poison import PoisonedTests, plain_sources, poison_halves, unreadable_tests
-from verl_agentic.rewards.repository.poison_values import vary_text
-from verl_agentic.rewards.repository.run_tests import run_repository_tests
 from verl_agentic.sandbox.interface import Backend
+from verl_agentic.swe.grading.grade import PoisonRun
+from verl_agentic.swe.grading.poison import PoisonedTests, plain_sources, poison_halves, unreadable_tests
+from verl_agentic.swe.grading.poison_values import vary_text
+from verl_agentic.swe.grading.run_tests import run_repository_tests
 
 ROWS = [(True, True), ("NaN", "NaN")]
 # Forms of tests in which careless poison raises false alarms.

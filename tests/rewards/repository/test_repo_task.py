@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.repository import repo_task
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree, tree_key, write_tree
+from verl_agentic.base.errors import DataError
+from verl_agentic.swe.grading import repo_task
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree, tree_key, write_tree
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from repository.small_package import BASE, F2P, GOLD, HIDDEN, P2P
 
-from verl_agentic.errors import DataError, ScoringError
-from verl_agentic.rewards.repository.repo_task import write_tree
-from verl_agentic.rewards.repository.run_tests import TestRun, run_repository_tests
+from verl_agentic.base.errors import DataError, ScoringError
 from verl_agentic.sandbox.interface import Backend
+from verl_agentic.swe.grading.repo_task import write_tree
+from verl_agentic.swe.grading.run_tests import TestRun, run_repository_tests
 
 OUTCOMES = b"""
 import unittest

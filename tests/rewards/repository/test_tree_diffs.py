@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.repository.repo_task import read_tree, write_tree
-from verl_agentic.rewards.repository.tree_diffs import apply_diff, changed_by, count_changed, reverse_diff, tree_diff
+from verl_agentic.base.errors import DataError
+from verl_agentic.swe.grading.repo_task import read_tree, write_tree
+from verl_agentic.swe.grading.tree_diffs import apply_diff, changed_by, count_changed, reverse_diff, tree_diff
 
 _LINES = st.lists(st.sampled_from(["a", "b", "", "--- a", "+++ b", "@@ -1 +1 @@", "é\r", "\x0c"]), max_size=8)
 _TEXTS = st.builds(lambda lines, end: ("\n".join(lines) + end).encode(), _LINES, st.sampled_from(["", "\n"]))

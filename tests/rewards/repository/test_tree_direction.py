@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.swe.sample_store import sample_store
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.repository.grade import grade
-from verl_agentic.rewards.repository.repo_task import read_tree
-from verl_agentic.rewards.repository.tree_diffs import ReversedPatchError, changed_by, reverse_diff
+from verl_agentic.base.errors import DataError
+from verl_agentic.swe.grading.grade import grade
+from verl_agentic.swe.grading.repo_task import read_tree
+from verl_agentic.swe.grading.tree_diffs import ReversedPatchError, changed_by, reverse_diff
+from verl_agentic.swe.sample_store import sample_store
 
 
 async def test_a_reversed_reference_solution_is_refused_before_any_test_runs() -> None:

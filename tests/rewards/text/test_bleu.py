@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from verl_agentic.rewards.text.bleu import length_aware_bleu
+from verl_agentic.graders.text.bleu import length_aware_bleu
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from model_texts import TEXTS, write_unescaped
 
-from verl_agentic.rewards.text.json_answers import load_json_answer
-from verl_agentic.rewards.text.reasoning import strip_thoughts
+from verl_agentic.base.text.reasoning import strip_thoughts
+from verl_agentic.graders.text.json_answers import load_json_answer
 
 _VALUES: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,

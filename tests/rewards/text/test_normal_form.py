@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import sample
 
+from verl_agentic.base.text.normal_form import normalise
 from verl_agentic.rewards.answers.short_answer_scores import exact_match, f1
 from verl_agentic.rewards.component import load_component
-from verl_agentic.rewards.text.normal_form import normalise
 
 TAGGED = ("search_r1", "ssrl")
 VISIBLE = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=12)

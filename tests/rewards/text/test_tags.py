@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.rewards.answers.boxed_math import last_boxed
-from verl_agentic.rewards.text.reasoning import without_thoughts
-from verl_agentic.rewards.text.tags import Scanner, Tag, are_flat, blocks, last_block, marks
+from verl_agentic.base.text.reasoning import without_thoughts
+from verl_agentic.base.text.tags import Scanner, Tag, are_flat, blocks, last_block, marks
+from verl_agentic.graders.maths.boxed_math import last_boxed
 
 TAGS = ("think", "answer")
 

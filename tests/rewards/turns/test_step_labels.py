@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from samples import sample, turn
 
-from verl_agentic.errors import ConfigError, DataError, ScoringError
+from verl_agentic.base.errors import ConfigError, DataError, ScoringError
+from verl_agentic.graders.components.continuations import continuations
+from verl_agentic.graders.turns.step_labels import hard_label, label_steps, state_value
 from verl_agentic.rewards.component import ABSTAIN
-from verl_agentic.rewards.components.continuations import continuations
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turns.step_labels import hard_label, label_steps, state_value
 
 OUTCOMES = [[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]]
 

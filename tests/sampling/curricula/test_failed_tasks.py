@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.curricula.failed_tasks import failed_tasks
 from verl_agentic.sampling.curriculum import Pool
 from verl_agentic.sampling.prompts.pass_rates import PassRates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.curricula.learnability import learnability, tent, variance
 from verl_agentic.sampling.curriculum import Pool
 from verl_agentic.sampling.prompts.pass_rates import PassRates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.curricula.easy_to_hard import easy_to_hard
 from verl_agentic.sampling.curricula.hard_only import hard_only
 from verl_agentic.sampling.curricula.hard_to_easy import hard_to_easy

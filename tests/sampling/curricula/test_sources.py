@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.curricula.by_source import by_source
 from verl_agentic.sampling.curricula.mix import mix
 from verl_agentic.sampling.curriculum import CurriculumSettings, Pool

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.gate import Group, Session, load_gate
 from verl_agentic.sampling.gates.top_p_signal import top_fraction, top_share
 

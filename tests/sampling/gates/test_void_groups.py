@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.gate import Group, Session, load_gate
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
 from verl_agentic.sampling.gate import Group, Session, load_gate
 
 GATE = load_gate("zero_variance").with_options()

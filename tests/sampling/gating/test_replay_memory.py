@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
 from verl_agentic.sampling.gating.replay_memory import GroupReplay, check_replayable, is_worth_replaying
 
 REWARDS = {"a": 1.0, "b": 0.0, "c": 1.0}

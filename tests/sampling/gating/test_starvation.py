@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import AgenticError, StarvationError
+from verl_agentic.base.errors import AgenticError, StarvationError
 from verl_agentic.sampling.gate import Decision, Group
 from verl_agentic.sampling.gating.refill import prompts_due
 from verl_agentic.sampling.gating.starvation import StarvationGuard

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 

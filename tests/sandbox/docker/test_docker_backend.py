@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import ConfigError, MissingDependencyError, SandboxError, SandboxUnavailableError
+from verl_agentic.base.errors import ConfigError, MissingDependencyError, SandboxError, SandboxUnavailableError
 from verl_agentic.sandbox.docker import docker_engine, seccomp_profile
 from verl_agentic.sandbox.docker.attached_stream import StdoutReader
 from verl_agentic.sandbox.docker.docker_backend import DockerBackend, DockerConfig

@@ -16,7 +16,7 @@ import pytest
 from clouds import Cloud, provider
 from fake_cloud import Fault
 
-from verl_agentic.errors import (
+from verl_agentic.base.errors import (
     ConfigError,
     MissingDependencyError,
     SandboxBusyError,

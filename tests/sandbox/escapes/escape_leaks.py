@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.sandbox import cgroups, reaper
+from verl_agentic.sandbox.boxes import cgroups, reaper
 from verl_agentic.sandbox.inside import rootfs
 
 

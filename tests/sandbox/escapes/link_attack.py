@@ -10,9 +10,9 @@ import json
 import sys
 from typing import Any
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
+from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
-from verl_agentic.sandbox.landlock_backend import LandlockBackend
 
 _LIMITS = Limits(wall_s=20.0)
 _SWAP = """

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import ConfigError, SandboxError
+from verl_agentic.base.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 from verl_agentic.sandbox.local import local_backend
 from verl_agentic.sandbox.local.local_backend import LocalBackend, LocalSandbox

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from services import Service, answering, serving
 
-from verl_agentic.errors import (
+from verl_agentic.base.errors import (
     ConfigError,
     MissingDependencyError,
     SandboxBusyError,

@@ -1,8 +1,8 @@
 """Environments on AgentGym servers (TextCraft, BabyAI, SciWorld, WebShop, ...), over HTTP: one tool, `act`."""
 
+from verl_agentic.base.env_card import EnvCard
 from verl_agentic.bridges.agentgym.env import make_env, make_rows
 from verl_agentic.bridges.agentgym.wires import WIRES
-from verl_agentic.env_card import EnvCard
 
 CARD = EnvCard(
     kind="servers",

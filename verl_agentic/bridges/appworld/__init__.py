@@ -1,7 +1,7 @@
 """AppWorld: tasks over the APIs of apps, which the policy solves by Python code, on AppWorld's environment servers."""
 
+from verl_agentic.base.env_card import EnvCard
 from verl_agentic.bridges.appworld.env import make_env, make_rows
-from verl_agentic.env_card import EnvCard
 
 CARD = EnvCard(
     kind="servers",

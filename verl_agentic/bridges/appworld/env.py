@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError, DataError, EnvBusyError, EnvError, boundary
-from verl_agentic.http_service import Attempts, HttpService
-from verl_agentic.paths import private_folder
-from verl_agentic.tools.function_tool import tool
-from verl_agentic.types import Message, Reward
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import ConfigError, DataError, EnvBusyError, EnvError, boundary
+from verl_agentic.base.paths import private_folder
+from verl_agentic.base.tools.function_tool import tool
+from verl_agentic.base.types import Message, Reward
+from verl_agentic.base.web.http_service import Attempts, HttpService
 
 URLS_VARIABLE, DATA_VARIABLE = "VERL_AGENTIC_APPWORLD_URLS", "APPWORLD_ROOT"
 _SPLITS = {

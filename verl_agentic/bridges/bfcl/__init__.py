@@ -1,6 +1,6 @@
 """BFCL v4: requests for function calls, and users that ask stateful APIs for several things in turn."""
 
-from verl_agentic.env_card import EnvCard, read_tasks
+from verl_agentic.base.env_card import EnvCard, read_tasks
 
 from .env import make_env
 from .rows import gold, make_rows

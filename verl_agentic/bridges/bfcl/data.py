@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import DataError
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import DataError
 
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}  # BFCL's names of types -> those of JSON schema
 _FAULTY = frozenset(

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from verl_agentic.deadlines import in_thread
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.base.deadlines import in_thread
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
 
 from .data import Apis, functions, needs_bfcl, read_call, task_of
 from .rows import single_turn

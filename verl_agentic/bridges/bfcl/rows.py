@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.env_card import read_tasks
-from verl_agentic.env_package import EnvPackage, load_env_package
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.env_card import read_tasks
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.env_package import EnvPackage, load_env_package
 
 from .data import data_file, read_call, task_of, tasks
 

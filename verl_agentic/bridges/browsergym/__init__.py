@@ -1,6 +1,6 @@
 """BrowserGym: WebArena, WorkArena, VisualWebArena and others, as text, by their ids."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import make_env
 from .rows import make_rows

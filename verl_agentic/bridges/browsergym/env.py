@@ -11,9 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import DataError, MissingDependencyError
 from verl_agentic.bridges.web_env import ActionRefusedError, WebEnv
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError, MissingDependencyError
 
 T = TypeVar("T")
 

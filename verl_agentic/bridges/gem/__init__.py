@@ -1,6 +1,6 @@
 """Single-player games of GEM: numbers, codes and sudoku."""
 
-from verl_agentic.env_card import EnvCard, read_tasks
+from verl_agentic.base.env_card import EnvCard, read_tasks
 
 from .env import demonstrator, gold, make_env, make_rows
 

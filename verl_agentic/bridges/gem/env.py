@@ -15,10 +15,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.env_card import needs_extra, read_tasks
 from verl_agentic.bridges.scoped_random import drawing_from
 from verl_agentic.bridges.text_world import WorldTurn
 from verl_agentic.bridges.text_world_package import TextWorldPackage
-from verl_agentic.env_card import needs_extra, read_tasks
 
 _TASKS = read_tasks(str(Path(__file__)))
 _GAMES = ("guess_the_number", "mastermind", "sudoku")

@@ -1,6 +1,6 @@
 """The toy problems of gymnasium in words: frozen lakes, a cliff, a taxi, and blackjack."""
 
-from verl_agentic.env_card import EnvCard, read_tasks
+from verl_agentic.base.env_card import EnvCard, read_tasks
 
 from .env import demonstrator, gold, make_env, make_rows
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.env_card import needs_extra, read_tasks
 from verl_agentic.bridges.text_world import WorldTurn
 from verl_agentic.bridges.text_world_package import TextWorldPackage
-from verl_agentic.env_card import needs_extra, read_tasks
 
 from .solution import next_action
 from .toy_texts import TOY_TEXTS

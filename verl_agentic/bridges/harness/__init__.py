@@ -10,12 +10,12 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.env_card import EnvCard
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.registry import load_address
 from verl_agentic.bridges.harness.wire import Server, SessionOptions
-from verl_agentic.env import EnvRow
-from verl_agentic.env_card import EnvCard
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import ConfigError
-from verl_agentic.registry import load_address
+from verl_agentic.episode.env_package import load_env_package
 
 if TYPE_CHECKING:
     from verl_agentic.bridges.harness.env import HarnessEnv, OnFailure

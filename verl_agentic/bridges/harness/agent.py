@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import EnvError
 from verl_agentic.bridges.harness.wire import MODEL
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import EnvError
 
 MAX_OUTPUT_BYTES = 1 << 20
 """Of a program's result; the end is kept."""

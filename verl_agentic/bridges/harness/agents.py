@@ -17,6 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.deadlines import in_thread
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import ConfigError, EnvError
+from verl_agentic.base.registry import load_address
+from verl_agentic.base.settings import read_settings
 from verl_agentic.bridges.harness.agent import (
     MAX_OUTPUT_BYTES,
     SESSION_VARIABLE,
@@ -28,13 +34,7 @@ from verl_agentic.bridges.harness.agent import (
     task_of,
 )
 from verl_agentic.bridges.harness.container_agent import ContainerAgent, ContainerConfig
-from verl_agentic.deadlines import in_thread
-from verl_agentic.env import EnvRow
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import ConfigError, EnvError
-from verl_agentic.registry import load_address
-from verl_agentic.sandbox import reaper
-from verl_agentic.settings import read_settings
+from verl_agentic.sandbox.boxes import reaper
 
 logger = logging.getLogger(__name__)
 _UNAVAILABLE = (429, 502, 503, 504)

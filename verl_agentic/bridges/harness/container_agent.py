@@ -10,6 +10,10 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from verl_agentic.base.deadlines import in_thread
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import EnvError, SandboxError
+from verl_agentic.base.settings import Settings, setting
 from verl_agentic.bridges.harness.agent import (
     MAX_OUTPUT_BYTES,
     AgentFailedError,
@@ -17,12 +21,8 @@ from verl_agentic.bridges.harness.agent import (
     check_exit,
     task_of,
 )
-from verl_agentic.deadlines import in_thread
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import EnvError, SandboxError
 from verl_agentic.sandbox.docker.attached_stream import StdoutReader, open_stdio
 from verl_agentic.sandbox.docker.docker_engine import Engine, ProgramShape
-from verl_agentic.settings import Settings, setting
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

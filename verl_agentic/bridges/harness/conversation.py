@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from verl_agentic.base.env import AgentConversation
+from verl_agentic.base.types import Action, Message
 from verl_agentic.bridges.harness.wire import (
     ChatAnswer,
     ChatAsked,
@@ -20,8 +22,6 @@ from verl_agentic.bridges.harness.wire import (
     split_thoughts,
     turn_key,
 )
-from verl_agentic.env import AgentConversation
-from verl_agentic.types import Action, Message
 
 _PROBE_TOKENS = 1
 """Limit of a request that only counts tokens, or tests whether the model answers."""

@@ -11,14 +11,14 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from verl_agentic.base.env import AgentConversation, EnvRow, Transcript
+from verl_agentic.base.errors import EnvError, is_infrastructure
+from verl_agentic.base.types import UNSCORED, Action, Message, Observation, Reward, StopReason
 from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint, visible_row
 from verl_agentic.bridges.harness.container_agent import ContainerAgent
 from verl_agentic.bridges.harness.gateway import Place, shared_gateway
 from verl_agentic.bridges.harness.session import AgentSession, CountTokens, OpenConversation
 from verl_agentic.bridges.harness.wire import Schema, SessionOptions
-from verl_agentic.env import AgentConversation, EnvRow, Transcript
-from verl_agentic.errors import EnvError, is_infrastructure
-from verl_agentic.types import UNSCORED, Action, Message, Observation, Reward, StopReason
 
 Score = Callable[..., Any]
 OnFailure = Literal["score_0", "void"]

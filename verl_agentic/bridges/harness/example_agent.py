@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.env_card import needs_extra
 from verl_agentic.bridges.harness.agent import PolicyEndpoint
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_card import needs_extra
-from verl_agentic.rewards.answers.boxed_math import math_answer
+from verl_agentic.graders.maths.boxed_math import math_answer
 from verl_agentic.sandbox.interface import Limits
 from verl_agentic.sandbox.pool_owner import pool_of
 from verl_agentic.tools.python import PythonTool

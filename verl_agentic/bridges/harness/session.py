@@ -8,6 +8,10 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from verl_agentic.base.env import AgentConversation
+from verl_agentic.base.errors import DataError, boundary
+from verl_agentic.base.tools.delegate import NoAnswerError
+from verl_agentic.base.types import Action, Message, NewRow, Observation, StopReason
 from verl_agentic.bridges.harness.conversation import (
     Branch,
     Conversation,
@@ -19,10 +23,6 @@ from verl_agentic.bridges.harness.conversation import (
     with_turns_of,
 )
 from verl_agentic.bridges.harness.wire import ChatAnswer, ChatAsked, Schema, num_shared
-from verl_agentic.env import AgentConversation
-from verl_agentic.errors import DataError, boundary
-from verl_agentic.tools.delegate import NoAnswerError
-from verl_agentic.types import Action, Message, NewRow, Observation, StopReason
 
 OpenConversation = Callable[[], AgentConversation]
 CountTokens = Callable[[Sequence[Message], Sequence[Schema]], Awaitable[int]]

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Action, Message, ToolCall, TurnLimits
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Action, Message, ToolCall, TurnLimits
 
 Schema = Mapping[str, Any]
 MODEL = "policy"

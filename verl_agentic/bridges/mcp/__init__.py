@@ -1,6 +1,6 @@
 """Tools of any MCP server, over stdio or streamable HTTP; the examples ask about the stock of a demo server."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import make_env
 from .rows import gold, make_rows

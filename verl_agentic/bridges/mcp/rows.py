@@ -6,9 +6,9 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message, ToolCall
 
 from .demo_server import IDS, PLACES, stock_of
 

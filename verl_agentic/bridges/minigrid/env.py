@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.env_card import needs_extra, read_tasks
+from verl_agentic.base.errors import DataError
 from verl_agentic.bridges.scoped_random import silence
 from verl_agentic.bridges.text_world import WorldTurn
 from verl_agentic.bridges.text_world_package import TextWorldPackage
-from verl_agentic.env_card import needs_extra, read_tasks
-from verl_agentic.errors import DataError
 
 from .goal_search import next_step
 from .instruction import instruct

@@ -1,6 +1,6 @@
 """MiniWoB++: small web pages in a real Chromium, read as an accessibility tree."""
 
-from verl_agentic.env_card import EnvCard, read_tasks
+from verl_agentic.base.env_card import EnvCard, read_tasks
 
 from .env import make_env
 from .gold import gold

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import EnvError
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import EnvError
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import DataError, EnvError, MissingDependencyError
 from verl_agentic.bridges.web_env import ActionRefusedError, WebEnv
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError, EnvError, MissingDependencyError
 
 from .browser import browser_of_this_loop
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.types import Message, ToolCall
 
 _ELEMENT = re.compile(r"""^\s*-\ '?(?P<role>\w+)(?:\ "(?P<name>(?:[^"\\]|\\.)*)")?(?P<rest>.*)$""", re.VERBOSE)
 _HALF_DAY_H = 12

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.env_card import read_tasks
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.task_rows import Split, draw_rows
-from verl_agentic.env import EnvRow
-from verl_agentic.env_card import read_tasks
-from verl_agentic.types import Message
 
 
 def make_rows(*, split: Split, count: int, seed: int, task: str | None = None) -> list[EnvRow]:

@@ -1,8 +1,8 @@
 """Tasks of NeMo-Gym resources servers, over HTTP: their rows, their tools and their verifier."""
 
+from verl_agentic.base.env_card import EnvCard
 from verl_agentic.bridges.nemo_gym.env import make_env
 from verl_agentic.bridges.nemo_gym.rows import make_rows
-from verl_agentic.env_card import EnvCard
 
 CARD = EnvCard(
     kind="servers",

@@ -13,13 +13,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import ConfigError, DataError, ScoringError, boundary
+from verl_agentic.base.settings import read_settings
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Message, Reward, ToolCall
+from verl_agentic.base.web.http_service import HttpService
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError, DataError, ScoringError, boundary
-from verl_agentic.http_service import HttpService
-from verl_agentic.settings import read_settings
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Message, Reward, ToolCall
 
 URL_VARIABLE = "VERL_AGENTIC_NEMO_GYM_URL"
 

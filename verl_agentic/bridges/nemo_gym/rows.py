@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import Message, ToolCall, load_arguments
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.types import Message, ToolCall, load_arguments
 
 FILE_VARIABLE = "VERL_AGENTIC_NEMO_GYM_FILE"
 _TEST_PART = 5  # a fifth of the tasks is for tests, if the file is split here

@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import ConfigError, EnvError, boundary
+from verl_agentic.base.settings import read_settings
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Message, Reward
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack, draw_numbers, with_observation
 from verl_agentic.bridges.openenv.connection import OpenEnvConnection, RefusedActionError
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError, EnvError, boundary
-from verl_agentic.settings import read_settings
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Message, Reward
 
 URL_VARIABLE = "VERL_AGENTIC_OPENENV_URL"
 _INSTRUCTION = "Solve the task with the tools."

@@ -1,6 +1,6 @@
 """Puzzles, mathematics and logic from the generators of reasoning-gym, one answer each."""
 
-from verl_agentic.env_card import EnvCard, read_tasks
+from verl_agentic.base.env_card import EnvCard, read_tasks
 
 from .env import gold, make_env
 from .rows import make_rows

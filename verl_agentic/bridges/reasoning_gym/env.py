@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from verl_agentic.deadlines import in_thread
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.text.tags import last_block
-from verl_agentic.types import Message, Reward, StopReason
+from verl_agentic.base.deadlines import in_thread
+from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.text.tags import last_block
+from verl_agentic.base.types import Message, Reward, StopReason
 
 from .grading import grade
 from .problems import Problem, load_problem

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 
-from verl_agentic.errors import is_infrastructure
+from verl_agentic.base.errors import is_infrastructure
 
 from . import answer_forms as forms
 from .problems import Problem

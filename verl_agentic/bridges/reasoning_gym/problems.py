@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from verl_agentic.base.deadlines import limit_thread
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import ConfigError, DataError, boundary
 from verl_agentic.bridges.scoped_random import silence
-from verl_agentic.deadlines import limit_thread
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import ConfigError, DataError, boundary
 
 REFUSED: Mapping[str, str] = {
     "composite": "a mixture of other generators: use several tasks",

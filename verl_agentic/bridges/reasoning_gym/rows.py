@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.env_card import read_tasks
+from verl_agentic.base.errors import ConfigError, EnvError
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.task_rows import Split, draw_rows
-from verl_agentic.env import EnvRow
-from verl_agentic.env_card import read_tasks
-from verl_agentic.errors import ConfigError, EnvError
-from verl_agentic.types import Message
 
 from .grading import grade
 from .problems import MAX_ROW_S, load_problem

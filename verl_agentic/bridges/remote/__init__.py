@@ -1,7 +1,7 @@
 """Any environment in a server of its own: `verl-agentic env serve ENV` on one side, `RemoteEnv` on the other."""
 
+from verl_agentic.base.env_card import EnvCard
 from verl_agentic.bridges.remote.package import describe, gold, make_env, make_rows
-from verl_agentic.env_card import EnvCard
 
 CARD = EnvCard(
     kind="servers",

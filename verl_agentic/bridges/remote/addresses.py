@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 
 URL_VARIABLE, TOKEN_VARIABLE = "VERL_AGENTIC_ENV_URL", "VERL_AGENTIC_ENV_TOKEN"
 

@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.base.env import Env, EnvRow
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import EnvError, EnvUnavailableError, boundary
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.remote.addresses import token_of, urls_of
 from verl_agentic.bridges.remote.wire import CALLS, dumps, error_of, to_messages, to_row
-from verl_agentic.env import Env, EnvRow
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import EnvError, EnvUnavailableError, boundary
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.types import Message
 
 if TYPE_CHECKING:
     import httpx

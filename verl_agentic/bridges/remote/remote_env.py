@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from verl_agentic.base.deadlines import left_s
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import AgenticError, EnvBusyError, EnvError, EnvUnavailableError, boundary
+from verl_agentic.base.per_loop import PerLoop
+from verl_agentic.base.settings import Settings, setting
+from verl_agentic.base.tools.tool import Tool, ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward
+from verl_agentic.base.web.http_service import Attempts
 from verl_agentic.bridges.remote.link import EnvLink, result_of
 from verl_agentic.bridges.remote.wire import error_of, to_messages, to_observation, to_reward
-from verl_agentic.deadlines import left_s
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import AgenticError, EnvBusyError, EnvError, EnvUnavailableError, boundary
-from verl_agentic.http_service import Attempts
-from verl_agentic.per_loop import PerLoop
-from verl_agentic.settings import Settings, setting
-from verl_agentic.tools.tool import Tool, ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward
 
 _AVOIDED_S = 30.0
 """Time for which a server that failed is tried last."""

@@ -11,18 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from verl_agentic.bridges.remote.wire import (
-    SERVICE,
-    failure_of,
-    to_action,
-    to_messages,
-    to_row,
-    to_transcript,
-)
-from verl_agentic.deadlines import OverrunError, in_thread, within
-from verl_agentic.env import Env, ToolEnv
-from verl_agentic.env_package import EnvPackage
-from verl_agentic.errors import (
+from verl_agentic.base.deadlines import OverrunError, in_thread, within
+from verl_agentic.base.env import Env, ToolEnv
+from verl_agentic.base.errors import (
     AgenticError,
     ConfigError,
     DataError,
@@ -32,11 +23,20 @@ from verl_agentic.errors import (
     ScoringError,
     boundary,
 )
+from verl_agentic.base.settings import Settings, setting
+from verl_agentic.base.tools.delegate import DelegateTool
+from verl_agentic.base.tools.plain_schema import list_schemas
+from verl_agentic.base.types import Observation, Reward
+from verl_agentic.bridges.remote.wire import (
+    SERVICE,
+    failure_of,
+    to_action,
+    to_messages,
+    to_row,
+    to_transcript,
+)
+from verl_agentic.episode.env_package import EnvPackage
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.settings import Settings, setting
-from verl_agentic.tools.delegate import DelegateTool
-from verl_agentic.tools.plain_schema import list_schemas
-from verl_agentic.types import Observation, Reward
 
 logger = logging.getLogger(__name__)
 _CANCEL_GRACE_S = 5.0

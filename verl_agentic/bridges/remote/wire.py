@@ -18,10 +18,10 @@ from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
 
-from verl_agentic import errors
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import AgenticError, DataError, EnvError
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.base import errors
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import AgenticError, DataError, EnvError
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 SERVICE = "verl_agentic environment"
 CALLS, RENEW, HEALTH = "/v1/calls", "/v1/renew", "/health"

@@ -1,6 +1,6 @@
 """Games of TextArena: alone, or against an opponent that blocks and makes random legal moves."""
 
-from verl_agentic.env_card import EnvCard, read_tasks
+from verl_agentic.base.env_card import EnvCard, read_tasks
 
 from .env import demonstrator, gold, make_env, make_rows
 

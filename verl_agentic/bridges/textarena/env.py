@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.env_card import read_tasks
 from verl_agentic.bridges.text_world import solved_row
 from verl_agentic.bridges.text_world_package import TextWorldPackage
-from verl_agentic.env import EnvRow
-from verl_agentic.env_card import read_tasks
 
 from .games import game_of
 from .world import TextArenaWorld

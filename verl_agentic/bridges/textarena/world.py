@@ -9,9 +9,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from verl_agentic.base.env_card import needs_extra
 from verl_agentic.bridges.scoped_random import drawing_from
 from verl_agentic.bridges.text_world import WorldTurn
-from verl_agentic.env_card import needs_extra
 
 from .games import game_of
 

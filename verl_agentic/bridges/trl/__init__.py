@@ -1,6 +1,6 @@
 """Environments, tools and reward functions written for TRL's GRPOTrainer, unchanged; TRL itself is not needed."""
 
-from verl_agentic.env_card import EnvCard
+from verl_agentic.base.env_card import EnvCard
 
 from .env import make_env
 from .rows import gold, make_rows, rows_of

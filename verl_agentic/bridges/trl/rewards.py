@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from verl_agentic.deadlines import in_thread
-from verl_agentic.errors import ConfigError, ScoringError
-from verl_agentic.types import Reward
+from verl_agentic.base.deadlines import in_thread
+from verl_agentic.base.errors import ConfigError, ScoringError
+from verl_agentic.base.types import Reward
 
 RewardFunction = Callable[..., Any]
 _NOT_COLUMNS = ("prompt", "completion", "completion_ids")

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message, ToolCall
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message, ToolCall
 
 
 def rows_of(examples: Iterable[Mapping[str, Any]], *, name: str = "trl") -> list[EnvRow]:

@@ -3,9 +3,9 @@
 See `docs/bridges.md`.
 """
 
+from verl_agentic.base.env_card import EnvCard
 from verl_agentic.bridges.verifiers.env import make_env
 from verl_agentic.bridges.verifiers.rows import gold, make_rows
-from verl_agentic.env_card import EnvCard
 
 CARD = EnvCard(
     kind="adapters",

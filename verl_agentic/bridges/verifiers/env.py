@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import DataError, EnvError
+from verl_agentic.base.settings import check_options
+from verl_agentic.base.types import Reward
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardOf, RewardTrack
 from verl_agentic.bridges.verifiers.served import key_of, library, serving
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import DataError, EnvError
-from verl_agentic.settings import check_options
-from verl_agentic.types import Reward
 
 if TYPE_CHECKING:
     from verl_agentic.bridges.harness.agent import PolicyEndpoint

@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.foreign_episode import draw_numbers
 from verl_agentic.bridges.verifiers.served import EXAMPLE, key_of, load
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message
 
 
 def make_rows(

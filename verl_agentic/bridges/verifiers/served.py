@@ -11,8 +11,8 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import ConfigError
 
 EXAMPLE = "verl_agentic_guessing_game"
 _EXAMPLE_MODULE = "verl_agentic.bridges.verifiers.example_taskset"

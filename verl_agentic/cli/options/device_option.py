@@ -37,7 +37,7 @@ def read_device(args: argparse.Namespace) -> Device:
         return "cuda"
     if args.device == "auto":
         return "cpu"
-    from verl_agentic.errors import ConfigError
+    from verl_agentic.base.errors import ConfigError
 
     has_cuda = torch.version.cuda is not None
     reason = "which sees no GPU" if has_cuda else "a build without CUDA"

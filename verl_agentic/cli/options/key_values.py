@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 
 
 def parse_key_values(texts: Sequence[str], *, option: str) -> dict[str, Any]:

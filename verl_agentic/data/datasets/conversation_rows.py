@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from verl_agentic.agent_loops.codec.codec import Codec
-from verl_agentic.agent_loops.collect import AMPLE_LIMITS, run_episodes, scripted
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import ConfigError
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.episode.codec.codec import Codec
+from verl_agentic.episode.collect import AMPLE_LIMITS, run_episodes, scripted
+from verl_agentic.episode.records.episode import Episode
 
 Shape = Literal["sft", "cpt"]
 _CONVERSATION = "conversation"

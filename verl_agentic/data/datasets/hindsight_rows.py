@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.agent_loops.codec.codec import Codec
-from verl_agentic.agent_loops.codec.tool_formats import THINK
-from verl_agentic.agent_loops.collect import AMPLE_LIMITS, Script, run_episodes, scripted
-from verl_agentic.agent_loops.policies.chat_messages import plain_text
-from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.base.deadlines import within
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import DataError, EnvError, boundary
+from verl_agentic.base.tools.tool import Tool
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
 from verl_agentic.data.datasets.sft import write_sft
-from verl_agentic.deadlines import within
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import EnvPackage
-from verl_agentic.errors import DataError, EnvError, boundary
-from verl_agentic.rewards.groups.hindsight import relabelled
+from verl_agentic.episode.codec.calls.tool_formats import THINK
+from verl_agentic.episode.codec.codec import Codec
+from verl_agentic.episode.collect import AMPLE_LIMITS, Script, run_episodes, scripted
+from verl_agentic.episode.env_package import EnvPackage
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.evaluate.policies.chat_messages import plain_text
+from verl_agentic.graders.groups.hindsight import relabelled
 from verl_agentic.rewards.sample import Sample, Turn
-from verl_agentic.tools.tool import Tool
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL)
 _RECORDED = "recorded"

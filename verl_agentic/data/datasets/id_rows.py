@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from verl_agentic.errors import DataError
-from verl_agentic.trajectory import Trajectory
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.trajectory import Trajectory
 
 
 def trajectory_of_ids(row: Mapping[str, Any], *, ids: str, mask: str, vocab_size: int) -> Trajectory:

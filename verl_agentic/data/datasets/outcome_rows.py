@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.trajectory import Trajectory
+from verl_agentic.base.types import Message
 from verl_agentic.data.datasets.id_rows import trajectory_of_ids
 from verl_agentic.data.datasets.preference_pairs import encode_answer
-from verl_agentic.errors import DataError
-from verl_agentic.trajectory import Trajectory
-from verl_agentic.types import Message
+from verl_agentic.episode.codec.codec import Codec
 
 _KEYS = {"prompt", "messages", "outcome"}
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from verl_agentic.agent_loops.codec.codec import Codec, Schema, render_next_action
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.trajectory import Trajectory
+from verl_agentic.base.types import Message
 from verl_agentic.data.datasets.id_rows import trajectory_of_ids
-from verl_agentic.errors import DataError
+from verl_agentic.episode.codec.codec import Codec, Schema, render_next_action
 from verl_agentic.rewards.sample import Sample, Turn
-from verl_agentic.trajectory import Trajectory
-from verl_agentic.types import Message
 
 SIDES = ("chosen", "rejected")
 

@@ -13,15 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.agent_loops.codec.codec import Codec
-from verl_agentic.agent_loops.collect import AMPLE_LIMITS, run_episodes, scripted
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.text.tags import blocks
+from verl_agentic.base.types import Message
 from verl_agentic.data.datasets.sft import write_sft
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import EnvPackage
-from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.episode.codec.codec import Codec
+from verl_agentic.episode.collect import AMPLE_LIMITS, run_episodes, scripted
+from verl_agentic.episode.env_package import EnvPackage
+from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.text.tags import blocks
-from verl_agentic.types import Message
 
 _ASKED = (
     "An agent failed the task below. Rewrite its turns so that the task is solved: keep what was right, and change "

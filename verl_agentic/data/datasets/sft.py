@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.base.errors import DataError
 from verl_agentic.data.datasets.id_rows import check_ids
-from verl_agentic.data.record_files import numbered_records, refuse_dates, write_json_lines
-from verl_agentic.errors import DataError
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.log.files.record_files import numbered_records, refuse_dates, write_json_lines
 
 
 def write_sft(episodes: Iterable[Episode], path: Path, *, marks: Mapping[str, Any] | None = None) -> int:

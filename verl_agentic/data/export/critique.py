@@ -11,16 +11,16 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from verl_agentic.agent_loops.policies.best_of import QFunction
-from verl_agentic.agent_loops.run_each import run_each
+from verl_agentic.base.errors import ScoringError, boundary
+from verl_agentic.base.registry import load_address
+from verl_agentic.base.types import Message
 from verl_agentic.data.datasets.preference_pairs import written_messages
-from verl_agentic.data.evaluation.journal import Journal, keep_settings
 from verl_agentic.data.export.logged_sessions import SessionLog
 from verl_agentic.data.export.sibling_records import StepValues
 from verl_agentic.data.export.step_tree import Step
-from verl_agentic.errors import ScoringError, boundary
-from verl_agentic.registry import load_address
-from verl_agentic.types import Message
+from verl_agentic.episode.run_each import run_each
+from verl_agentic.evaluate.journal import Journal, keep_settings
+from verl_agentic.evaluate.policies.best_of import QFunction
 
 AskCritic = Callable[[tuple[Sequence[Message], str]], Awaitable[Mapping[str, float]]]
 """Asks for the `value` of a turn: the conversation before it, and its text. Raises ScoringError if the critic fails."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.data.export.choose_sessions import best_of_groups, first_of_prompts, passing
 from verl_agentic.data.export.critique import Critic
 from verl_agentic.data.export.logged_sessions import COLUMNS, LoggedSession, SessionLog, open_sessions
@@ -29,7 +30,6 @@ from verl_agentic.data.export.sibling_records import (
 )
 from verl_agentic.data.export.write_records import write_records
 from verl_agentic.data.stored_samples import EPISODES, Split
-from verl_agentic.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,15 +14,15 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.evaluation.evaluation_log import evaluation_folders, write_evaluation_run
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.data.stored_samples import SAMPLE_COLUMNS, Split
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.evaluate.evaluation_log import evaluation_folders, write_evaluation_run
+from verl_agentic.log.reader import RunLog
+from verl_agentic.log.schema import SUMMARY
+from verl_agentic.log.secrets import WITHHELD
+from verl_agentic.log.writer import FOLDER
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.sample_row import from_columns
-from verl_agentic.trajectory_log.reader import RunLog
-from verl_agentic.trajectory_log.schema import SUMMARY
-from verl_agentic.trajectory_log.secrets import WITHHELD
-from verl_agentic.trajectory_log.writer import FOLDER
 
 logger = logging.getLogger(__name__)
 MAPS = ("numbers", "score")

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 
 _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Lt: operator.lt,

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from verl_agentic.base.types import SegmentKind
 from verl_agentic.data.export.logged_sessions import LoggedSession
-from verl_agentic.rewards.turns.step_labels import state_value
-from verl_agentic.types import SegmentKind
+from verl_agentic.graders.turns.step_labels import state_value
 
 
 @dataclass(frozen=True, kw_only=True)

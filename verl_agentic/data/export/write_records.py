@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from verl_agentic.data.record_files import refuse_dates, write_json_lines
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.log.files.record_files import refuse_dates, write_json_lines
 
 _BATCH = 256
 

@@ -18,16 +18,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from verl_agentic.agent_loops.codec.codec import Schema
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import Settings
+from verl_agentic.base.tools.plain_schema import list_schemas
+from verl_agentic.base.tools.schema_check import ArgumentSchema, argument_schema
+from verl_agentic.base.types import Action, Message, StopReason
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask, needed
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.settings import Settings
-from verl_agentic.tools.plain_schema import list_schemas
-from verl_agentic.tools.schema_check import ArgumentSchema, argument_schema
-from verl_agentic.types import Action, Message, StopReason
+from verl_agentic.episode.codec.codec import Schema
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.graders.models.chat_model import ChatModel
 
 _CLASSES = ("dialogue", "format", "negative")
 _CALLS = ("single", "multiple", "parallel", "parallel_multiple", "sequential")

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.settings import Settings, setting
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask_json, needed
 from verl_agentic.data.prepare import read_records
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.code.run_tests import CodeTests, run_tests
-from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.graders.code.run_tests import CodeTests, run_tests
+from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.sandbox.process_pool import shared_pool
-from verl_agentic.settings import Settings, setting
 
 _SYSTEM = (
     "Solve the programming task in Python. Hidden tests decide. Finish with an answer that holds the whole program in "

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import Settings, setting
+from verl_agentic.base.types import VOID_REASONS, Message
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask
 from verl_agentic.data.stored_samples import read_samples
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.rewards.sample import Sample, Turn
-from verl_agentic.settings import Settings, setting
-from verl_agentic.types import VOID_REASONS, Message
 
 _ASKED = (
     "An agent works on a task. Below are the task and what happened so far. Write another step that the agent could "

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.settings import Settings, setting
+from verl_agentic.base.text.python_source import parse_python
 from verl_agentic.data.making.env_gate import EXAMPLES, EnvGate
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask, needed
-from verl_agentic.python_source import parse_python
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.settings import Settings, setting
+from verl_agentic.graders.models.chat_model import ChatModel
 
 _WRITTEN = ("env.py", "rows.py", "gold.py")
 # fmt: off
@@ -29,7 +29,7 @@ _MODULES = frozenset((
 # fmt: on
 _REFUSED_NAMES = frozenset({"open", "exec", "eval", "compile", "__import__", "__builtins__", "globals", "input"})
 _FENCED = re.compile(r"```(?:python)?\s*\n# *(\w+\.py)\s*\n(.*?)```", re.DOTALL)
-_SKELETON = Path(__file__).parents[2] / "cli" / "env" / "skeleton"
+_SKELETON = Path(__file__).parents[2] / "evaluate" / "cli" / "env" / "skeleton"
 _ASKED = """\
 Write a new environment for agents, about {topic}. It is number {number} of many, so choose an unusual idea.
 

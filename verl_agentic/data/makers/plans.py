@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import Settings, setting
 from verl_agentic.data.making.maker import Candidate, Record, ask, needed
 from verl_agentic.data.overlap.row_task import prompt_text
 from verl_agentic.data.prepare import read_records
-from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.settings import Settings, setting
+from verl_agentic.graders.models.chat_model import ChatModel
 
 _PLAN = (
     "Question: {question}\n\nWrite plan {number} of {plans} for an agent with tools: a numbered list of steps that "

@@ -22,6 +22,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.settings import Settings, setting
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask, needed
 from verl_agentic.data.making.set_algebra import (
     AnyOf,
@@ -38,10 +40,8 @@ from verl_agentic.data.making.set_algebra import (
     solve,
 )
 from verl_agentic.data.prepare import read_records
-from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.settings import Settings, setting
+from verl_agentic.episode.env_package import load_env_package
+from verl_agentic.graders.models.chat_model import ChatModel
 
 _TRIES = 200
 _SHOWN = 5

@@ -15,15 +15,15 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import EnvError, EnvUnavailableError, boundary
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.remote.link import result_of
 from verl_agentic.bridges.remote.remote_env import EnvClientConfig, RemoteEnv
 from verl_agentic.bridges.remote.wire import dumps, to_messages, to_row
 from verl_agentic.data.making import sandboxed_env
-from verl_agentic.env import EnvRow
-from verl_agentic.env_package import EnvPackage
-from verl_agentic.errors import EnvError, EnvUnavailableError, boundary
+from verl_agentic.episode.env_package import EnvPackage
 from verl_agentic.sandbox.interface import Backend, Limits, SandboxSession
-from verl_agentic.types import Message
 
 _T = TypeVar("_T")
 _NO_VERDICT = "no verdict: the code ended the validation"

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.env_validation.script_codec import make_script_codec
-from verl_agentic.data.env_validation.validate_env import rows_to_validate, validate
+from verl_agentic.base.errors import AgenticError, ConfigError
+from verl_agentic.base.finding import log_only_from
 from verl_agentic.data.making.boxed_env import EnvBox, boxed_package
-from verl_agentic.errors import AgenticError, ConfigError
-from verl_agentic.finding import log_only_from
+from verl_agentic.evaluate.env_validation.script_codec import make_script_codec
+from verl_agentic.evaluate.env_validation.validate_env import rows_to_validate, validate
 from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 from verl_agentic.sandbox.process_pool import shared_pool
@@ -28,7 +28,7 @@ BACKENDS = ("namespaces", "landlock")
 EXAMPLES = "example.jsonl"
 _INSIDE = [f"/packages/{number}" for number in range(64)]
 _LOAD = (
-    "import sys; from pathlib import Path; from verl_agentic.cli.env.new import write_examples; "
+    "import sys; from pathlib import Path; from verl_agentic.evaluate.cli.env.new import write_examples; "
     "write_examples(Path(sys.argv[1]))"
 )
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from verl_agentic.agent_loops.run_each import run_each
-from verl_agentic.data.evaluation.journal import Journal, keep_settings
+from verl_agentic.base.errors import ConfigError, EnvError
 from verl_agentic.data.making.maker import Candidate, Maker, Record, RefusedError
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.overlap.write_kept import write_kept
-from verl_agentic.data.record_files import refuse_dates, write_json_lines
-from verl_agentic.errors import ConfigError, EnvError
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.rewards.models.client import connections
+from verl_agentic.episode.run_each import run_each
+from verl_agentic.evaluate.journal import Journal, keep_settings
+from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.graders.models.client import connections
+from verl_agentic.log.files.record_files import refuse_dates, write_json_lines
 
 Encode = Callable[[Sequence[Record]], Awaitable[Sequence[Record | str]]]
 """Adds columns to rows; gives the reason for a row that must not be written."""

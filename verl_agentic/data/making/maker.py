@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from verl_agentic.errors import ConfigError, EnvError
-from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.rewards.text.json_answers import load_json_answer
-from verl_agentic.settings import did_you_mean, read_settings
-from verl_agentic.types import Message
+from verl_agentic.base.errors import ConfigError, EnvError
+from verl_agentic.base.settings import did_you_mean, read_settings
+from verl_agentic.base.types import Message
+from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.graders.text.json_answers import load_json_answer
 
 Record = dict[str, Any]
 

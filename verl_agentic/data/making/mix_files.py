@@ -15,8 +15,8 @@ from typing import Literal
 
 import numpy as np
 
-from verl_agentic.data.record_files import numbered_records, refuse_dates, write_json_lines
-from verl_agentic.errors import ConfigError, DataError, boundary
+from verl_agentic.base.errors import ConfigError, DataError, boundary
+from verl_agentic.log.files.record_files import numbered_records, refuse_dates, write_json_lines
 
 Unit = Literal["rows", "tokens"]
 _FORMS = ("input_ids", "messages", "prompt", "text")

@@ -18,7 +18,7 @@ def begin(folder: str, packages: list) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "verl_agentic"]:
         del sys.modules[name]  # the sandbox has a few of them, without the rest
     from verl_agentic.bridges.remote.sessions import EnvSessions
-    from verl_agentic.env_package import load_env_package
+    from verl_agentic.episode.env_package import load_env_package
 
     global _sessions
     asyncio.set_event_loop(_loop)

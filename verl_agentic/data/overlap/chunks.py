@@ -9,9 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.errors import DataError, boundary
 from verl_agentic.data.overlap.row_task import COLUMNS
-from verl_agentic.data.parquet_rows import read_parquet
-from verl_agentic.errors import DataError, boundary
+from verl_agentic.log.files.parquet_rows import read_parquet
 
 _CHUNK_BYTES = 4 << 20
 _CHUNK_ROWS = 4_096

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.data.parquet import extra_of, ground_truth_of
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.text.normal_form import one_form
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.text.normal_form import one_form
+from verl_agentic.log.files.parquet import extra_of, ground_truth_of
 
 BOOKKEEPING = frozenset({"index", "split", "task_id", "id", "uid", "env", "tool_selection"})
 """Keys of `extra_info` that number, name or route a row."""

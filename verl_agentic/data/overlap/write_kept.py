@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 
 
 def write_kept(path: Path, is_kept: np.ndarray, out: Path) -> int:

@@ -1,1 +1,1 @@
-"""Verdicts on final answers: maths, short answers, reference chains. Reward components build on them."""
+"""Final answers and texts of an episode: short answers, empty work, texts of turns."""

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from verl_agentic.errors import DataError
-from verl_agentic.rewards.text.normal_form import normalise
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.text.normal_form import normalise
 
 _WHOLE_ANSWERS = frozenset({"yes", "no", "noanswer"})
 _THINK, _SEARCH, _ANSWER = (("<think>", "</think>"), ("<search>", "</search>"), ("<answer>", "</answer>"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from verl_agentic.base.text.boxes import last_boxed
+from verl_agentic.base.text.normal_form import normalise
+from verl_agentic.base.text.tags import last_block
 from verl_agentic.rewards.answers import short_answer_scores
-from verl_agentic.rewards.answers.boxes import last_boxed
-from verl_agentic.rewards.text.normal_form import normalise
-from verl_agentic.rewards.text.tags import last_block
 
 MAX_EXTRA_CHARS = 10_000
 """Maximum extra length over the longest golden answer; longer answers are wrong."""

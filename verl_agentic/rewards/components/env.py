@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.errors import ScoringError
+from verl_agentic.base.errors import ScoringError
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
 

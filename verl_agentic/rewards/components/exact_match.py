@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from verl_agentic.base.text.reasoning import without_thoughts
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches
 from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.text.reasoning import without_thoughts
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
@@ -14,7 +14,7 @@ def exact_match(sample: Sample) -> Value:
     """Returns 1 when the final answer is a golden one, else 0; abstains without ground truth.
 
     Both are compared in lower case, without punctuation, articles and extra space, by SQuAD's rule with the deviations
-    of `rewards.text.normal_form`. An empty answer is never right. Reasoning before the answer does not count. The
+    of `base.text.normal_form`. An empty answer is never right. Reasoning before the answer does not count. The
     protocol determines the answer of a turn; `search_r1` requires tags.
 
     Raises:

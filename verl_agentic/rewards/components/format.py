@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from verl_agentic.base.text.tags import blocks, has_one_block, marks
+from verl_agentic.rewards.answers.empty_work import is_silent
+from verl_agentic.rewards.answers.turn_texts import texts
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.text.empty_work import is_silent
-from verl_agentic.rewards.text.tags import blocks, has_one_block, marks
-from verl_agentic.rewards.text.turn_texts import texts
 from verl_agentic.rewards.tool_calls.calls import is_well_formed, was_carried_out
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.text.repeated_text import repeated_share
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.text.repeated_text import repeated_share
 
 _MAX_CHARS = 200_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.tool_calls.calls import normalised_entropy, was_carried_out

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
 
 LOWEST, HIGHEST = -3.0, 3.0
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"

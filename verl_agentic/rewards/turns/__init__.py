@@ -1,1 +1,1 @@
-"""Rewards of single turns, subgoals and lengths, for reward components."""
+"""Lengths of episodes and bounded rewards of turns, for reward components."""

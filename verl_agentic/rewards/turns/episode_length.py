@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.rewards.sample import Sample
 
 Unit = Literal["turns", "calls", "tokens"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from verl_agentic.base.types import StopReason
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.types import StopReason
 
 _CUT_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL})
 

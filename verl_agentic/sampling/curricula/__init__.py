@@ -1,0 +1,1 @@
+"""One curriculum per file; the name of the file is its name in a configuration."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.curriculum import Pool, curriculum
 from verl_agentic.sampling.prompts.pass_rates import Floats
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.curriculum import Pool, curriculum
 from verl_agentic.sampling.prompts.pass_rates import Floats, task_values
 

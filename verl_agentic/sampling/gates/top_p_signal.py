@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.gate import KEEP, Group, Verdict, gate
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verl_agentic.metric import CountedMean, Metric
+from verl_agentic.base.metric import CountedMean, Metric
 from verl_agentic.sampling.gate import Decision, Group
 
 _JUDGED, _GATE = "groups that gates judged", "training/gate/"

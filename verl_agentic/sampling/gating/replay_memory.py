@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
 from verl_agentic.sampling.prompts.pass_rates import Floats
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from verl_agentic.errors import ConfigError, StarvationError
+from verl_agentic.base.errors import ConfigError, StarvationError
 from verl_agentic.sampling.gate import Decision
 
 _ADVICE = {

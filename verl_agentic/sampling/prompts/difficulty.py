@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.sampling.prompts.pass_rates import Floats
 
 _FULL = 1.0 - 1e-9  # an outcome from here on is a success, as in evaluation

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import Settings, setting
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import Settings, setting
 
 _MAX_IN_FLIGHT = 4_096
 _KEPT_TASKS, _SHOWN_TASKS, _SHOWN_CHARS = 64, 8, 400

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.base.errors import ConfigError, DataError
 
 Floats = NDArray[np.float64]
 _FULL = 1.0 - 1e-9  # an outcome from here on is a success, as in evaluation

@@ -1,7 +1,7 @@
 """Tasks proposed during training: they join the data after a check, and are removed when they give no signal.
 
 Absolute Zero, R-Zero and SSP propose their own tasks. An environment implements the proposer;
-`rewards.groups.self_play` rewards it. This module holds the set of proposed tasks.
+`graders.groups.self_play` rewards it. This module holds the set of proposed tasks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 
 Check = Callable[[Mapping[str, Any]], bool]

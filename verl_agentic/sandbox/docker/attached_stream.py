@@ -9,7 +9,7 @@ import ssl
 import struct
 from typing import Any
 
-from verl_agentic.errors import SandboxUnavailableError
+from verl_agentic.base.errors import SandboxUnavailableError
 
 _HEADER = struct.Struct(">BxxxL")
 STDOUT, STDERR = 1, 2

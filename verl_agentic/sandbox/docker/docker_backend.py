@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
+from verl_agentic.base.errors import ConfigError, SandboxError, SandboxUnavailableError
+from verl_agentic.base.settings import Settings, setting
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
 from verl_agentic.sandbox.docker.docker_exec import COLD_ENTRYPOINT, ColdSandbox, start_cold
 from verl_agentic.sandbox.docker.live_container import ContainerClient, entrypoint, start_box
@@ -33,7 +34,6 @@ from verl_agentic.sandbox.interface import (
     Tree,
 )
 from verl_agentic.sandbox.lasting_threads import LastingThreads
-from verl_agentic.settings import Settings, setting
 
 _THREADS = 16  # that wait for the engine
 _PYTHONS = ("python3", "python")

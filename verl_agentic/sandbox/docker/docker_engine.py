@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
-from verl_agentic.sandbox import reaper
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import ConfigError, SandboxError, SandboxUnavailableError
+from verl_agentic.sandbox.boxes import reaper
 from verl_agentic.sandbox.docker import seccomp_profile
 
 FOLDERS = ("/work", "/tmp", "/dev/shm")

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from verl_agentic.deadlines import running_code
-from verl_agentic.errors import ConfigError, SandboxError
+from verl_agentic.base.deadlines import running_code
+from verl_agentic.base.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.docker.attached_stream import STDERR, STDOUT, open_raw, open_stdio, read_piece
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
 from verl_agentic.sandbox.docker.live_container import ContainerLife, InThread, LimitChanger

@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from typing import IO, Any
 
-from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
-from verl_agentic.sandbox import box_client, shipped_sources
-from verl_agentic.sandbox.box_client import BoxClient, BoxSession
+from verl_agentic.base.errors import ConfigError, SandboxError, SandboxUnavailableError
+from verl_agentic.sandbox import shipped_sources
+from verl_agentic.sandbox.boxes import box_client
+from verl_agentic.sandbox.boxes.box_client import BoxClient, BoxSession
 from verl_agentic.sandbox.docker.attached_stream import StdoutReader, open_stdio
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
 from verl_agentic.sandbox.inside import frames

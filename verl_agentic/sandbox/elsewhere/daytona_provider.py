@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import ConfigError
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import setting
 from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Executed
-from verl_agentic.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.env_card import needs_extra
+from verl_agentic.base.env_card import needs_extra
 from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Executed
 
 _ROOT = "root"

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError, boundary
+from verl_agentic.base.errors import ConfigError, SandboxError, SandboxUnavailableError, boundary
 from verl_agentic.sandbox.elsewhere.guest_client import GuestClient, GuestMachine, call, start_box
 from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Provider, missing_key
 from verl_agentic.sandbox.interface import Tree

@@ -14,10 +14,10 @@ import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from verl_agentic.errors import AgenticError, ConfigError, DataError, SandboxError, SandboxUnavailableError
-from verl_agentic.http_service import Attempts
+from verl_agentic.base.errors import AgenticError, ConfigError, DataError, SandboxError, SandboxUnavailableError
+from verl_agentic.base.web.http_service import Attempts
 from verl_agentic.sandbox import shipped_sources
-from verl_agentic.sandbox.box_client import ENVIRONMENT, BoxClient, BoxSession
+from verl_agentic.sandbox.boxes.box_client import ENVIRONMENT, BoxClient, BoxSession
 from verl_agentic.sandbox.elsewhere.machines import CHUNK_BYTES, ElsewhereConfig, Executed, Machine, Provider, failure
 from verl_agentic.sandbox.inside import frames
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SessionKind

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.env_card import needs_extra
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.settings import setting
 from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Executed
-from verl_agentic.settings import setting
 
 # Names of Modal's errors, which are those of gRPC, and the HTTP status of the same meaning.
 _STATUS = {

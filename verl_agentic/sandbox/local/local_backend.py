@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from verl_agentic.deadlines import running_code
-from verl_agentic.errors import ConfigError, DataError, SandboxError, boundary
+from verl_agentic.base.deadlines import running_code
+from verl_agentic.base.errors import ConfigError, DataError, SandboxError, boundary
 from verl_agentic.sandbox.inside import files, frames, take_tree
 from verl_agentic.sandbox.interface import (
     Command,

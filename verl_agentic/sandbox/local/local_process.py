@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from verl_agentic.errors import SandboxError
+from verl_agentic.base.errors import SandboxError
 from verl_agentic.sandbox.inside import files
 from verl_agentic.sandbox.inside.kept_output import Output
 from verl_agentic.sandbox.interface import BadRequestError, Command, CommandResult, Limits

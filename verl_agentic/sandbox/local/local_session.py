@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from verl_agentic.deadlines import running_code
+from verl_agentic.base.deadlines import running_code
 from verl_agentic.sandbox.inside import session
 from verl_agentic.sandbox.interface import CommandResult, Limits, SessionKind
 from verl_agentic.sandbox.local.local_process import IMPORT, kill_group, spawn

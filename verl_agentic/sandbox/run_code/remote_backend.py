@@ -14,15 +14,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from verl_agentic.deadlines import running_code
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import (
+from verl_agentic.base.deadlines import running_code
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import (
     ConfigError,
     SandboxBusyError,
     SandboxError,
     SandboxUnavailableError,
 )
-from verl_agentic.http_service import Attempts, open_http, read_wait_s
+from verl_agentic.base.settings import Settings, setting
+from verl_agentic.base.web.http_service import Attempts, open_http, read_wait_s
 from verl_agentic.sandbox.interface import (
     BadRequestError,
     Command,
@@ -36,7 +37,6 @@ from verl_agentic.sandbox.interface import (
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
 from verl_agentic.sandbox.source_trees import refuse_image, refuse_trees
-from verl_agentic.settings import Settings, setting
 
 with needs_extra("serve", what="the backend remote"):
     import httpx

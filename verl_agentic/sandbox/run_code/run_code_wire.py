@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from verl_agentic.errors import ConfigError, SandboxError
+from verl_agentic.base.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.inside.kept_output import head_and_tail
 from verl_agentic.sandbox.interface import CommandResult
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import DataError
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import DataError
 from verl_agentic.tools.search.corpus import Corpus
 from verl_agentic.tools.search.retriever import Passage
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.errors import DataError
+from verl_agentic.base.errors import DataError
 from verl_agentic.tools.search.retriever import Passage, passage_of
 
 _CHUNK_BYTES = 2**20

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from verl_agentic.errors import (
+from verl_agentic.base.errors import (
     AgenticError,
     ConfigError,
     SearchError,
     SearchUnavailableError,
     boundary,
 )
-from verl_agentic.http_service import OVERLOADED, Attempts, open_http, read_wait_s
-from verl_agentic.settings import Settings, setting
+from verl_agentic.base.settings import Settings, setting
+from verl_agentic.base.web.http_service import OVERLOADED, Attempts, open_http, read_wait_s
 from verl_agentic.tools.search.retriever import Passage, QueryRefusedError
 from verl_agentic.tools.search.search_wire import (
     TOKEN_VARIABLE,

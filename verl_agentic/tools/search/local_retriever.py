@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from verl_agentic.errors import SearchError, boundary
+from verl_agentic.base.errors import SearchError, boundary
 from verl_agentic.tools.search.bm25 import Bm25Index, open_index
 from verl_agentic.tools.search.retriever import Passage
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from verl_agentic.errors import DataError, SearchError
+from verl_agentic.base.errors import DataError, SearchError
 
 
 @dataclass(frozen=True, kw_only=True)

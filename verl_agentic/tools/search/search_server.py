@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from verl_agentic.env_card import needs_extra
-from verl_agentic.errors import ConfigError, SearchError
-from verl_agentic.listening.listening_options import add_listening_options, listen, print_use, token_of
-from verl_agentic.listening.listening_socket import url_of
-from verl_agentic.listening.request_guard import RequestGuard, require_token
+from verl_agentic.base.env_card import needs_extra
+from verl_agentic.base.errors import ConfigError, SearchError
+from verl_agentic.base.web.listening.listening_options import add_listening_options, listen, print_use, token_of
+from verl_agentic.base.web.listening.listening_socket import url_of
+from verl_agentic.base.web.listening.request_guard import RequestGuard, require_token
 from verl_agentic.tools.search.local_retriever import local_retriever
 from verl_agentic.tools.search.retriever import Passage, Retriever
 from verl_agentic.tools.search.search_wire import ROUTE, TOKEN_VARIABLE, URL_VARIABLE
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 async def _serve(args: argparse.Namespace, listening: socket.socket, *, token: str, is_made: bool) -> None:
-    from verl_agentic.listening.guarded_server import GuardedServer
+    from verl_agentic.base.web.listening.guarded_server import GuardedServer
 
     retriever = local_retriever(args.corpus)
     await retriever.ready()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.errors import SearchUnavailableError
+from verl_agentic.base.deadlines import OverrunError, within
+from verl_agentic.base.errors import SearchUnavailableError
+from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.tools.search.retriever import Passage, QueryRefusedError, Retriever
-from verl_agentic.tools.tool import ToolResult
 
 SCHEMA: Mapping[str, Any] = {
     "type": "function",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from verl_agentic.errors import DataError, SearchError
+from verl_agentic.base.errors import DataError, SearchError
 from verl_agentic.tools.search.retriever import Passage, passage_of
 
 URL_VARIABLE, TOKEN_VARIABLE = "VERL_AGENTIC_SEARCH_URL", "VERL_AGENTIC_SEARCH_TOKEN"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verl_agentic.per_loop import PerLoop
+from verl_agentic.base.per_loop import PerLoop
 from verl_agentic.tools.search.http_retriever import HttpConfig, HttpRetriever
 from verl_agentic.tools.search.retriever import Passage, Retriever
 

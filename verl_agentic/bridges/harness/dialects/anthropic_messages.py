@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.harness.wire import (
     MODEL,
     ChatAnswer,
@@ -23,8 +25,6 @@ from verl_agentic.bridges.harness.wire import (
     thoughts_of,
     with_names,
 )
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message
 
 _KNOWN = ("model", "messages", "system", "tools", "tool_choice", "max_tokens", "stop_sequences", "stream")
 _FIXED: Mapping[str, Any] = {"temperature": 1, "top_p": 1, "thinking": {"type": "disabled"}}

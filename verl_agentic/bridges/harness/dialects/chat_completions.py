@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message, ToolCall
 from verl_agentic.bridges.harness.wire import (
     MODEL,
     ChatAnswer,
@@ -22,8 +24,6 @@ from verl_agentic.bridges.harness.wire import (
     thoughts_of,
     with_names,
 )
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message, ToolCall
 
 _KNOWN = ("model", "messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "stop", "stream")
 _FIXED: Mapping[str, Any] = {

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.types import Message
 from verl_agentic.bridges.harness.dialects.chat_completions import refuse
 from verl_agentic.bridges.harness.wire import (
     MODEL,
@@ -22,8 +24,6 @@ from verl_agentic.bridges.harness.wire import (
     text_of,
     with_names,
 )
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message
 
 __all__ = ["read", "refuse", "stream", "write"]
 _KNOWN = (

@@ -1,1 +1,0 @@
-"""Tensor maths without verl: advantages, policy losses, batch metrics."""

@@ -1,0 +1,4 @@
+"""Types, errors, settings and registries, with no task of their own.
+
+Core: everything may import it; it imports nothing above.
+"""

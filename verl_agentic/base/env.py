@@ -1,0 +1,336 @@
+"""Interface of environments, and the common kind: a set of tools."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+from verl_agentic.base.deadlines import OverrunError, within
+from verl_agentic.base.errors import ConfigError, EnvError, boundary, is_infrastructure
+from verl_agentic.base.text.reasoning import outside_reasoning
+from verl_agentic.base.tools.delegate import DelegateTool, SubAgentRunner
+from verl_agentic.base.tools.function_tool import to_tool
+from verl_agentic.base.tools.schema_check import argument_schema
+from verl_agentic.base.tools.tool import Tool, ToolResult
+from verl_agentic.base.types import (
+    UNSCORED,
+    Action,
+    ColumnArguments,
+    Message,
+    Observation,
+    Reward,
+    StopReason,
+    ToolCall,
+    TurnLimits,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvRow:
+    """The dataset row that an episode plays."""
+
+    prompt: tuple[Message, ...]
+    ground_truth: Any = None
+    data_source: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """The row's `extra_info`; shared by the siblings of a group: never change it in place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """Record of an episode for scorers: messages with their authors, never one flat string."""
+
+    messages: tuple[Message, ...]
+    actions: tuple[Action, ...]
+    stop_reason: StopReason
+
+    @property
+    def final_answer(self) -> str:
+        """The complete answer of the last turn, without reasoning: the text that the protocol marks as the answer, else
+        the content of a turn without calls.
+
+        It is empty if the last turn makes a call, also a malformed one. A budget may have cut the turn: demand
+        `stop_reason is StopReason.ANSWERED` where a part of an answer could pass for a whole one.
+        """
+        if not self.actions:
+            return ""
+        last = self.actions[-1]
+        if last.answer is not None:
+            return outside_reasoning(last.answer)
+        return "" if last.tool_calls else outside_reasoning(last.content)
+
+
+class Env(Protocol):
+    """One living environment, used by exactly one attempt at an episode.
+
+    The loop calls `start` once, `step` once per turn, `score` once when the episode is over (unless it is void)
+    and `close` exactly once whatever happens, also after a failed `start`. Anything but `AgenticError` that
+    escapes is taken for a failure of the environment, and the trajectory is void.
+
+    Further methods are used where an environment has them:
+
+    - `use_sub_agents(run)`, called before `start` with a `base.tools.delegate.SubAgentRunner`.
+    - `play_conversations(open)`, awaited after `start` instead of `step`: the environment plays the episode itself, in
+      conversations that `open()` returns (`AgentConversation`), and returns the stop reason. `own_conversation()` then
+      returns the one that is the episode's; the others are sub-agents.
+    - `use_token_counts(count)`, called before `start` with `await count(messages, tools)`: a number of tokens.
+    - `guidance(transcript) -> str`, awaited after a failure where guidance is asked for.
+    - `state_key() -> str`, called before every turn: a text that is the same for turns that start from the same state,
+      by which estimators compare them.
+    - `turn_limits() -> TurnLimits`, called before every turn.
+    - `select(answers) -> int | None`, awaited without `start` by `evaluate --select`: the index of the best of several
+      final answers to the row, chosen without the ground truth.
+    """
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools whose schemas go into the prompt; may be empty. They may change in `step`: the loop announces the
+        difference to the policy in a message after the observation."""
+        ...
+
+    async def start(self) -> tuple[Message, ...]:
+        """Prepares the environment and returns the messages of the prompt."""
+        ...
+
+    async def step(self, action: Action) -> Observation:
+        """Carries out one turn of the policy."""
+        ...
+
+    async def score(self, transcript: Transcript) -> Reward:
+        """Returns what the episode earned, while the environment is still alive."""
+        ...
+
+    async def close(self) -> None:
+        """Releases everything; must not fail when `start` did not succeed."""
+        ...
+
+
+class AgentConversation(Protocol):
+    """A conversation of an agent program with the policy. Its turns are training rows of the episode."""
+
+    @property
+    def stop(self) -> StopReason | None:
+        """The budget or failure that ended it; None while it can go on."""
+        ...
+
+    async def answer(self, observation: Observation, *, limits: TurnLimits) -> Action:
+        """Samples a turn.
+
+        Args:
+            observation: the messages after the last turn. In the first call, and wherever the conversation was
+                rewritten, also the whole conversation, `new_row`.
+            limits: of the turn.
+
+        Raises:
+            NoAnswerError: a budget ended the conversation.
+            DataError: the conversation cannot be rendered or is too long.
+            EnvError, PolicyError: it failed; the whole episode must become void.
+        """
+        ...
+
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+_SHOWN_CHARS = 300
+_raised: set[tuple[str, str]] = set()
+"""Tool and exception of what was logged already; a policy may raise it thousands of times."""
+EnvFactory = Callable[[EnvRow], Env]
+call_watch: ContextVar[Callable[[ToolCall], AbstractContextManager[None]] | None] = ContextVar(
+    "call_watch", default=None
+)
+"""Makes the context in which `ToolEnv` answers a call: who plays the episode sees which calls are running."""
+is_training: ContextVar[bool] = ContextVar("is_training", default=False)
+"""Whether the episode trains the policy. Only then may an environment keep something for later episodes."""
+
+
+class ToolEnv:
+    """An environment that is a chat with tools: calls are answered, a turn without a call is the answer.
+
+    A subclass gives `score`, unless a rubric does, and `start` or `close` where it keeps state.
+    """
+
+    is_done = False
+    """Whether the environment has reached its end; a tool sets it. The turn then ends the episode with `ENV_DONE`."""
+
+    def __init__(
+        self,
+        row: EnvRow,
+        tools: Sequence[Tool | Callable[..., Any]],
+        *,
+        max_parallel_calls: int = 4,
+        tool_timeout_s: float = 30.0,
+    ) -> None:
+        """Makes the environment of a row.
+
+        Args:
+            row: the row. `extra["tool_selection"]`, if not empty, names the tools that it gets.
+            tools: tools and functions; a function or bound method becomes a tool as with the decorator `tool`.
+            max_parallel_calls: calls that run at the same time.
+            tool_timeout_s: deadline of one call in seconds, unless the tool has a `timeout_s` of its own.
+
+        Raises:
+            ConfigError: the row selects a tool that is not among `tools`, two tools have one name, or a function cannot
+                be a tool.
+        """
+        self.row = row
+        self._run_sub_agent: SubAgentRunner | None = None
+        self.use_tools(tools)
+        self._slots = asyncio.Semaphore(max_parallel_calls)
+        self._tool_timeout_s = tool_timeout_s
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools, in the order they were given."""
+        return tuple(self._tools.values())
+
+    def use_tools(self, tools: Sequence[Tool | Callable[..., Any]]) -> None:
+        """Replaces the tools. Call it in `start` where tools need the environment, or in `step`: the loop announces
+        tools that change in mid-episode to the policy.
+
+        Raises:
+            ConfigError: as in `ToolEnv`.
+        """
+        known = [to_tool(tool) for tool in tools]
+        self._tools = {tool.name: tool for tool in _selected(known, self.row.extra.get("tool_selection"))}
+        if any(
+            isinstance(call.arguments, ColumnArguments) for message in self.row.prompt for call in message.tool_calls
+        ):
+            self.row = replace(self.row, prompt=tuple(_without_filled_nulls(m, known) for m in self.row.prompt))
+        if self._run_sub_agent is not None:
+            self.use_sub_agents(self._run_sub_agent)
+
+    def use_sub_agents(self, run: SubAgentRunner) -> None:
+        """Gives `run` to the tools that delegate."""
+        self._run_sub_agent = run
+        for tool in self._tools.values():
+            if isinstance(tool, DelegateTool):
+                tool.use(run)
+
+    async def start(self) -> tuple[Message, ...]:
+        """Returns the prompt of the row."""
+        return self.row.prompt
+
+    async def step(self, action: Action) -> Observation:
+        """Runs the calls of the turn side by side and answers them in order; no call ends the episode."""
+        if not action.tool_calls:
+            return Observation(stop=StopReason.ANSWERED)
+        answers = await run_all(self._timed_answer(call) for call in action.tool_calls)
+        messages = tuple(
+            Message(
+                "tool",
+                result.content,
+                name=call.name,
+                call_id=call.call_id,
+                is_error=result.is_error,
+                error_kind=result.error_kind,
+                elapsed_s=elapsed_s,
+            )
+            for call, (result, elapsed_s) in zip(action.tool_calls, answers, strict=True)
+        )
+        stop = StopReason.ENV_DONE if self.is_done else None
+        return Observation(messages=messages, stop=stop, info=_count([result for result, _ in answers]))
+
+    async def score(self, transcript: Transcript) -> Reward:
+        """Leaves the outcome to a rubric, unless a subclass knows it."""
+        return UNSCORED
+
+    async def close(self) -> None:
+        """Nothing to release unless a subclass keeps something."""
+
+    async def _timed_answer(self, call: ToolCall) -> tuple[ToolResult, float]:
+        watch, started = call_watch.get(), time.monotonic()
+        with nullcontext() if watch is None else watch(call):
+            return await self._answer(call), time.monotonic() - started
+
+    async def _answer(self, call: ToolCall) -> ToolResult:
+        if call.error is not None:
+            return ToolResult(f"Error: {call.error}", is_error=True, error_kind=call.error_kind)
+        tool = self._tools.get(call.name)
+        if tool is None:
+            text = f"Error: unknown tool {call.name!r}; known tools: {sorted(self._tools)}"
+            return ToolResult(text, is_error=True, error_kind="unknown_tool")
+        timeout_s = getattr(tool, "timeout_s", self._tool_timeout_s)
+        async with self._slots:
+            try:
+                return await within(_call(tool, call), timeout_s, what=f"tool {call.name!r}")
+            except OverrunError:
+                text = f"Error: no result within {timeout_s:g} s"
+                return ToolResult(text, is_error=True, error_kind="tool_timeout")
+
+
+def _without_filled_nulls(message: Message, tools: Sequence[Tool]) -> Message:
+    """Returns a message whose calls lack the nulls that Arrow may have filled in and that their tool refuses."""
+    schemas = {tool.name: (tool.schema or {}).get("function", {}).get("parameters") or {} for tool in tools}
+    calls = tuple(
+        replace(call, arguments=argument_schema(schemas[call.name]).without_nulls(call.arguments))
+        if isinstance(call.arguments, ColumnArguments) and call.name in schemas
+        else call
+        for call in message.tool_calls
+    )
+    return replace(message, tool_calls=calls)
+
+
+def _selected(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Tool]:
+    counts = Counter(tool.name for tool in tools)
+    if twice := sorted(name for name, count in counts.items() if count > 1):
+        raise ConfigError(f"tools of an environment must have different names, got {twice} twice; rename one")
+    unknown = sorted(set(names or ()) - set(counts))
+    if unknown and tools:  # an environment without tools may get them later
+        known = sorted(tool.name for tool in tools)
+        raise ConfigError(f"the row selects tools that the environment does not have, got {unknown}; it has {known}")
+    return [tool for tool in tools if not names or tool.name in names]
+
+
+async def run_all(answers: Iterable[Awaitable[T]]) -> list[T]:
+    """Returns all results in order. If one fails, the others are ended before the exception is raised."""
+    first, *others = answers
+    if not others:
+        return [await first]
+    tasks = [asyncio.ensure_future(answer) for answer in (first, *others)]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _count(results: Sequence[ToolResult]) -> dict[str, float]:
+    kinds = Counter(f"call_error/{result.error_kind}" for result in results if result.error_kind is not None)
+    failed = sum(result.is_error for result in results)
+    return {"tool_calls": float(len(results)), "tool_errors": float(failed), **kinds}
+
+
+async def _call(tool: Tool, call: ToolCall) -> ToolResult:
+    """Returns the result of a call; an exception that the arguments may have caused is an error for the policy."""
+    with boundary(EnvError, f"tool {call.name!r}"):
+        try:
+            result: Any = await tool.call(call.arguments)
+            if isinstance(result, ToolResult) and isinstance(result.content, str):
+                return result
+            raise TypeError(f"a tool must return a ToolResult with text, got {type(result).__name__}")
+        except (Exception, SystemExit) as cause:
+            if is_infrastructure(cause):
+                raise
+            kind = type(cause).__name__
+            if (call.name, kind) not in _raised:
+                _raised.add((call.name, kind))
+                logger.warning("tool %r raised %s, which the policy is told; told once", call.name, kind, exc_info=True)
+            if isinstance(cause, TimeoutError):
+                return ToolResult("Error: no result in time", is_error=True, error_kind="tool_timeout")
+            text = f"Error: {call.name!r} failed on these arguments: {kind}: {_shown(cause)}"
+            return ToolResult(text, is_error=True, error_kind="tool_raised")
+
+
+def _shown(error: BaseException) -> str:
+    try:
+        return str(error)[:_SHOWN_CHARS]
+    except Exception:  # foreign code, and only words
+        return "no message"

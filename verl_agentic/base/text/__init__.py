@@ -1,0 +1,1 @@
+"""Reads texts: tags, reasoning, boxes, normal forms, repetition."""

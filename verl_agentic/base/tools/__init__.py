@@ -1,0 +1,1 @@
+"""Tools from functions, their schemas, and the check of calls."""

@@ -1,0 +1,1 @@
+"""What all HTTP servers and HTML pages share."""

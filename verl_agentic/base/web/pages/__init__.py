@@ -1,0 +1,1 @@
+"""The design that all HTML pages share: colours, layout, charts."""

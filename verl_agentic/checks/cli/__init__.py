@@ -1,0 +1,1 @@
+"""Commands that check before a run: `doctor`, `preflight` and `dryrun`."""

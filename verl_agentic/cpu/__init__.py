@@ -1,0 +1,1 @@
+"""Generation on a CPU or one GPU, small models and the quickstart. An extension."""

@@ -1,0 +1,1 @@
+"""Commands for models on this machine: `model`, `serve` and `tiny-model`."""

@@ -1,0 +1,190 @@
+"""`verl-agentic model probe`: tests whether models are a good start for RL in an environment."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verl_agentic.cli.options.device_option import add_device_option, read_device
+from verl_agentic.cli.options.numbers import whole
+
+if TYPE_CHECKING:
+    from verl_agentic.base.finding import Finding
+
+_TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="test this Hugging Face folder, served "
+                        "here; with --endpoint, the model of this name")  # fmt: skip
+    parser.add_argument("--env", required=True, help="use this environment: the name of a bundled one, a folder, or a "
+                        "module")  # fmt: skip
+    parser.add_argument(
+        "--rows", type=whole(1), default=64, metavar="N", help="make N rows of the training split (default %(default)s)"
+    )
+    parser.add_argument(
+        "--samples", type=whole(1), default=8, metavar="K", help="run K episodes per row (default %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="make rows from this seed (default "
+                        "%(default)s)")  # fmt: skip
+    for name, what in (("option", "make_rows"), ("config", "make_env")):
+        parser.add_argument(
+            f"--{name}", action="append", default=[], metavar="KEY=VALUE", help=f"pass an argument to {what}"
+        )
+    parser.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="set a budget of an "
+                        "episode, such as max_turns=8")  # fmt: skip
+    parser.add_argument("--endpoint", metavar="URL", help="ask this server, such as http://127.0.0.1:8000/v1; MODEL "
+                        "then also names the tokenizer")  # fmt: skip
+    parser.add_argument("--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default "
+                        "%(default)s)")  # fmt: skip
+    parser.add_argument("--tool-format", default="hermes", metavar="NAME", help="parse tool calls with this parser of "
+                        "verl (default %(default)s)")  # fmt: skip
+    add_device_option(parser, work="serve the model")
+    _add_limits(parser)
+    parser.add_argument("--out", type=Path, default=Path("outputs/probe"), metavar="DIR", help="write the episodes "
+                        "of each model below this folder (default %(default)s)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON instead of a table")
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    from verl_agentic.evaluate.model_probe import ProbeLimits
+
+    group, default = parser.add_argument_group("limits of the verdict"), ProbeLimits()
+    for name, what in (
+        ("min_pass_at_k", "require this share of tasks solved in K attempts"),
+        ("min_mixed", "require this share of tasks with solved and failed attempts"),
+        ("min_valid_calls", "require this share of valid tool calls"),
+        ("min_entropy", "require this many nats per token"),
+    ):
+        group.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(default, name), metavar="X",
+                           help=f"{what} (default %(default)s)")  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Probes the models one after the other and prints them side by side; returns 1 if a check of one fails."""
+    import json
+
+    from verl_agentic.base.errors import ConfigError
+    from verl_agentic.evaluate.model_probe import ProbeLimits, probe_findings
+
+    if args.rows < 1 or args.samples < 2:
+        raise ConfigError(
+            f"a probe takes rows and at least 2 --samples, got {args.rows} and {args.samples}; raise them"
+        )
+    if args.endpoint and args.device != "auto":
+        raise ConfigError(
+            f"--device is for models that are served here, got --device {args.device} with --endpoint; leave one out"
+        )
+    names = ("min_pass_at_k", "min_mixed", "min_valid_calls", "min_entropy")
+    limits = ProbeLimits(**{name: getattr(args, name) for name in names})
+    figures = {model: _probe(args, model) for model in dict.fromkeys(args.models)}
+    findings = {model: probe_findings(found, limits) for model, found in figures.items()}
+    verdicts = {model: all(one.status != "fail" for one in found) for model, found in findings.items()}
+    if args.json:
+        print(json.dumps({model: {"good_start": verdicts[model], **figures[model],
+                                  "failed": [one.check for one in findings[model] if one.status == "fail"]}
+                          for model in figures}))  # fmt: skip
+    else:
+        _show(args, figures, findings)
+    return 0 if all(verdicts.values()) else 1
+
+
+def _probe(args: argparse.Namespace, model: str) -> dict[str, Any]:
+    """Returns the figures of one model."""
+    from verl_agentic.evaluate.cli import evaluate
+    from verl_agentic.evaluate.journal import Journal
+    from verl_agentic.evaluate.model_probe import probe_figures
+
+    out = args.out / re.sub(r"[^\w.-]+", "_", model.strip("/"))
+    with contextlib.nullcontext(args.endpoint) if args.endpoint else _served(model, args) as url:
+        parser = argparse.ArgumentParser()
+        evaluate.add_arguments(parser)
+        given = ["--env", args.env, "--endpoint", url, "--model", model, "--tokenizer", model, "--split", "train",
+                 "--count", args.rows, "--seed", args.seed, "--samples", args.samples, "--temperature", "1",
+                 "--protocol", args.protocol, "--tool-format", args.tool_format, "--out", out,
+                 *([] if args.endpoint else ["--api-key-env", _TOKEN_VARIABLE])]  # fmt: skip
+        for name in ("option", "config", "limit"):
+            given += [part for value in getattr(args, name) for part in (f"--{name}", value)]
+        evaluation = parser.parse_args([*map(str, given), *(["--json"] if args.json else [])])
+        summary = asyncio.run(evaluate.evaluate_model(evaluation))
+    journal = Journal(out / "episodes.jsonl")
+    journal.close()
+    return {**probe_figures(list(journal.records.values()), summary), "out": str(out)}
+
+
+@contextlib.contextmanager
+def _served(model: str, args: argparse.Namespace) -> Iterator[str]:
+    """Serves a model folder on a free port of this machine, in a thread with an event loop of its own."""
+    import socket
+    import threading
+
+    from verl_agentic.base.errors import DataError
+    from verl_agentic.base.web.listening.guarded_server import GuardedServer
+    from verl_agentic.base.web.listening.listening_socket import open_socket, url_of
+    from verl_agentic.cpu.cli.serve import load_served
+    from verl_agentic.cpu.serving.http_server import make_app
+
+    if not (Path(model) / "config.json").is_file():
+        raise DataError(f"no such model folder, got {model}; name a Hugging Face folder, or give --endpoint")
+    token = os.environ.setdefault(_TOKEN_VARIABLE, secrets.token_urlsafe(24))
+    served = load_served(
+        Path(model), name=model, tool_format=args.tool_format, max_running=256, threads=None, token=token,
+        device=read_device(args),
+    )  # fmt: skip
+    http = GuardedServer(make_app(served))
+
+    async def serve(listening: socket.socket) -> None:
+        try:
+            await http.serve([listening])
+        finally:
+            await served.engine.close()
+
+    with open_socket("127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=lambda: asyncio.run(serve(listening)), name="served-model", daemon=True)
+        thread.start()
+        try:
+            yield f"{url_of(listening)}/v1"
+        finally:
+            http.should_exit = True
+            thread.join()
+
+
+def _show(
+    args: argparse.Namespace, figures: Mapping[str, Mapping[str, Any]], findings: Mapping[str, Sequence[Finding]]
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from verl_agentic.cli.findings import print_findings
+
+    console = Console()
+    table = Table("figure", title=f"start for RL in {args.env}", title_justify="left")
+    for model in figures:
+        table.add_column(Text(model), overflow="fold")
+    for name in ("pass@1", "pass@k", "mixed", "valid_calls", "entropy"):
+        table.add_row(name.replace("_", " "), *(_shown(found[name]) for found in figures.values()))
+    console.print(table)
+    for model, found in findings.items():
+        is_good = all(one.status != "fail" for one in found)
+        console.print(Text(f"{model}: {'a good start' if is_good else 'not a good start'}",
+                           style="green" if is_good else "red"))  # fmt: skip
+        print_findings(console, found)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if not isinstance(value, Mapping):
+        return f"{value:.3g}"
+    if "ci95" in value:
+        return f"{value['mean']:.3g} ({value['ci95'][0]:.2g} to {value['ci95'][1]:.2g})"
+    return f"{value['mean']:.3g}" + ("" if value["stderr"] is None else f" ± {value['stderr']:.2g}")

@@ -1,0 +1,208 @@
+"""The phases of a run: model, data, and the stages of its course; each runs again only if its inputs have changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.cpu.quickstart import tasks
+from verl_agentic.cpu.quickstart.child_process import MemoryMeter, termination_as_interrupt
+from verl_agentic.cpu.quickstart.course import Course, load_course
+from verl_agentic.cpu.quickstart.display import Display
+from verl_agentic.cpu.quickstart.run_state import MODEL, QuickstartSettings, RunState
+from verl_agentic.cpu.quickstart.stage_list import load_stages
+from verl_agentic.cpu.quickstart.stages import CourseStage, ModelStage
+from verl_agentic.cpu.quickstart.summary import Summary
+from verl_agentic.verl.extensions.cpu.cpu_features import require_vllm
+
+
+class Quickstart:
+    """One run, in one folder."""
+
+    def __init__(
+        self,
+        out: Path,
+        settings: QuickstartSettings,
+        *,
+        fresh: bool = False,
+        course: Course | None = None,
+        stages: Sequence[CourseStage] | None = None,
+    ) -> None:
+        """Prepares a run.
+
+        Args:
+            out: its folder.
+            settings: its options.
+            fresh: remove what an earlier run left in the folder.
+            course: by default that of the recipe.
+            stages: by default those of the course.
+        """
+        if settings.engine == "vllm":
+            require_vllm(settings.device)
+        self.out = out.resolve()
+        self.settings = settings
+        self._course = course or load_course(settings.recipe)
+        self._stages = load_stages(self._course) if stages is None else stages
+        if fresh:
+            _remove_run(self.out)
+        self._display = Display()
+        self._meter = MemoryMeter()
+        self._state = RunState(
+            out=self.out, settings=settings, course=self._course, display=self._display, meter=self._meter
+        )
+        self._fingerprint = _hash(*_config_texts())
+        self._records: dict[str, dict[str, Any]] = {}
+
+    def run(self) -> int:
+        """Runs unfinished phases, and writes summary, metrics and report; returns the exit code."""
+        try:
+            with self._display, termination_as_interrupt():
+                self._make_start()
+                self._evaluate("base", self.out / MODEL, greedy=False)
+                for stage in self._stages:
+                    self._run_stage(stage)
+        except KeyboardInterrupt:
+            self._display.console.print(
+                "Interrupted. Run the same command to continue, or pass --fresh to start again."
+            )
+            raise
+        finally:
+            self._meter.stop()
+        shutil.rmtree(self.out / "checkpoint", ignore_errors=True)
+        shutil.copytree(self._state.products[MODEL], self.out / "checkpoint")
+        summary = Summary(self._state, self._stages, self._records)
+        summary.write()
+        summary.show()
+        return 0
+
+    def _make_start(self) -> None:
+        """Makes the model that the course begins with, and the tasks and demonstrations of its stages."""
+        out, seed, course, num_eval = self.out, self.settings.seed, self._course, self.settings.eval_tasks
+        named = {stage.course: None for stage in self._stages if isinstance(stage, ModelStage)}
+        courses = {name: course.named(name) for name in {"": None, **named}}
+        inputs = [seed, *(one.inputs() for one in courses.values())]
+        self._phase(MODEL, lambda: tasks.make_model(courses.values(), out / MODEL, seed), inputs)
+        self._state.products[MODEL] = out / MODEL
+        for name, one in courses.items():
+            self._phase(
+                f"data {name}".strip(),
+                lambda one=one, name=name: tasks.make_data(
+                    one, out / "data" / name, out / MODEL, seed, num_eval, self._display.advance
+                ),
+                [num_eval],
+            )
+
+    def _run_stage(self, stage: CourseStage) -> None:
+        """Runs a stage, and evaluates the model that it makes."""
+        state = self._state
+        inputs = [repr(stage), *stage.inputs(state)]
+        self._phase(stage.name, lambda: stage.run(state), inputs, title=stage.title, folder=state.folder(stage.name))
+        state.finish(stage.name, stage.products(state.folder(stage.name)))
+        if stage.name in state.models:
+            self._evaluate(stage.name, state.models[stage.name], greedy=True)
+
+    def _evaluate(self, name: str, model: Path, *, greedy: bool) -> None:
+        self._phase(
+            f"eval {name}",
+            lambda: self._evaluation(name, model, greedy=greedy),
+            [self.settings.device, self._state.dtype],
+        )
+
+    def _evaluation(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
+        return tasks.evaluate(
+            self._course,
+            self.out,
+            name,
+            model,
+            greedy=greedy,
+            seed=self.settings.seed,
+            advance=self._display.advance,
+            device=self.settings.device,
+            dtype=self._state.dtype,
+        )
+
+    def _phase(
+        self,
+        name: str,
+        work: Callable[[], dict[str, Any]],
+        inputs: list[Any] | None = None,
+        *,
+        title: str = "",
+        folder: Path | None = None,
+    ) -> None:
+        """Runs a phase, unless its record shows a run with the same inputs after the same phases.
+
+        Args:
+            name: of the phase.
+            work: what it does; returns its record.
+            inputs: what its result depends on, besides the phases before it.
+            title: for the display.
+            folder: removed first, unless an interrupted run with the same inputs left it.
+        """
+        path = self.out / "phases" / f"{name.replace(' ', '_')}.json"
+        self._fingerprint = _hash(self._fingerprint, name, inputs)
+        record = json.loads(path.read_text()) if path.is_file() else {}
+        with self._display.phase(name, title) as phase:
+            if record.get("fingerprint") == self._fingerprint:
+                phase.reused()
+            else:
+                if folder is not None:
+                    self._drop_foreign_files(folder)
+                started, cpu_before = time.monotonic(), _measure_cpu_s()
+                result = work()
+                self._meter.measure()
+                record = {
+                    "fingerprint": self._fingerprint,
+                    "wall_s": time.monotonic() - started,
+                    "cpu_s": _measure_cpu_s() - cpu_before,
+                    "peak_rss_gb": self._meter.peak_bytes / 2**30,
+                    **result,
+                }
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(record))
+        self._records[name] = record
+
+    def _drop_foreign_files(self, folder: Path) -> None:
+        """Removes files and logs of other inputs; keeps those of this phase, so that an interrupted run continues."""
+        mark = folder / "fingerprint"
+        if not mark.is_file() or mark.read_text() != self._fingerprint:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            mark.write_text(self._fingerprint)
+            for stale in self._state.metric_files(folder.name):
+                stale.unlink()
+
+
+def _remove_run(folder: Path) -> None:
+    """Removes the folder of an earlier run.
+
+    Raises:
+        ConfigError: it holds something else than a run.
+    """
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "phases").is_dir():
+        raise ConfigError(
+            f"--fresh removes the folder of an earlier run, got {folder}, which is not one; name another folder"
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _config_texts() -> list[str]:
+    from verl_agentic import __file__ as package
+
+    return [file.read_text() for file in sorted((Path(package).parent / "config" / "agentic").glob("**/*.yaml"))]
+
+
+def _measure_cpu_s() -> float:
+    """Returns the CPU time of this process and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
+def _hash(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

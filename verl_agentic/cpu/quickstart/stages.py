@@ -1,0 +1,295 @@
+"""The kinds of stages of a course."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from verl_agentic.base.errors import DataError
+from verl_agentic.base.settings import Settings, check_keys, read_settings, setting
+from verl_agentic.cpu.quickstart.child_process import ENVIRONMENTS, run_child
+from verl_agentic.cpu.quickstart.run_state import MODEL, RunState
+from verl_agentic.data.export.export_run import ExportOptions, export_run
+from verl_agentic.log.files.rows import read_rows
+
+LOG, PAIRS, OUTCOMES, ROWS = "log", "pairs", "outcomes", "sft"
+"""What stages hand on besides models: logged episodes, and exported files."""
+# The address: torchrun looks the host name up for one, and hangs where it does not resolve.
+_TORCHRUN = ("torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc_per_node=1", "-m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CourseStage(Settings):
+    """One stage of a course."""
+
+    kind: ClassVar[str]
+    """Its key in `stages`."""
+    title: ClassVar[str]
+    """What the progress display shows."""
+    needs: ClassVar[str | None] = None
+    """Product that a stage before it must give."""
+
+    name: str = ""
+    """Its folder, and its name in figures: by default the kind, with a number from the second stage of a kind on."""
+
+    @classmethod
+    def read(cls, values: Any, *, section: str) -> CourseStage:
+        """Returns the stage of a section. Raises ConfigError for wrong keys."""
+        return read_settings(cls, values, section=section)
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        """Returns what it hands on, in its folder."""
+        raise NotImplementedError
+
+    def inputs(self, run: RunState) -> list[Any]:
+        """Returns what its result depends on, besides its keys and the stages before."""
+        return []
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        """Does the work in its folder, and returns its record."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelStage(CourseStage):
+    """A stage that works with a model and tasks."""
+
+    course: str = ""
+    """Recipe whose course gives tasks, demonstrations and recipe files; by default this one."""
+    start: str = ""
+    """Name of the stage whose model it begins with; by default the newest model."""
+
+    def inputs(self, run: RunState) -> list[Any]:
+        return [str(run.model(self.start).relative_to(run.out))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingStage(ModelStage):
+    """A stage that runs a trainer."""
+
+    module: ClassVar[tuple[str, ...]]
+    metric: ClassVar[str]
+    """What the progress display shows of each step."""
+    steps_option: ClassVar[str] = "sft"
+    """Option of the command line that sets its number of steps."""
+    model_key: ClassVar[str] = "model.path"
+
+    recipe: str = ""
+    """File of the recipe's folder, without `.yaml`."""
+    steps: int | None = setting(None, min=1)
+    """Training steps; by default the recipe file's."""
+    overrides: tuple[str, ...] = ()
+    """Overrides of the recipe file, as on verl's command line."""
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        return {MODEL: folder / "model"}
+
+    def inputs(self, run: RunState) -> list[Any]:
+        steps = run.steps.get(self.steps_option)
+        return [steps, self.flags(run), *run.course.named(self.course).sources(self.recipe), *super().inputs(run)]
+
+    def values(self, run: RunState) -> dict[str, Any]:
+        """Returns the values of its trainer that depend on the run."""
+        return {"data.train_files": self.rows(run), "trainer.seed": run.settings.seed}
+
+    def rows(self, run: RunState) -> Path:
+        """Returns the file that it is trained on."""
+        return run.products[self.needs or ROWS]
+
+    def flags(self, run: RunState) -> list[str]:
+        """Returns further overrides that depend on the run."""
+        return [] if run.settings.device == "cpu" else [f"+agentic={_of_dtype('one_gpu_sft', run)}"]
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        folder, config = run.folder(self.name), run.course.named(self.course).file(self.recipe)
+        chosen = run.steps.get(self.steps_option) or self.steps
+        steps = chosen or run.course.named(self.course).read(self.recipe)["trainer"]["total_training_steps"]
+        values = {
+            self.model_key: run.model(self.start),
+            **self.values(run),
+            "trainer.default_local_dir": folder,
+            "trainer.total_training_steps": steps,
+        }
+        overrides = [*(f"{key}={value}" for key, value in values.items()), *self.flags(run), *self.overrides]
+        logs = run.out / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        metrics = logs / f"{self.name}_{len(run.metric_files(self.name))}.jsonl"
+        run_child(
+            [
+                *[sys.executable, "-m", *self.module, "--config-dir", str(config.parent), "--config-name", self.recipe],
+                *overrides,
+                "trainer.logger=[file]",
+            ],
+            log=logs / f"{self.name}.log",
+            environment={**ENVIRONMENTS[run.settings.device], "VERL_FILE_LOGGER_PATH": str(metrics)},
+            meter=run.meter,
+            on_poll=lambda: run.display.follow(metrics, steps, self.metric),
+        )
+        shutil.rmtree(folder / "model", ignore_errors=True)
+        shutil.copytree(_newest_huggingface(folder), folder / "model")
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftStage(TrainingStage):
+    """SFT on the newest exported rows, or else on the demonstrations."""
+
+    kind = "sft"
+    title = "verl's SFT trainer"
+    module = (*_TORCHRUN, "verl.trainer.sft_trainer")
+    metric = "train/loss"
+    recipe: str = "sft"
+
+    def rows(self, run: RunState) -> Path:
+        return run.products.get(ROWS, run.data(self.course) / "sft.jsonl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpoStage(TrainingStage):
+    """DPO on the newest exported pairs."""
+
+    kind = "dpo"
+    title = "verl's SFT trainer on pairs"
+    needs = PAIRS
+    module = (*_TORCHRUN, "verl_agentic.verl.extensions.offline.dpo_trainer")
+    metric = "train/margin"
+    recipe: str = "dpo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomeStage(TrainingStage):
+    """An outcome reward model on the newest exported outcomes; later `rl` stages take its token rewards."""
+
+    kind = "outcome"
+    title = "verl's SFT trainer on outcomes"
+    needs = OUTCOMES
+    module = (*_TORCHRUN, "verl_agentic.verl.extensions.offline.outcome_trainer")
+    metric = "train/accuracy"
+    recipe: str = "outcome"
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        return {self.kind: folder / "model"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlStage(TrainingStage):
+    """RL on the training tasks, with verl's `main_ppo`."""
+
+    kind = "rl"
+    title = "python -m verl.trainer.main_ppo"
+    module = ("verl.trainer.main_ppo",)
+    metric = "episode/acc"
+    steps_option = "rl"
+    model_key = "actor_rollout_ref.model.path"
+    recipe: str = "grpo"
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        return {MODEL: folder / "model", LOG: folder}
+
+    def values(self, run: RunState) -> dict[str, Any]:
+        data, seed = run.data(self.course), run.settings.seed
+        outcome = run.products.get(OutcomeStage.kind)
+        return {
+            "data.train_files": data / "train.jsonl",
+            "data.val_files": data / "test.jsonl",
+            "data.seed": seed,
+            "actor_rollout_ref.rollout.seed": seed,
+            "++agentic.log.dir": run.folder(self.name) / "log",
+            **({} if outcome is None else {"++agentic.implicit_reward.model_path": outcome}),
+        }
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        return {**super().run(run), "recipe": run.course.recipe, "control": run.settings.control}
+
+    def flags(self, run: RunState) -> list[str]:
+        control = ["algorithm.adv_estimator=grpo_shuffled"] if run.settings.control else []
+        groups = {
+            ("cpu", "agentic"): [],
+            ("cpu", "vllm"): ["+agentic=cpu_vllm"],
+            ("cuda", "agentic"): [f"+agentic={_of_dtype('one_gpu', run)}"],
+            # Its kernels need bfloat16.
+            ("cuda", "vllm"): ["+agentic=one_gpu_vllm"],
+        }
+        return [*control, *groups[run.settings.device, run.settings.engine]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleStage(ModelStage):
+    """Episodes of the newest model on training tasks."""
+
+    kind = "sample"
+    title = "episodes of training tasks"
+
+    tasks: int = setting(512, min=1)
+    """Number of training tasks, the first ones."""
+    samples: int = setting(8, min=1)
+    """Episodes of each task."""
+    temperature: float = setting(1.0, above=0)
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        return {LOG: folder}
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        from verl_agentic.cpu.quickstart import tasks  # imports verl
+
+        return tasks.sample(
+            run.course.named(self.course),
+            read_rows(run.data(self.course) / "train.jsonl")[: self.tasks],
+            run.folder(self.name),
+            run.model(self.start),
+            samples=self.samples,
+            temperature=self.temperature,
+            seed=run.settings.seed,
+            advance=run.display.advance,
+            device=run.settings.device,
+            dtype=run.dtype,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportStage(CourseStage, ExportOptions):
+    """Training data from the newest `sample` or `rl` stage. Its keys are the options of `verl-agentic data export`."""
+
+    kind = "export"
+    title = "training data from episodes"
+    needs = LOG
+    shape: str = ""
+    """The key `as`: shape of the records."""
+
+    @classmethod
+    def read(cls, values: Any, *, section: str) -> ExportStage:
+        known = {"as", *(item.name for item in fields(cls))} - {"shape"}
+        given = check_keys(values, known, section=section)
+        shape = given.pop("as", "")
+        return read_settings(cls, {**given, "shape": shape}, section=section)
+
+    def check_together(self) -> None:
+        self.check()
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        read_as = {"cpt": ROWS, "steps": OUTCOMES}
+        return {read_as.get(self.shape, self.shape): folder / "rows.parquet"}
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        (path,) = self.products(run.folder(self.name)).values()
+        return asdict(export_run(run.products[LOG], path, self))
+
+
+STAGES: Mapping[str, type[CourseStage]] = {
+    cls.kind: cls for cls in (SftStage, DpoStage, OutcomeStage, RlStage, SampleStage, ExportStage)
+}
+
+
+def _of_dtype(group: str, run: RunState) -> str:
+    return f"{group}_float32" if run.dtype == "float32" else group
+
+
+def _newest_huggingface(folder: Path) -> Path:
+    found = [p.parent for p in folder.glob("**/huggingface/config.json") if list(p.parent.glob("*.safetensors"))]
+    if not found:
+        raise DataError(f"no Hugging Face model in the checkpoints, got {folder}; see the logs beside it")
+    return max(found, key=lambda path: int(path.relative_to(folder).parts[0].rsplit("_", 1)[-1]))

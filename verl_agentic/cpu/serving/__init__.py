@@ -1,0 +1,1 @@
+"""The model server with OpenAI's API."""

@@ -1,0 +1,1 @@
+"""Tensor maths of credit and losses, without verl. Core: imports `base`."""

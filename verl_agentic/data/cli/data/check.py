@@ -1,0 +1,187 @@
+"""`verl-agentic data check`: finds rows that repeat earlier rows, or rows of other files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verl_agentic.cli.options.numbers import whole
+
+if TYPE_CHECKING:
+    from verl_agentic.data.overlap.find_overlaps import Overlaps
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="check the rows of these files")
+    parser.add_argument(
+        "--against", type=Path, nargs="+", default=[], metavar="FILE", help="compare them with the rows of these files"
+    )
+    parser.add_argument(
+        "--drop",
+        type=Path,
+        metavar="OUT",
+        help="write the rows that repeat nothing: to this file, or for several files into this folder",
+    )
+    parser.add_argument(
+        "--max-overlap", type=whole(0), default=0, metavar="N", help="exit with 1 above N repeated rows (default: 0)"
+    )
+    parser.add_argument(
+        "--jobs", type=whole(1), default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
+    )
+    parser.add_argument("--show", type=whole(0), default=5, metavar="N", help="show N pairs of each kind (default: 5)")
+    parser.add_argument(
+        "--reward",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="exit with 1 if one of these reward components cannot be met by any answer to a row, such as math",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON line instead of tables")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the report; returns 1 if more rows repeat others than allowed or verl would read other values, else 0."""
+    from verl_agentic.data.overlap.find_overlaps import find_overlaps
+
+    unmet = _unmet_truths(args) + _changed_columns(args)
+    targets = _targets(args) if args.drop else []
+    found = find_overlaps(args.files, args.against, jobs=args.jobs)
+    result = {
+        "rows": found.starts[-1] - found.num_against,
+        "against": found.num_against,
+        "repeated": len(found.repeated),
+        "leaked": len(found.leaked),
+        "counts": list(_counts(found)),
+        "other_answers": found.other_answers,
+        "common_spans": len(found.common),
+        "thinning": found.thinning,
+        "pairs": list(_pairs(found, args.show)),
+    }
+    if args.json:
+        print(json.dumps(result, ensure_ascii=False))
+    else:
+        _print(result)
+    _drop(found, targets)
+    return 1 if unmet or len(found.repeated) > args.max_overlap else 0
+
+
+def _unmet_truths(args: argparse.Namespace) -> int:
+    """Writes the rows whose ground truth no answer can meet to standard error, and returns their number."""
+    from verl_agentic.data.truth_checks import truth_problems
+    from verl_agentic.rewards.component import load_component
+
+    components = [load_component(name) for name in args.reward]
+    problems = [problem for file in args.files for problem in truth_problems(file, components)]
+    for problem in problems[: args.show]:
+        print(problem, file=sys.stderr)
+    if problems:
+        print(f"{len(problems)} ground truths that no answer can meet", file=sys.stderr)
+    return len(problems)
+
+
+def _changed_columns(args: argparse.Namespace) -> int:
+    """Writes the columns that verl's dataset reads otherwise to standard error, and returns their number."""
+    from verl_agentic.log.files.as_verl import changed_values
+
+    changed = [line for file in args.files for line in changed_values(file)]
+    for line in changed:
+        print(line, file=sys.stderr)
+    return len(changed)
+
+
+def _counts(found: Overlaps) -> Iterator[dict[str, Any]]:
+    from verl_agentic.data.overlap.find_overlaps import KINDS
+
+    def side(row: int) -> tuple[str, str]:
+        return str(found.files[found.place(row)[0]]), found.sources[row]
+
+    rows = found.repeated.tolist()
+    counts = Counter((KINDS[found.kinds[row]], *side(row), *side(int(found.others[row]))) for row in rows)
+    for (kind, file, source, other_file, other_source), count in counts.most_common():
+        yield {
+            "kind": kind,
+            "rows": count,
+            "file": file,
+            "source": source,
+            "of_file": other_file,
+            "of_source": other_source,
+        }
+
+
+def _pairs(found: Overlaps, num_shown: int) -> Iterator[dict[str, Any]]:
+    from verl_agentic.data.overlap.find_overlaps import KINDS
+    from verl_agentic.data.overlap.shared_span import shared_span
+
+    for index, kind in enumerate(KINDS):
+        rows = found.repeated[found.kinds[found.repeated] == index][:num_shown].tolist()
+        tasks = found.tasks([*rows, *found.others[rows].tolist()])
+        for row in rows:
+            other = int(found.others[row])
+            (file, number), (other_file, other_number) = found.place(row), found.place(other)
+            yield {
+                "kind": kind,
+                "row": f"{found.files[file]}:{number}",
+                "of": f"{found.files[other_file]}:{other_number}",
+                "span": shared_span(tasks[row], tasks[other], common=found.common),
+            }
+
+
+def _print(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    compared = f", compared with {result['against']} of other files" if result["against"] else ""
+    print(
+        f"{result['rows']} rows{compared}: {result['repeated']} repeat another row, {result['leaked']} of other files"
+    )
+    if result["counts"]:
+        table = Table("kind", "rows", "file", "source", "repeats rows of", "source")
+        for line in result["counts"]:
+            table.add_row(*(Text(str(value)) for value in line.values()))
+        console.print(table)
+    for pair in result["pairs"]:
+        span = pair["span"] if len(pair["span"]) <= 300 else f"{pair['span'][:300]} ..."
+        print(f"{pair['kind']}: {pair['row']} and {pair['of']}\n    {span}")
+    if result["other_answers"]:
+        print(
+            f"{result['other_answers']} tasks share their prompt with another one and differ in ground truth or hidden "
+            "fields: no duplicates"
+        )
+    if result["common_spans"]:
+        print(f"{result['common_spans']} spans of 13 words are in too many rows to belong to one task: not compared")
+    if result["thinning"] > 1:
+        print(f"One span of 13 words in {result['thinning']} is searched for, because the other files are large")
+
+
+def _targets(args: argparse.Namespace) -> list[Path]:
+    """Returns the file for the other rows of each checked file. Raises ConfigError if they would replace another."""
+    from verl_agentic.base.errors import ConfigError
+
+    targets = [args.drop] if len(args.files) == 1 else [args.drop / file.name for file in args.files]
+    read = [file.resolve() for file in (*args.files, *args.against)]
+    if len(set(targets)) < len(targets) or any(target.resolve() in read for target in targets):
+        raise ConfigError(
+            f"--drop writes each file once, and none of those that are read, got {', '.join(map(str, targets))}; "
+            "name another file or folder"
+        )
+    return targets
+
+
+def _drop(found: Overlaps, targets: list[Path]) -> None:
+    import numpy as np
+
+    from verl_agentic.data.overlap.write_kept import write_kept
+
+    for file, target in enumerate(targets, start=found.num_against_files):
+        is_kept = np.ones(found.starts[file + 1] - found.starts[file], dtype=bool)
+        is_kept[found.repeated_in(file)] = False
+        print(f"{target}: {write_kept(found.files[file], is_kept, target)} of {len(is_kept)} rows")

@@ -1,1 +1,0 @@
-"""Evaluation of served and local models on environments."""

@@ -1,1 +1,0 @@
-"""Tasks that fix repositories: made from releases and mutations, checked, imported and exported; a sample of them."""

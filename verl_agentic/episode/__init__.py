@@ -1,0 +1,4 @@
+"""The episode loop of training, evaluation and demonstrations.
+
+Core: imports `base`, `rewards`, `sampling` and `log`.
+"""

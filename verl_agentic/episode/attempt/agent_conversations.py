@@ -1,0 +1,167 @@
+"""Episodes of an agent program: several conversations of the policy, one of which is the agent's own."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from verl_agentic.base.errors import DataError, EnvError, boundary
+from verl_agentic.base.tools.delegate import SUB_AGENT, NoAnswerError
+from verl_agentic.base.types import VOID_REASONS, Action, Observation, StopReason, TurnLimits
+from verl_agentic.episode.attempt.attempt import Attempt
+from verl_agentic.episode.attempt.stopped import WITHOUT_ANSWER, Stopped
+from verl_agentic.episode.constraints.ltl import CallConstraint
+from verl_agentic.episode.trace import timeline
+from verl_agentic.episode.trace.tool_spans import StepWatch
+
+_ADOPTED = (
+    *("rows", "trajectory", "messages", "actions", "prompt", "generate_s", "min_weights_version"),
+    *("max_weights_version", "error"),
+)
+
+
+async def play_agent(attempt: Attempt, env: Any) -> StopReason:
+    """Plays an episode whose environment plays conversations itself (`env.Env`); returns the stop reason.
+
+    The record of the agent's own conversation becomes that of the attempt. The others are sub-agents.
+    """
+    await attempt.start_env(env)
+    attempt.messages = list(attempt.prompt)
+    agent_time = _AgentTime(attempt)
+    try:
+        with boundary(EnvError, "playing the agent"):
+            stop = await env.play_conversations(lambda: _open_conversation(attempt, agent_time))
+    except EnvError:
+        void = next((one for one in attempt.conversations if one.stop in VOID_REASONS), None)
+        if void is None or void.stop is None:
+            raise
+        attempt.error = void.error
+        return void.stop
+    finally:
+        agent_time.end()
+        own = env.own_conversation()
+        _adopt(attempt, own.attempt if isinstance(own, ConversationAttempt) else None)
+    return stop
+
+
+def _open_conversation(parent: Attempt, agent_time: _AgentTime) -> ConversationAttempt:
+    number = len(parent.conversations)
+    own = Attempt(
+        setup=parent.setup,
+        row=parent.row,
+        request_id=f"{parent.request_id}-conversation{number}",
+        guidance=parent.guidance,
+        agent=SUB_AGENT,
+        label=f"conversation {number}",
+        parent=parent,
+    )
+    parent.conversations.append(own)
+    return ConversationAttempt(parent, own, agent_time)
+
+
+def _adopt(parent: Attempt, own: Attempt | None) -> None:
+    """Makes the record of a conversation that of the attempt."""
+    labels = {one.label: timeline.SUB_AGENT for one in parent.conversations}
+    if own is not None:
+        labels[own.label] = ""
+        parent.conversations.remove(own)
+        parent.info.pop("tools_offered", None)  # those of the first request
+        for name in _ADOPTED:
+            setattr(parent, name, getattr(own, name))
+        parent.info.update(own.info)
+        parent.info.update(_count_calls(own.actions))
+        if parent.setup.constraint and own.constraint is None:
+            CallConstraint(parent.setup.constraint, own.tool_names)  # raises: it names other tools
+    for one in parent.conversations:
+        one.info.pop("tools_offered", None)
+    parent.info["sub_agents"] += sum(bool(one.actions) for one in parent.conversations)
+    if (recorded := timeline.current()) is not None:
+        recorded.relabel(labels)
+
+
+def _count_calls(actions: list[Action]) -> Counter[str]:
+    calls = [call for action in actions for call in action.tool_calls]
+    kinds = Counter(f"call_error/{call.error_kind}" for call in calls if call.error_kind is not None)
+    return Counter({"tool_calls": len(calls), "tool_errors": kinds.total(), **kinds})
+
+
+class _AgentTime:
+    """The time in which no conversation waits for the policy: the agent's, as a span `step` of the last turn."""
+
+    def __init__(self, parent: Attempt) -> None:
+        self._parent = parent
+        self._num_waiting = 0
+        self._watch: StepWatch | None = None
+        self._span: timeline.OpenSpan | None = None
+        self._started = time.monotonic()
+        self._last: Attempt | None = None
+
+    def asks(self, own: Attempt, observation: Observation) -> None:
+        """Notes that a conversation waits for the policy."""
+        self._num_waiting += 1
+        if self._num_waiting == 1:
+            self.end(observation if own is self._last else None)
+
+    def answers(self, own: Attempt) -> None:
+        """Notes that a conversation does not wait any more."""
+        self._num_waiting -= 1
+        recorded = timeline.current()
+        if self._num_waiting or not own.actions:
+            return
+        self._last, self._started = own, time.monotonic()
+        action = own.actions[-1]
+        self._watch = StepWatch(action, known=own.tool_names, turn=action.turn)
+        if recorded is not None:
+            self._span = recorded.begin("step", label=self._watch.label, turn=action.turn, parent=None)
+        self._watch.begin()
+
+    def end(self, observation: Observation | None = None) -> None:
+        """Ends the agent's time: a conversation asks, or the agent has ended."""
+        if self._watch is None:
+            return
+        self._watch.end()
+        self._parent.env_s += time.monotonic() - self._started
+        recorded = timeline.current()
+        if recorded is not None and self._span is not None:
+            recorded.end(self._span)
+        if observation is not None:
+            self._watch.answered(observation)
+        self._watch = self._span = None
+
+
+class ConversationAttempt:
+    """A conversation of an agent: an attempt whose observations are given one by one (`env.AgentConversation`)."""
+
+    def __init__(self, parent: Attempt, own: Attempt, agent_time: _AgentTime) -> None:
+        self._parent, self.attempt, self._agent_time = parent, own, agent_time
+
+    @property
+    def stop(self) -> StopReason | None:
+        """Why the conversation is over; None while it is not."""
+        return self.attempt.stop
+
+    async def answer(self, observation: Observation, *, limits: TurnLimits) -> Action:
+        """Samples a turn; see `env.AgentConversation`."""
+        parent, own, before = self._parent, self.attempt, self.attempt.num_sampled
+        budgets = parent.setup.limits
+        if budgets.max_episode_tokens is not None:
+            left = budgets.max_episode_tokens - parent.num_sampled
+            budgets = replace(budgets, max_episode_tokens=max(1, left + before))
+        own.setup = replace(own.setup, limits=budgets)
+        self._agent_time.asks(own, observation)
+        try:
+            return await own.converse(observation, limits=limits)
+        except Stopped as stop:
+            own.stop, own.error = stop.reason, stop.error
+            if stop.reason not in WITHOUT_ANSWER:
+                raise EnvError(f"a conversation failed, got {stop.reason.value}: {stop.error}") from stop
+            raise NoAnswerError(f"the conversation is over: {WITHOUT_ANSWER[stop.reason]}") from stop
+        except DataError as cause:
+            if own.actions:  # what the policy wrote cannot be rendered
+                own.stop, own.error = StopReason.POLICY_FAULT, f"{type(cause).__name__}: {cause}"
+            raise
+        finally:
+            parent.num_sampled += own.num_sampled - before
+            self._agent_time.answers(own)

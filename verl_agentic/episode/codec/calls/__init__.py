@@ -1,0 +1,1 @@
+"""Tool calls in a turn: their formats, and values read from them."""

@@ -1,0 +1,42 @@
+"""The choice of one of several calls by the engine: only tokens that begin an allowed call may be sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verl_agentic.base.errors import PolicyError
+from verl_agentic.episode.policies.policy import Chooser, Policy
+
+
+async def choose_call(
+    policy: Policy, options: Sequence[Sequence[int]], *, stream: Sequence[int], request_id: str
+) -> list[int]:
+    """Returns one of several beginnings of calls, by the policy's own preferences where they differ.
+
+    Args:
+        policy: samples a token at each difference, if it is a `Chooser`.
+        options: token ids of each beginning.
+        stream: ids before them.
+        request_id: of the episode.
+
+    Returns nothing if there is no option, if one begins another one, if the engine cannot choose, or if it aborts.
+
+    Raises:
+        PolicyError: the engine sampled an id that is not allowed.
+    """
+    left, ids = [list(option) for option in options], list[int]()
+    while len(left) > 1:
+        if not isinstance(policy, Chooser) or any(len(option) <= len(ids) for option in left):
+            return []
+        allowed = sorted({option[len(ids)] for option in left})
+        token = allowed[0]
+        if len(allowed) > 1:
+            completion = await policy.choose([*stream, *ids], allowed=allowed, request_id=request_id)
+            if completion.finish_reason == "aborted" or not completion.token_ids:
+                return []
+            token = completion.token_ids[0]
+        if token not in allowed:
+            raise PolicyError(f"the engine must sample one of {allowed}, got {token}; it ignores allowed_token_ids")
+        ids.append(token)
+        left = [option for option in left if option[len(ids) - 1] == token]
+    return left[0] if left else []

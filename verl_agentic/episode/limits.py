@@ -1,0 +1,63 @@
+"""The budgets and deadlines of an episode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import Settings, setting
+from verl_agentic.episode.codec.clipping import Keep
+
+FINAL_NOTICE = (
+    "This is your last turn, and you have at most {tokens} tokens left. Calls are no longer carried out: "
+    "give your final answer now."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeLimits(Settings):
+    """Token budgets and deadlines of one episode. Every deadline is on by default."""
+
+    max_response_tokens: int = setting(min=1)
+    """Maximum number of response tokens of a row, observations included. Default: `rollout.response_length`."""
+    max_context_tokens: int = setting(min=1)
+    """Maximum number of tokens of prompt and response together. Default: `prompt_length + response_length`."""
+    max_turns: int = setting(8, min=1)
+    """Maximum number of turns of the policy, the final answer included."""
+    max_turn_tokens: int | None = setting(None, min=1)
+    """Maximum number of tokens that the policy samples in one turn. None: no limit."""
+    max_episode_tokens: int | None = setting(None, min=1)
+    """Maximum number of tokens that the policy samples in all rows of the episode. None: no limit."""
+    answer_reserve_tokens: int = setting(0, min=0)
+    """Tokens that are reserved for the final answer. When only the reserve is left, and before the last turn, the
+    policy gets `final_notice` and answers in a last turn, whose calls are not executed. 0: no reserve."""
+    final_notice: str = FINAL_NOTICE
+    """Message before the last turn; `{tokens}` is the number of tokens left. The reserve must hold both."""
+    max_observation_tokens: int | None = setting(None, min=1)
+    """Maximum number of tokens of one observation message. A longer one is cut, with a marker. None: no limit."""
+    observation_keep: Keep = "middle"
+    """Part of a cut observation that is kept: `head`, `tail`, or both ends (`middle`)."""
+    max_calls_per_turn: int = setting(16, min=1)
+    """Maximum number of tool calls of one turn. Further calls get an error."""
+    start_timeout_s: float = setting(120.0, above=0)
+    """Deadline of starting the environment, in seconds. After it the episode restarts in a fresh environment."""
+    turn_timeout_s: float = setting(600.0, above=0)
+    """Deadline of one generation, and of one step of the environment, in seconds."""
+    episode_timeout_s: float = setting(1800.0, above=0)
+    """Deadline of the whole episode with all retries, in seconds."""
+    score_timeout_s: float = setting(60.0, above=0)
+    """Deadline of scoring, in seconds."""
+    close_timeout_s: float = setting(30.0, above=0)
+    """Deadline of closing the environment, in seconds."""
+    max_retries: int = setting(1, min=0)
+    """Number of retries of an episode, in a fresh environment, after the environment or the server failed."""
+    retry_wait_s: float = setting(0.5, min=0)
+    """Wait before the first retry, in seconds. It doubles before each further retry."""
+
+    def check_together(self) -> None:
+        smallest = min(self.max_response_tokens, self.max_context_tokens)
+        if self.answer_reserve_tokens >= smallest:
+            raise ConfigError(
+                f"answer_reserve_tokens must leave room for the turns before, got {self.answer_reserve_tokens} of "
+                f"{smallest} tokens; lower it"
+            )

@@ -1,0 +1,156 @@
+"""Actions written as JSON objects: `{"action": "Up"}`, `{"answer": "42"}`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.text.tags import Scanner
+from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.codec.calls.json_repair import repair_object, require_repair
+from verl_agentic.episode.codec.calls.json_values import UNREADABLE, load_json, problem_of, reason_of
+from verl_agentic.episode.codec.calls.parsed_turn import ParsedTurn, Schema, bad_call, call_with, fit_arguments
+from verl_agentic.episode.codec.calls.tool_calls import REPAIRED
+from verl_agentic.episode.protocols.load_protocol import CallForm, Protocol
+from verl_agentic.episode.protocols.tag_actions import numbered, thoughts_of
+
+_BEGINS = re.compile(r'\{\s*"')
+"""The start of an object with a key; skips braces of formulas and programs."""
+_MAX_TRIED = 256
+"""Maximum number of failed attempts to read an object per turn; each may scan the whole text."""
+Parameters = Mapping[str, Schema | None]
+
+
+class JsonActions:
+    """Reads and writes the actions of a protocol of JSON objects. Unknown keys are ignored."""
+
+    def __init__(self, protocol: Protocol, *, repair: bool) -> None:
+        """Makes a reader. Raises MissingDependencyError if `repair` needs a package that is not installed."""
+        if repair:
+            require_repair()
+        self._protocol = protocol
+        self._repair = repair
+        self._forms = {form.key: form for form in protocol.calls}
+        self._answer_key = protocol.answer.key if protocol.answer else None
+        self._scanner = Scanner((), reasoning=protocol.reasoning)
+
+    def read(self, text: str, *, turn: int, parameters: Parameters, in_reasoning: bool) -> ParsedTurn:
+        """Returns the parsed turn; see `TagActions.read`."""
+        scan = self._scanner.scan(text, starts_in_reasoning=in_reasoning)
+        said = scan.outside((), with_reasoning=False)
+        objects = self._objects(said)
+        counts: dict[str, float] = {}
+        if not objects and self._repair and (repaired := self._repaired(said)) is not None:
+            objects, counts = [repaired], {REPAIRED: 1.0}
+        calls: list[ToolCall] = []
+        answer: str | None = None
+        for item in objects:
+            is_taken = answer is not None or any(call.error is None for call in calls)
+            if self._answer_key in item and not is_taken:
+                answer = _text(item[self._answer_key])
+            elif self._answer_key in item or answer is not None:
+                counts["ignored_actions"] = counts.get("ignored_actions", 0.0) + 1.0
+            elif sum(call.error is None for call in calls) >= self._protocol.max_calls:
+                calls.append(bad_call(f"only {self._protocol.max_calls} of them in one turn", "too_many"))
+            else:
+                calls.append(self._call(item, parameters))
+        if answer is not None:
+            calls = []
+        elif not calls:
+            calls = [self._missing(said, text)]
+        return ParsedTurn(
+            content=scan.text,
+            answer=answer,
+            calls=tuple(numbered(call, turn, index) for index, call in enumerate(calls)),
+            counts=counts,
+        )
+
+    def write(self, message: Message) -> str:
+        """Returns an assistant message as the policy would write it; see `TagActions.write`."""
+        written = [self._write_call(call) for call in message.tool_calls if call.error is None]
+        thoughts = thoughts_of(message, self._protocol)
+        if not written:
+            is_answer = self._answer_key is not None and not message.tool_calls
+            return "\n".join([*thoughts, _dump({self._answer_key: message.content}) if is_answer else message.content])
+        reasoning, said = self._protocol.reasoning, message.content
+        if said and reasoning is not None and not any(tag in said for tag in reasoning):
+            said = f"{reasoning[0]}{said}{reasoning[1]}"
+        return "\n".join([*thoughts, *([said] if said else []), *written])
+
+    def prefix(self, tool: str) -> str:
+        """Returns how a call of `tool` begins, up to its argument."""
+        return f"{{{_dump(self._form_of(tool).key)}: "
+
+    def _objects(self, text: str) -> list[dict[str, Any]]:
+        """Returns the objects in a text with an action or an answer."""
+        found, at, tried = [], 0, 0
+        while tried < _MAX_TRIED and (match := _BEGINS.search(text, at)) is not None:
+            value, at = _object_at(text, match.start())
+            tried += not value
+            if any(key in value for key in (*self._forms, self._answer_key)):
+                found.append(value)
+        return found
+
+    def _repaired(self, text: str) -> dict[str, Any] | None:
+        start = text.find("{")
+        value = repair_object(text[start:]) if start >= 0 else None
+        is_action = (
+            value is not None
+            and problem_of(value) is None
+            and any(key in value for key in (*self._forms, self._answer_key))
+        )
+        return value if is_action else None
+
+    def _call(self, item: Mapping[str, Any], parameters: Parameters) -> ToolCall:
+        form = next(form for key, form in self._forms.items() if key in item)
+        if item[form.key] in ("", None, [], {}):
+            return bad_call(f"the value of {form.key} is empty; give one", "empty", name=form.tool)
+        call = call_with(form.tool, {form.argument: item[form.key]})
+        return fit_arguments(call, parameters.get(form.tool), raw={})
+
+    def _missing(self, said: str, text: str) -> ToolCall:
+        """Returns the message for a turn without an action."""
+        if self._objects(text):
+            return bad_call("the action stands inside a reasoning block; end the reasoning first", "in_reasoning")
+        start = said.find("{")
+        if start >= 0:
+            try:
+                load_json(said[start:].strip())
+            except UNREADABLE as cause:
+                error = f"{self._protocol.invalid_action} ({reason_of(cause)})"
+                return bad_call(error, "malformed_json")
+        return bad_call(self._protocol.invalid_action, "invalid_action")
+
+    def _write_call(self, call: ToolCall) -> str:
+        form = self._form_of(call.name)
+        return _dump({form.key: call.arguments.get(form.argument)})
+
+    def _form_of(self, tool: str) -> CallForm:
+        for form in self._forms.values():
+            if form.tool == tool:
+                return form
+        raise ConfigError(
+            f"protocol {self._protocol.name!r} has no key for tool {tool!r}; it has some for "
+            f"{sorted({form.tool for form in self._forms.values()})}"
+        )
+
+
+def _object_at(text: str, at: int) -> tuple[dict[str, Any], int]:
+    """Returns the object that starts at `at` (empty if there is none), and the next position to search."""
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, at)
+        load_json(text[at:end])
+    except UNREADABLE:
+        return {}, at + 1
+    return value, end
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _dump(value)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

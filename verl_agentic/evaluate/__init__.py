@@ -1,0 +1,1 @@
+"""Evaluation of models and environments. An extension."""

@@ -1,0 +1,91 @@
+"""`verl-agentic env serve ENV`: serves an environment to trainers on other machines or in other interpreters."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from verl_agentic.base.web.listening.listening_options import add_listening_options, listen, print_use, token_of
+from verl_agentic.base.web.listening.listening_socket import url_of
+from verl_agentic.cli.options.key_values import parse_key_values
+from verl_agentic.cli.options.numbers import MAX_PORT, positive, whole
+
+_TOKEN_VARIABLE = "VERL_AGENTIC_ENV_TOKEN"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("env", help="serve this environment: the name of a bundled one, a folder, or a module")
+    add_listening_options(parser, port=8090, port_type=whole(0, MAX_PORT), token_variable=_TOKEN_VARIABLE)
+    parser.add_argument(
+        "--max-sessions",
+        type=whole(1),
+        default=256,
+        metavar="N",
+        help="keep at most N environments; clients wait for a free one (default %(default)d)",
+    )
+    parser.add_argument(
+        "--lease",
+        type=positive,
+        default=120.0,
+        metavar="SECONDS",
+        help="close an environment whose client gave no sign of life for this long (default %(default)g)",
+    )
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="pass an argument to make_env, as JSON or text",
+    )
+    parser.add_argument(
+        "--client-config",
+        action="append",
+        default=[],
+        metavar="KEY[=VALUE]",
+        help="let clients set this argument of make_env or make_rows: to numbers, or to this value (default: none)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until SIGINT or SIGTERM, then finishes running calls, for 30 s at most, and closes all environments."""
+    token = token_of(args, token_variable=_TOKEN_VARIABLE)
+    env_config = parse_key_values(args.config, option="--config")
+    asyncio.run(_serve(args, *token, env_config=env_config, client_config=_read_choices(args.client_config)))
+    return 0
+
+
+def _read_choices(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Returns option -> values that a client may choose; none: numbers."""
+    choices: dict[str, list[Any]] = {text: [] for text in texts if "=" not in text}
+    for text in texts:
+        if "=" in text:
+            for name, value in parse_key_values([text], option="--client-config").items():
+                choices.setdefault(name, []).append(value)
+    return choices
+
+
+async def _serve(
+    args: argparse.Namespace, token: str, is_made: bool, *, env_config: dict[str, Any], client_config: dict[str, Any]
+) -> None:
+    from verl_agentic.base.web.listening.guarded_server import GuardedServer
+    from verl_agentic.bridges.remote.server import make_app
+    from verl_agentic.bridges.remote.sessions import EnvServerConfig, EnvSessions
+    from verl_agentic.episode.env_package import load_env_package
+
+    config = EnvServerConfig(
+        max_sessions=args.max_sessions, lease_s=args.lease, token=token, client_config=client_config
+    )
+    sessions = EnvSessions(load_env_package(args.env), env_config=env_config, config=config)
+    with listen(args) as listening:
+        try:
+            await sessions.start()
+            url = url_of(listening, host=args.host)
+            print(f"serving {args.env} at {url}, at most {config.max_sessions} sessions", flush=True)
+            use = f"VERL_AGENTIC_ENV_URL={url} verl-agentic env validate remote"
+            print_use(use, token=token, token_variable=_TOKEN_VARIABLE, is_made=is_made)
+            await GuardedServer(make_app(sessions)).serve([listening])
+        finally:
+            await sessions.close()

@@ -1,0 +1,101 @@
+"""`verl-agentic env validate`: checks that an environment is fit for training."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verl_agentic.base.finding import Finding, log_only_from
+from verl_agentic.cli.findings import print_findings
+from verl_agentic.cli.options.numbers import whole
+
+if TYPE_CHECKING:
+    from verl_agentic.evaluate.env_validation.validate_env import Validation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("env", help="check this environment: the name of a bundled one, a folder, or a module")
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE", help="use the rows of this file (default: the examples and new rows)"
+    )
+    parser.add_argument("--count", type=whole(0), default=8, metavar="N", help="make N new rows (default %(default)s)")
+    parser.add_argument(
+        "--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default %(default)s)"
+    )
+    parser.add_argument(
+        "--model",
+        metavar="DIR",
+        help="use the tokenizer and the chat template of this Hugging Face folder (default: those of the tiny models)",
+    )
+    parser.add_argument(
+        "--tool-format",
+        metavar="NAME",
+        help="write tool calls as this parser of verl reads them; needs --model (default hermes)",
+    )
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="pass an argument to make_env, as JSON or text",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the findings; returns 0 if all checks pass, else 1."""
+    import asyncio
+    import json
+
+    from rich.console import Console
+
+    from verl_agentic.base.errors import ConfigError
+    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.episode.env_package import load_env_package
+    from verl_agentic.evaluate.env_validation.script_codec import make_script_codec
+    from verl_agentic.evaluate.env_validation.validate_env import rows_to_validate, validate
+    from verl_agentic.log.files.rows import read_rows
+
+    if args.tool_format and args.model is None:
+        raise ConfigError("--tool-format needs --model DIR, got none; add or drop one")
+    package = load_env_package(args.env)
+    rows = rows_to_validate(package, count=args.count) if args.rows is None else read_rows(args.rows)
+    config = parse_key_values(args.config, option="--config")
+    package.configured(config)  # one error instead of one per episode
+    if args.model is None:
+        tokenizer, codec = make_script_codec(args.protocol)
+    else:
+        from verl_agentic.verl.rollout.model_codec import load_codec
+
+        tokenizer, codec = load_codec(args.model, protocol=args.protocol, tool_format=args.tool_format or "hermes")
+    console = Console(stderr=args.json)
+    with log_only_from(logging.CRITICAL, logger="verl_agentic"), console.status("rows") as status:
+
+        def on_check(check: Finding) -> None:
+            status.update(f"{check.check}: {check.status}")
+
+        found = asyncio.run(validate(package, rows, codec=codec, tokenizer=tokenizer, config=config, on_check=on_check))
+    if args.json:
+        print(json.dumps({**found.to_dict(), "protocol": args.protocol}))
+    else:
+        _show(found, console, title=f"{args.env}: {len(rows)} rows, protocol {args.protocol}")
+    return 0 if found.ok else 1
+
+
+def _show(found: Validation, console: Any, *, title: str) -> None:
+    from rich.text import Text
+
+    console.print(Text(title, style="italic"))
+    print_findings(console, found.checks)
+    figures = found.figures
+    times = ", ".join(
+        f"{kind} {1e3 * figures[f'{kind}_s_median']:.1f} ms (p95 {1e3 * figures[f'{kind}_s_p95']:.1f} ms)"
+        for kind in ("start", "step", "close")
+        if f"{kind}_s_median" in figures
+    )
+    if times:
+        processes = f"{figures['child_processes']:.0f} child processes at most"
+        console.print(Text(f"{times}; {processes}", style="dim"))

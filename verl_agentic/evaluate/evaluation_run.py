@@ -1,0 +1,271 @@
+"""The evaluation of a policy: several episodes per row, a journal, and a summary."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from verl_agentic.base.env import Env, EnvFactory, EnvRow
+from verl_agentic.base.errors import EnvError
+from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker, agent_error
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.run_each import run_each
+from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.evaluate.evaluation_log import segment_columns
+from verl_agentic.evaluate.journal import Journal, fingerprint
+from verl_agentic.evaluate.policies.chat_messages import IdSource
+from verl_agentic.evaluate.success_over_attempts import (
+    clustered_mean,
+    pass_at_k,
+    pass_hat_k,
+    success_interval,
+)
+from verl_agentic.graders.models.client import Price
+
+_FULL = 1.0 - 1e-9  # minimum outcome of a success
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyBackend:
+    """The policy of an episode, with its settings."""
+
+    setup: EpisodeSetup
+    usage: Mapping[str, int]
+    """Tokens as the server counts them; grows during the episode."""
+    id_source: Callable[[], IdSource] = lambda: "exact"
+    """Returns the source of the ids of the record, after the episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationAttempt:
+    """One episode of a row."""
+
+    index: int
+    """Number of the row."""
+    row: EnvRow
+    task: str
+    """A unique name of the row, independent of the order of rows."""
+    sample: int
+    number: int
+    """Number of the attempt."""
+    lost: str = ""
+    """Why the episode cannot run; it is void."""
+
+    @property
+    def key(self) -> str:
+        """The attempt's name in the journal."""
+        return f"{self.task}/{self.sample}"
+
+
+RunAttempt = Callable[[EvaluationAttempt], Awaitable[dict[str, Any]]]
+"""Runs an attempt and returns its record for the journal."""
+
+
+def attempts(rows: Sequence[EnvRow], samples: int) -> list[EvaluationAttempt]:
+    """Returns all attempts: first the first attempt of every row."""
+    seen: Counter[str] = Counter()
+    tasks = []
+    for row in rows:
+        name = fingerprint(row)
+        seen[name] += 1
+        tasks.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return [
+        EvaluationAttempt(index=index, row=row, task=tasks[index], sample=sample, number=sample * len(rows) + index)
+        for sample in range(samples)
+        for index, row in enumerate(rows)
+    ]
+
+
+async def evaluate(
+    plan: Sequence[EvaluationAttempt],
+    *,
+    run_attempt: RunAttempt,
+    journal: Journal,
+    max_concurrent: int,
+    breaker: CircuitBreaker,
+    on_record: Callable[[Mapping[str, Any]], None] = lambda record: None,
+) -> list[dict[str, Any]]:
+    """Runs the attempts that the journal lacks, and void ones again; returns the records of all attempts.
+
+    Args:
+        plan: attempts to run.
+        run_attempt: runs an attempt, here or elsewhere; see `attempt_runner`. An EnvError of it makes the episode void.
+        journal: of the records.
+        max_concurrent: maximum number of parallel episodes.
+        breaker: stops the evaluation when too many episodes are void.
+        on_record: called with every record, existing ones included.
+
+    Raises:
+        ConfigError, DataError: no retry can help. InfrastructureError: too many episodes are void.
+    """
+    left: list[EvaluationAttempt] = []
+    for attempt in plan:
+        known = journal.records.get(attempt.key)
+        if known is None or known["void"]:
+            left.append(attempt)
+        else:
+            on_record(known)
+
+    async def one(attempt: EvaluationAttempt) -> None:
+        try:
+            record = await run_attempt(attempt)
+        except EnvError as error:
+            record = await run_attempt(replace(attempt, lost=str(error)))
+        journal.append(record)
+        on_record(record)
+        failure = agent_error(record["stop_reason"], record["error"])
+        breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None, agent_error=failure)
+        breaker.check()
+
+    await run_each(left, one, max_concurrent=max_concurrent)
+    return [journal.records[attempt.key] for attempt in plan]
+
+
+def attempt_runner(make_env: EnvFactory, backend_for: Callable[[EvaluationAttempt], PolicyBackend]) -> RunAttempt:
+    """Returns the function that runs an attempt in this process.
+
+    Args:
+        make_env: makes the environment of a row.
+        backend_for: the backend of an attempt.
+    """
+
+    async def run(attempt: EvaluationAttempt) -> dict[str, Any]:
+        def fail(row: EnvRow) -> Env:
+            raise EnvError(attempt.lost)
+
+        started = time.monotonic()
+        backend = backend_for(attempt)
+        episode = await run_episode(
+            attempt.row,
+            make_env=fail if attempt.lost else make_env,
+            setup=backend.setup,
+            request_id=f"{attempt.index}-{attempt.sample}",
+        )
+        return _record(attempt, episode, backend, wall_s=time.monotonic() - started)
+
+    return run
+
+
+def _record(attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend, *, wall_s: float) -> dict[str, Any]:
+    return {
+        "key": attempt.key,
+        "task": attempt.task,
+        "row": attempt.index,
+        "task_id": attempt.row.extra.get("task_id"),
+        "sample": attempt.sample,
+        "outcome": episode.reward.outcome,
+        "reward": episode.reward.total,
+        "reward_parts": dict(episode.reward.parts),
+        "void": episode.is_void,
+        "stop_reason": episode.stop_reason.value,
+        "error": episode.error,
+        "token_ids": backend.id_source(),
+        "usage": dict(backend.usage),
+        "wall_s": round(wall_s, 3),
+        "numbers": episode.numbers(),
+        STORED_SAMPLE: stored_episode(episode, attempt.row, group=attempt.task, session=attempt.sample),
+        "messages": [message.to_dict() for message in episode.messages],
+        "trajectories": [
+            {
+                "agent": trajectory.agent,
+                "prompt_ids": trajectory.prompt_ids,
+                "response_ids": trajectory.response_ids,
+                "response_mask": trajectory.response_mask,
+                "log_probs": trajectory.log_probs if trajectory.has_log_probs else None,
+                **segment_columns(trajectory, rewards),
+            }
+            for trajectory, rewards in zip(episode.trajectories, episode.token_rewards(), strict=True)
+        ],
+        "num_side_rows": episode.num_side_rows,
+        "spans": [span._asdict() for span in episode.spans],
+    }
+
+
+def is_success(record: Mapping[str, Any]) -> bool:
+    """Returns whether an episode that is not void has the full outcome."""
+    return record["outcome"] >= _FULL
+
+
+def summarise(records: Sequence[Mapping[str, Any]], *, price: Price | None = None) -> dict[str, Any]:
+    """Returns the statistics of an evaluation as plain JSON values.
+
+    Void episodes are counted, and left out of all other numbers but `usage` and `cost`. pass@k and pass^k are means
+    over the tasks with at least k valid episodes; `tasks_at_k` is their number.
+
+    Args:
+        records: of the journal.
+        price: of the model's tokens; None leaves out `cost`.
+    """
+    counted = [record for record in records if not record["void"]]
+    void = Counter(str(r["error"] or r["stop_reason"]) for r in records if r["void"])
+    summary: dict[str, Any] = {
+        "episodes": len(records),
+        "void": len(records) - len(counted),
+        "void_errors": dict(void.most_common(5)),
+        "stop_reasons": dict(Counter(str(record["stop_reason"]) for record in records).most_common()),
+        "token_ids": sorted({record["token_ids"] for record in records}),
+        "usage": dict(sum((Counter(record["usage"]) for record in records), Counter())),
+    }
+    if price is not None:
+        summary["cost"] = _cost(records, price)
+    if not counted:
+        return summary
+    tasks: dict[str, list[Mapping[str, Any]]] = {}
+    for record in counted:
+        tasks.setdefault(record["task"], []).append(record)
+    successes = [[float(is_success(r)) for r in group] for group in tasks.values()]
+    means = {
+        "success": successes,
+        "outcome": [[float(r["outcome"]) for r in group] for group in tasks.values()],
+        **{
+            name: [[float(r["numbers"][name]) for r in group] for group in tasks.values()]
+            for name in ("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors")
+        },
+    }
+    return {
+        "tasks": len(tasks),
+        **{name: figure(groups) for name, groups in means.items()},
+        **_at_k(successes),
+        **summary,
+    }
+
+
+def _cost(records: Sequence[Mapping[str, Any]], price: Price) -> dict[str, float | None]:
+    """Returns the cost of all requests: in total, of a mean episode, and of a solved one; None if none is solved."""
+    usages = [record["usage"] for record in records]
+    total = sum(price.of(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)) for usage in usages)
+    solved = sum(not record["void"] and is_success(record) for record in records)
+    per_episode = total / len(records) if records else None
+    return {"total": total, "per_episode": per_episode, "per_solved": total / solved if solved else None}
+
+
+def figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Returns the mean over groups with its standard error; also its 95 % interval if all values are 0 or 1."""
+    mean = clustered_mean(groups)
+    is_proportion = all(value in (0.0, 1.0) for group in groups for value in group)
+    interval = {"ci95": list(success_interval(groups))} if is_proportion else {}
+    return {"mean": mean.value, "stderr": mean.stderr, **interval}
+
+
+def _at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, Any]]:
+    """Returns pass@k and pass^k with 95 % intervals for k = 1, 2, 4, ... and for the highest number of attempts.
+
+    Estimates of a task between 0 and 1 vary less than outcomes, so the interval of as many outcomes is conservative.
+    """
+    counts = [(len(group), int(sum(group))) for group in successes]
+    most = max(n for n, _ in counts)
+    ks = sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most})
+    figures: dict[str, dict[str, Any]] = {"tasks_at_k": {}}
+    for name, estimate in (("pass_at_k", pass_at_k), ("pass_hat_k", pass_hat_k)):
+        means, intervals = figures.setdefault(name, {}), figures.setdefault(f"{name}_ci95", {})
+        for k in ks:
+            values = [[estimate(n, c, k)] for n, c in counts if n >= k]
+            figures["tasks_at_k"][str(k)] = len(values)
+            means[str(k)] = sum(value for (value,) in values) / len(values)
+            intervals[str(k)] = list(success_interval(successes if k == 1 else values))
+    return figures

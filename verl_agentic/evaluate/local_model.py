@@ -1,0 +1,136 @@
+"""Runs a model folder in an environment in this process, with the loop of training."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.base.env import EnvFactory, EnvRow
+from verl_agentic.cpu.engine_policy import EnginePolicy
+from verl_agentic.cpu.inference.inference_engine import InferenceEngine
+from verl_agentic.cpu.inference.request import SamplingParams
+from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.episode.codec.codec import Codec
+from verl_agentic.episode.collect import run_episodes
+from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner, evaluate
+from verl_agentic.evaluate.journal import Journal
+
+_MAX_CONCURRENT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalModel:
+    """A model with its engine, codec and environment."""
+
+    model_path: Path
+    tokenizer: Any
+    codec: Codec
+    make_env: EnvFactory
+    limits: EpisodeLimits
+    device: str = "cpu"
+    dtype: str = "float32"
+    """Where the engine computes, and in which type, as torch names them."""
+
+    def run(
+        self,
+        rows: Sequence[EnvRow],
+        *,
+        temperature: float,
+        seed: int = 0,
+        on_episode: Callable[[Episode], None] = lambda episode: None,
+    ) -> list[Episode]:
+        """Runs every row once and returns the episodes in order; equal seeds give equal episodes.
+
+        Args:
+            rows: to run.
+            temperature: 0 is greedy.
+            seed: of the sampling.
+            on_episode: called as each episode ends.
+        """
+        return asyncio.run(self._run(rows, temperature, seed, on_episode))
+
+    def sample(
+        self,
+        plan: Sequence[EvaluationAttempt],
+        *,
+        journal: Journal,
+        temperature: float,
+        seed: int = 0,
+        on_record: Callable[[Mapping[str, Any]], None] = lambda record: None,
+    ) -> list[dict[str, Any]]:
+        """Runs the attempts that the journal lacks, and returns the records of all; see `evaluation_run.evaluate`."""
+        return asyncio.run(self._sample(plan, journal, temperature, seed, on_record))
+
+    async def _sample(
+        self,
+        plan: Sequence[EvaluationAttempt],
+        journal: Journal,
+        temperature: float,
+        seed: int,
+        on_record: Callable[[Mapping[str, Any]], None],
+    ) -> list[dict[str, Any]]:
+        engine = InferenceEngine.from_pretrained(self.model_path, device=self.device, dtype=self.dtype)
+        try:
+            return await evaluate(
+                plan,
+                run_attempt=attempt_runner(
+                    self.make_env,
+                    lambda attempt: PolicyBackend(
+                        setup=self._setup(engine, temperature, seed * len(plan) + attempt.number), usage={}
+                    ),
+                ),
+                journal=journal,
+                max_concurrent=_MAX_CONCURRENT,
+                breaker=CircuitBreaker(min_episodes=16),
+                on_record=on_record,
+            )
+        finally:
+            await engine.close()
+
+    async def _run(
+        self, rows: Sequence[EnvRow], temperature: float, seed: int, on_episode: Callable[[Episode], None]
+    ) -> list[Episode]:
+        engine = InferenceEngine.from_pretrained(self.model_path, device=self.device, dtype=self.dtype)
+        try:
+            return await run_episodes(
+                rows,
+                make_env=self.make_env,
+                setup_for=lambda index, row: self._setup(engine, temperature, seed * len(rows) + index),
+                on_episode=on_episode,
+            )
+        finally:
+            await engine.close()
+
+    def _setup(self, engine: InferenceEngine, temperature: float, seed: int) -> EpisodeSetup:
+        sampling = SamplingParams(
+            temperature=temperature,
+            seed=seed,
+            stop=tuple(self.codec.stop_texts),
+            stop_token_ids=tuple(self.codec.stop_token_ids),
+        )
+        policy = EnginePolicy(engine, sampling)
+        return EpisodeSetup(policy=policy, codec=self.codec, tokenizer=self.tokenizer, limits=self.limits)
+
+
+def describe(episode: Episode, tokenizer: Any) -> dict[str, Any]:
+    """Returns an episode as JSON: its numbers, its stop reason, and its texts with their authors."""
+    segments = []
+    for trajectory in episode.trajectories:
+        segments.append({"kind": "prompt", "text": tokenizer.decode(trajectory.prompt_ids)})
+        segments += [
+            {"kind": s.kind.value, "text": tokenizer.decode(trajectory.response_ids[s.start : s.end])}
+            for s in trajectory.segments()
+        ]
+    return {
+        "outcome": episode.reward.outcome,
+        "stop_reason": episode.stop_reason.value,
+        "used_tool": episode.numbers()["used_tool"],
+        "error": episode.error,
+        "segments": segments,
+    }

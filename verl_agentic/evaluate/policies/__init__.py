@@ -1,0 +1,1 @@
+"""Policies that are clients of servers, and substitutes for their tokenizers."""

@@ -1,0 +1,1 @@
+"""Verdicts on final answers: classes of equal answers, reference chains. Reward components build on them."""

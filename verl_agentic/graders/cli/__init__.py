@@ -1,0 +1,1 @@
+"""Commands that judge rewards: `judge` and `reward`."""

@@ -1,0 +1,1 @@
+"""Reward components of papers, one per file; the name of the file is its name in a rubric. Nobody imports them."""

@@ -1,0 +1,1 @@
+"""Forms of mathematical answers: numbers, units, notation, structures."""

@@ -1,0 +1,1 @@
+"""Reads answers of language models; similarity and clusters of texts."""

@@ -1,0 +1,1 @@
+"""Rewards of single turns, subgoals and lengths, for reward components."""

@@ -1,0 +1,1 @@
+"""The log of a run on disk, and data files of rows. Core: imports `base`."""

@@ -1,0 +1,1 @@
+"""Data files of rows: JSON lines and parquet, as verl reads them."""

@@ -1,0 +1,46 @@
+"""Files of a run that are written once: configuration, tokenizer, and the record of its end."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from verl_agentic.log.secrets import own_secrets
+
+logger = logging.getLogger(__name__)
+ENDED = "ended.jsonl"
+"""File with a line when the trainer begins (`"ended": false`) and returns (`true`); the last line counts."""
+_SECRET_KEY = re.compile(r"api_?key|token$|secret|passw", re.IGNORECASE)
+
+
+def write_config(folder: Path, config: Any) -> None:
+    """Writes `config.yaml` without secrets: keys with names of secrets, and secrets of the environment."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(_without_secrets(own_secrets().removed(config)), sort_keys=False, allow_unicode=True)
+        (folder / "config.yaml").write_text(text, encoding="utf-8")
+    except (OSError, yaml.YAMLError) as cause:
+        logger.warning("the configuration is not in %s: %s", folder, cause)
+
+
+def write_tokenizer(folder: Path, tokenizer: Any) -> None:
+    """Writes `tokenizer/`, with which the viewer decodes single tokens."""
+    try:
+        tokenizer.save_pretrained(str(folder / "tokenizer"))
+    except Exception as cause:  # some custom tokenizers cannot be saved
+        logger.warning("the tokenizer is not in %s, got %s: %s", folder, type(cause).__name__, cause)
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: "[removed]" if _is_secret(key, item) else _without_secrets(item) for key, item in value.items()}
+    return [_without_secrets(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_secret(key: Any, value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and _SECRET_KEY.search(str(key)) is not None

@@ -1,1 +1,0 @@
-"""The design that all HTML pages share: colours, layout, charts. Every module may import it."""

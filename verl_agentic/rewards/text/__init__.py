@@ -1,1 +1,0 @@
-"""Reading texts for reward components: tags, reasoning, similarity, normal forms."""

@@ -1,0 +1,118 @@
+"""A store of tasks from the bundled sample repository, so that the environment works without any download."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from verl_agentic.base.errors import MissingDependencyError
+from verl_agentic.base.paths import cache_dir
+from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
+
+SAMPLE = "sample/quill"
+"""The name of the repository."""
+_SAMPLE = Path(__file__).parent / "sample"
+_PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
+_SITE = "pytest"
+_APART = 6  # of two bugs of one task: even, so that both belong to one split
+
+
+def sample_store() -> TaskStore:
+    """Returns the store, and makes it once per version of the sample, in the user's folder for caches.
+
+    Raises:
+        MissingDependencyError: pytest is not installed.
+    """
+    files = read_tree(_SAMPLE)
+    try:
+        versions = [distribution(name).version.encode() for name in _PYTEST]
+    except PackageNotFoundError as cause:
+        raise MissingDependencyError(f"the sample tasks need pytest, got {cause}; run pip install pytest") from cause
+    key = hashlib.sha256(b"\0".join([*versions, *(files[path] for path in sorted(files))])).hexdigest()[:16]
+    folder = cache_dir() / f"swe_sample_{key}"
+    if not (folder / "tasks.jsonl").is_file():
+        store = TaskStore(folder)
+        _add_pytest(store)
+        repository = {path.partition("/")[2]: content for path, content in files.items() if path.startswith("rep")}
+        bugs = yaml.safe_load(files["bugs.yaml"])
+        groups = [[bug] for bug in bugs] + [[bug, bugs[at - _APART]] for at, bug in enumerate(bugs)]
+        store.write([_task(store, repository, group, number) for number, group in enumerate(groups, start=1)])
+    return TaskStore(folder)
+
+
+def _task(store: TaskStore, fixed: Mapping[str, bytes], bugs: Sequence[Mapping[str, Any]], number: int) -> RepoTask:
+    """Returns the task of one or two bugs. The visible tests lack those that the bugs break."""
+    breaks = [test for bug in bugs for test in bug["breaks"]]
+    wrong = dict(fixed)
+    for bug in bugs:
+        wrong[bug["file"]] = wrong[bug["file"]].replace(bug["old"].encode(), bug["new"].encode())
+    tests = {name: content for name, content in fixed.items() if name.startswith("tests/")}
+    names = {test.partition("[")[0] for test in breaks}
+    visible = {
+        name: _without(content, (one.partition("::")[2] for one in names if one.startswith(name)))
+        for name, content in tests.items()
+    }
+    everything = [test for name, content in tests.items() for test in _tests_of(name, content)]
+    return RepoTask(
+        instance_id=f"quill-{number:02}",
+        repo=SAMPLE,
+        version="1.0",
+        base_commit=store.add_tree({**wrong, **visible}),
+        problem_statement="\n".join(bug["issue"] for bug in bugs),
+        patch="".join(_diff(path, wrong[path], fixed[path]) for path in sorted({bug["file"] for bug in bugs})),
+        test_patch="".join(_diff(name, visible[name], tests[name]) for name in tests),
+        fail_to_pass=tuple(breaks),
+        pass_to_pass=tuple(test for test in everything if test not in names),
+        kind="mutation" if len(bugs) == 1 else "combined",
+        tests=store.add_tests(tests),
+        site=_SITE,
+        targets=tuple(tests),
+    )
+
+
+def _without(content: bytes, names: Iterable[str]) -> bytes:
+    """Returns a module of tests without some functions."""
+    text, left_out = content.decode(), set(names)
+    lines = text.split("\n")
+    for node in reversed(ast.parse(text).body):
+        if isinstance(node, ast.FunctionDef) and node.name in left_out:
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            del lines[first - 1 : node.end_lineno]
+    return ("\n".join(lines).rstrip() + "\n").encode()
+
+
+def _tests_of(path: str, content: bytes) -> Sequence[str]:
+    """Returns the ids of the tests without parameters; a parametrised test that is kept counts by its function."""
+    tree = ast.parse(content)
+    return [
+        f"{path}::{node.name}"
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not node.decorator_list
+    ]
+
+
+def _diff(path: str, old: bytes, new: bytes) -> str:
+    before, after = (text.decode().splitlines(True) for text in (old, new))
+    lines = difflib.unified_diff(before, after, f"a/{path}", f"b/{path}")
+    return "".join(lines)
+
+
+def _add_pytest(store: TaskStore) -> None:
+    """Copies pytest of this environment into the store."""
+    with tempfile.TemporaryDirectory() as scratch:
+        site = Path(scratch) / "site"
+        for name in _PYTEST:
+            for file in distribution(name).files or ():
+                if file.suffix == ".py" and ".." not in file.parts:
+                    (site / file).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(str(file.locate()), site / file)
+        store.add_site(site, key=_SITE)

@@ -1,1 +1,0 @@
-"""The log of a run on disk: trajectories, updates, metrics and findings."""

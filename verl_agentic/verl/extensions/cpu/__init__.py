@@ -1,0 +1,1 @@
+"""verl on a CPU: platform, engines, log-probs, console, vLLM's CPU build."""

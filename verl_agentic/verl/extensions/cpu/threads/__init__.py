@@ -1,0 +1,1 @@
+"""Ray's interface in one process: actors are threads."""

@@ -1,0 +1,82 @@
+"""The sections of methods that their own parts read, too."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.verl.sections import plain_section, section
+
+if TYPE_CHECKING:
+    from verl_agentic.methods.losses.length_lr import LengthLrSettings
+    from verl_agentic.methods.losses.linear_lr import LinearLrSettings
+    from verl_agentic.methods.prompt_information import PromptInformationSettings
+
+
+@section("algorithm.length_lr")
+def length_lr(config: Any) -> LengthLrSettings | None:
+    """Returns the settings of a length-dependent learning rate, or None."""
+    from verl_agentic.methods.losses.length_lr import LengthLrSettings
+
+    written = plain_section(config, "algorithm.length_lr")
+    return None if written is None else read_settings(LengthLrSettings, written, section="algorithm.length_lr")
+
+
+@section("algorithm.linear_lr")
+def linear_lr(config: Any) -> LinearLrSettings | None:
+    """Returns the settings of a learning rate that falls linearly, or None. Raises ConfigError if verl's falls too."""
+    from verl_agentic.methods.losses.linear_lr import LinearLrSettings
+
+    if (written := plain_section(config, "algorithm.linear_lr")) is None:
+        return None
+    key = "actor_rollout_ref.actor.optim.lr_scheduler_type"
+    if (kind := OmegaConf.select(config, key)) not in (None, "constant"):
+        raise ConfigError(f"algorithm.linear_lr needs {key}=constant, got {kind!r}: both would multiply; set it")
+    return read_settings(LinearLrSettings, written, section="algorithm.linear_lr")
+
+
+@section("algorithm.prompt_information")
+def prompt_information(config: Any) -> PromptInformationSettings | None:
+    """Returns the settings of prompt information, or None."""
+    from verl_agentic.methods.prompt_information import PromptInformationSettings
+
+    written = plain_section(config, "algorithm.prompt_information")
+    if written is None:
+        return None
+    return read_settings(PromptInformationSettings, written, section="algorithm.prompt_information")
+
+
+@section("critic.categorical")
+def categorical(config: Any) -> Mapping[str, Any]:
+    """Returns the bins of a critic that classifies returns."""
+    return read_bins(plain_section(config, "critic.categorical"))
+
+
+def read_bins(written: Any) -> dict[str, Any]:
+    """Reads the section `agentic.critic.categorical`. Raises ConfigError if it is invalid."""
+    from verl_agentic.methods.losses.hl_gauss import BinSettings
+
+    return dataclasses.asdict(read_settings(BinSettings, written, section="critic.categorical"))
+
+
+@section("critic.target")
+def target_tau(config: Any) -> float:
+    """Returns `tau` of a critic's target network. Raises ConfigError if the section is invalid, or nothing uses it."""
+    from verl_agentic.credit.advantage import is_advantage, load_advantage
+
+    name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
+    if not is_advantage(name) or "target_values_BT" not in load_advantage(name).accepts:
+        raise ConfigError(f"estimator {name!r} ignores critic.target; set algorithm.adv_estimator=archer, or unset it")
+    return read_tau(plain_section(config, "critic.target"))
+
+
+def read_tau(written: Any) -> float:
+    """Returns `tau` of the section `agentic.critic.target`. Raises ConfigError if it is invalid."""
+    from verl_agentic.methods.losses.target_network import TargetSettings
+
+    return read_settings(TargetSettings, written, section="critic.target").tau

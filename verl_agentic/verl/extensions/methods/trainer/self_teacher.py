@@ -1,0 +1,158 @@
+"""Log-probs of responses under the same policy with a solution in its prompt: the teacher of the loss `sdpo`.
+
+The solution is the response of a successful sibling. Rows without one get NaN and no loss, as do rows that would exceed
+`rollout.log_prob_max_token_len_per_gpu` with it. With `algorithm.self_teacher: {tau: 0.05}` the teacher is a moving
+average of the policy (`verl.extensions.methods.engine.ema_teacher`), else the policy before the step's updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.credit.policy_loss import needs_of_loss
+from verl_agentic.episode.codec.control_tokens import Markers, special_tokens
+from verl_agentic.methods.losses.target_network import TargetSettings
+from verl_agentic.verl.batches.batch_keys import split_key
+from verl_agentic.verl.extensions.methods.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
+from verl_agentic.verl.sections import plain_section
+from verl_agentic.verl.trainer.trainer_part import TrainerPart, read_outcomes
+
+COLUMN = "teacher_log_prob"
+_FIELDS = ["prompts", "responses", "response_mask"]
+SECTION = "algorithm.self_teacher"
+# Read and set by `ema_teacher` in the workers; no other adapter imports it.
+_TEACHER_TAU = "teacher_tau"
+_TEACHER_PASS = "teacher_pass"
+_MARK = "LASTMESSAGE"
+_TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
+
+
+def teacher_tau(config: Any) -> float | None:
+    """Returns the teacher's `tau`; None: it is the actor. Raises ConfigError if the section is invalid."""
+    written = plain_section(config, SECTION)
+    if written is None:
+        return None
+    tau = read_settings(TargetSettings, written, section=SECTION).tau
+    actor = config.actor_rollout_ref.actor
+    loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
+    if "teacher_log_prob_BT" not in needs_of_loss(loss):
+        raise ConfigError(
+            f"{SECTION} is the teacher of the loss sdpo, got actor_rollout_ref.actor.policy_loss.loss_mode={loss}; set "
+            "that, or unset it"
+        )
+    if actor.strategy != "fsdp2":
+        raise ConfigError(f"{SECTION} needs actor_rollout_ref.actor.strategy=fsdp2, got {actor.strategy!r}; set it")
+    return tau
+
+
+class SelfTeacher(TrainerPart):
+    """Stores the log-probs of the teacher, if the loss learns from them."""
+
+    def after_advantages(self, trainer: Any, batch: Any, columns: Mapping[str, Any]) -> Any:
+        """See `store_teacher_log_probs`."""
+        if not self.loss_needs("teacher_log_prob_BT"):
+            return batch
+        outcome_B = read_outcomes(columns, why=f"the loss {self.loss} learns from siblings that did the task")
+        return store_teacher_log_probs(trainer, batch, outcome_B=outcome_B.tolist())
+
+
+def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[float]) -> Any:
+    """Returns the batch with the column `teacher_log_prob`: `[R]` float, NaN without a solution.
+
+    Args:
+        trainer: verl's, with an actor.
+        outcome_B: raw outcome of the row's session; at least 1 is a solution.
+    """
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
+    prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
+    solutions = _solutions(batch.keys, outcome_B, masks)
+    most, closing = max_row_tokens(trainer.config), closing_ids(trainer.tokenizer)
+    # Computes all rows, also those without a solution, because a batch must be divisible by the ranks.
+    rows, is_taught, control = [], [], Markers(special_tokens(trainer.tokenizer))
+    for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
+        solution = solutions[place]
+        told = prompt
+        if solution is not None:
+            told = _told(
+                trainer.tokenizer, prompt, responses[solution], masks[solution], closing=closing, control=control
+            )
+        is_taught.append(solution is not None and len(told) + len(response) <= most)
+        rows.append(extra_row(told if is_taught[-1] else prompt, response, mask))
+    told_keys = [f"told-{key}" for key in batch.keys]
+    tau = teacher_tau(trainer.config)
+    asked = {} if tau is None else {"asks": {_TEACHER_TAU: tau}, "sign": _TEACHER_PASS}
+    log_probs = log_probs_of(trainer, batch, rows, keys=told_keys, beside=range(len(rows)), **asked)
+    known = [
+        row if taught else torch.full_like(row, torch.nan)
+        for row, taught in zip(log_probs.unbind(), is_taught, strict=True)
+    ]
+    column = torch.nested.as_nested_tensor(known, layout=torch.jagged)
+    fields = TensorDict({COLUMN: column}, batch_size=len(known))
+    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def _solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[torch.Tensor]) -> list[int | None]:
+    """Returns for every row the last row of a successful sibling, or None."""
+    parsed = [split_key(key) for key in keys]
+    by_uid: dict[str, dict[str, tuple[int, int]]] = {}
+    for place, ((uid, session, index), outcome, mask) in enumerate(zip(parsed, outcome_B, masks, strict=True)):
+        if outcome >= 1 and bool(mask.any()):
+            known = by_uid.setdefault(uid, {})
+            known[session] = max(known.get(session, (index, place)), (index, place))
+    return [
+        next((place for other, (_, place) in by_uid.get(uid, {}).items() if other != session), None)
+        for uid, session, _ in parsed
+    ]
+
+
+def _told(
+    tokenizer: Any,
+    prompt: torch.Tensor,
+    solution: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    closing: Sequence[int],
+    control: Markers,
+) -> torch.Tensor:
+    """Returns the prompt with a solution at the end of its last message.
+
+    Args:
+        solution: `[R]` int64: the response of a successful row.
+        mask: `[R]` its sampled tokens.
+        control: texts that must not become special tokens when the solution is encoded.
+    """
+    text = tokenizer.decode(solution[mask.bool()].tolist(), skip_special_tokens=True)
+    added = tokenizer(_TOLD.format(solution=control.neutralise(text)[0]), add_special_tokens=False)["input_ids"]
+    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    ends = [*(token for token in closing[:1] if token in special), tokenizer.eos_token_id]
+    place = _end_of_last_message(prompt.tolist(), closing=closing, ends=ends)
+    return torch.cat([prompt[:place], torch.tensor(added, dtype=prompt.dtype), prompt[place:]])
+
+
+def closing_ids(tokenizer: Any) -> list[int]:
+    """Returns the ids that the chat template adds after the last message of a prompt; empty without a template."""
+    if not getattr(tokenizer, "chat_template", None):
+        return []
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": _MARK}], tokenize=False, add_generation_prompt=True
+    )
+    return list(tokenizer(text.rpartition(_MARK)[2], add_special_tokens=False)["input_ids"])
+
+
+def _end_of_last_message(prompt: Sequence[int], *, closing: Sequence[int], ends: Sequence[int]) -> int:
+    """Returns the end of the last message of a prompt by tokens that close messages, else the end of the prompt."""
+    if closing and list(prompt[-len(closing) :]) == list(closing):
+        return len(prompt) - len(closing)
+    # Another kind of header (of a reasoning model); the same token closes its message.
+    for token in ends:
+        if token in prompt:
+            return len(prompt) - 1 - list(reversed(prompt)).index(token)
+    return len(prompt)

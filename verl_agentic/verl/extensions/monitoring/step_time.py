@@ -1,0 +1,96 @@
+"""Patches verl: every training step gets the metrics `time/*`, `tool_time/*` and `turn_time/*`.
+
+Wraps `sample` of `ReplayBuffer` and `ReplayBufferAsync`, `ReplayBufferAsync.wait_for_sampleable`, and `prepare_step`
+and `_compute_metrics` of `PPOTrainer`.
+
+`observe.live.time_ledger` defines them. In addition to verl's timers it needs the waits of the trainer for each
+batch, and the timelines of the batch's episodes from their last rows (`verl.extensions.monitoring.episode_waits`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+from verl_agentic.observe.live.time_ledger import EpisodeTime, Wait, time_ledger, tool_times, turn_times
+from verl_agentic.verl.batches.batch_keys import LAST_ROWS, extras_of, last_rows
+from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME
+from verl_agentic.verl.log_and_continue import log_and_continue
+from verl_agentic.verl.patching import wrap
+
+LOG_S = "agentic_log_s"
+"""Attribute of the trainer: verl's timer -> its seconds for log and audit in this step."""
+_WHAT = "where the time of a step went"
+
+
+@wrap(ReplayBuffer, "sample")
+@wrap(ReplayBufferAsync, "sample")
+@wrap(ReplayBufferAsync, "wait_for_sampleable", versions=">=0.9.1")  # before, `sample` alone waited
+def _record_wait(wait: Any, self: Any, global_steps: int, partition_id: str, *args: Any, **kwargs: Any) -> Any:
+    """Records the trainer's wait, and the last rows of the received episodes."""
+    if partition_id == "val" or getattr(self, "is_waiting", False):
+        return wait(self, global_steps, partition_id, *args, **kwargs)
+    self.is_waiting, began_at = True, time.time()
+    try:
+        found = wait(self, global_steps, partition_id, *args, **kwargs)
+    finally:
+        self.is_waiting = False
+    with log_and_continue(_WHAT):
+        # The episodes of a wait for groups that are not taken yet are unknown.
+        keys = list(last_rows(found[0].keys).values()) if hasattr(found[0], "keys") else []
+        self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
+    return found
+
+
+@wrap(PPOTrainer, "prepare_step", versions=">=0.9.1", lost="time/dispatch_s leaves out the time to hand out prompts")
+def _time_preparation(prepare: Any, self: Any) -> Any:
+    started = time.monotonic()
+    try:
+        return prepare(self)
+    finally:
+        self.handing_out_s = getattr(self, "handing_out_s", 0.0) + time.monotonic() - started
+
+
+@wrap(PPOTrainer, "_compute_metrics")
+def _add_times(compute: Any, self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+    compute(self, batch, metrics, *args, **kwargs)
+    with log_and_continue(_WHAT):
+        metrics.update(_times(self, batch, metrics))
+
+
+def _times(trainer: Any, batch: Any, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics of a step and resets their data."""
+    kept, own = vars(trainer.replay_buffer), vars(trainer)
+    recorded, known = kept.pop("waits", []), kept.pop(LAST_ROWS, (0, {}))[1]
+    spent = {"handing_out_s": own.pop("handing_out_s", 0.0), "log_s": own.pop(LOG_S, None)}
+    waits = to_waits(recorded, batch, known=known)
+    episodes = [episode for wait in waits for episode in wait.episodes]
+    return {**time_ledger(metrics, waits=waits, **spent), **tool_times(episodes), **turn_times(episodes)}
+
+
+def to_waits(
+    recorded: Sequence[tuple[float, float, list[str]]], batch: Any, *, known: Mapping[str, Mapping[str, Any]]
+) -> list[Wait]:
+    """Returns the waits of a step, with the episodes of their batches.
+
+    Args:
+        recorded: start and end of each, in seconds since 1970, and the keys of the last rows.
+        batch: the step's batch, still in the queue.
+        known: key -> `extra_fields` of last rows; those of others are fetched.
+    """
+    wanted = set(batch.keys)
+    keys = [key for _, _, waited in recorded for key in waited if key in wanted]
+    fetched = extras_of([key for key in keys if key not in known], partition_id=batch.partition_id)
+    times = {key: {**known, **fetched}.get(key, {}).get(EPISODE_TIME) for key in keys}
+    return [
+        Wait(
+            began_at=began_at,
+            ended_at=ended_at,
+            episodes=tuple(EpisodeTime.from_dict(spent) for key in waited if (spent := times.get(key)) is not None),
+        )
+        for began_at, ended_at, waited in recorded
+    ]

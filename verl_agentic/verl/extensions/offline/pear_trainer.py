@@ -1,0 +1,131 @@
+"""SFT with PEAR weights, with verl's SFT trainer: `torchrun ... -m verl_agentic.verl.extensions.offline.pear_trainer`.
+
+It takes the configuration of `verl.trainer.sft_trainer` and the section `pear` (`PearSettings`). `data.train_files` are
+JSON lines or parquet of training rows with the log-probs of the policy that wrote them: `prompt_ids`, `response_ids`,
+`response_mask`, `turn_ids`, `rollout_log_probs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from verl.trainer.sft_trainer import SFTTrainer
+
+from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.settings import read_settings
+from verl_agentic.log.files.record_files import numbered_records
+from verl_agentic.methods.losses.pear import PearSettings, pear_weights
+from verl_agentic.verl.extensions.offline.pair_trainer import in_items, run
+from verl_agentic.verl.sections import plain
+
+_PER_TOKEN = ("response_mask", "turn_ids", "rollout_log_probs")
+
+
+class BehaviourDataset(Dataset):
+    """Training rows with the log-probs of their author, in the order of the files."""
+
+    def __init__(self, files: Sequence[str], *, vocab_size: int, max_length: int, max_rows: int = -1) -> None:
+        """Reads all rows.
+
+        Raises:
+            DataError: a row is malformed, has no log-probs, or is longer than `data.max_length`.
+        """
+        found = [(f"{file}:{number}", row) for file in files for number, row in numbered_records(Path(file))]
+        self._rows = found[: max_rows if max_rows >= 0 else None]
+        for where, row in self._rows:
+            _check(row, where, vocab_size=vocab_size, max_length=max_length)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        """Returns `input_ids`, `loss_mask`, `position_ids`, `turn_ids` and `behaviour_log_probs`, each `[L]`."""
+        _, row = self._rows[index]
+        ids = torch.tensor(row["prompt_ids"] + row["response_ids"])
+        mask, turns, log_probs = (
+            torch.tensor([0] * len(row["prompt_ids"]) + row[name], dtype=kind)
+            for name, kind in zip(_PER_TOKEN, (torch.int64, torch.int64, torch.float32), strict=True)
+        )
+        position_ids = torch.arange(len(ids))
+        return {"input_ids": ids, "loss_mask": mask, "position_ids": position_ids, "turn_ids": turns,
+                "behaviour_log_probs": log_probs}  # fmt: skip
+
+
+def _check(row: Mapping[str, Any], where: str, *, vocab_size: int, max_length: int) -> None:
+    prompt, response = row.get("prompt_ids"), row.get("response_ids")
+    lengths = {name: len(row.get(name) or ()) for name in _PER_TOKEN}
+    if not prompt or not response or set(lengths.values()) != {len(response)} or 1 not in row["response_mask"]:
+        raise DataError(
+            f"{where} needs prompt_ids, response_ids and as many values of {', '.join(_PER_TOKEN)}, got lengths "
+            f"{lengths}; export rows of a policy that gives log-probs"
+        )
+    sampled = (value for value, bit in zip(row["rollout_log_probs"], row["response_mask"], strict=True) if bit)
+    if not all(map(math.isfinite, sampled)):
+        raise DataError(f"{where} has rollout_log_probs of sampled tokens that are not finite; leave the row out")
+    ids = [*prompt, *response]
+    if not 0 <= min(ids) <= max(ids) < vocab_size or len(ids) > max_length:
+        raise DataError(
+            f"{where} has {len(ids)} tokens with ids up to {max(ids)}, and data.max_length is {max_length}, the "
+            f"vocabulary {vocab_size}; raise data.max_length, or use the tokenizer of the data"
+        )
+
+
+def weighted_loss(
+    model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, settings: PearSettings
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """Returns a micro-batch's share of the mean weighted loss over the sampled tokens of a batch.
+
+    `train/pear_weight` is the mean weight of a sampled token.
+    """
+    log_probs = model_output["log_probs"]
+    loss, total = torch.zeros((), device=log_probs.device), 0.0
+    ends = log_probs.offsets().tolist()
+    flat = {name: data[name].values() for name in ("loss_mask", "turn_ids", "behaviour_log_probs")}
+    for start, end in pairwise(ends):
+        # A token's log-prob is at the position before it.
+        mask_T, turns_T, behaviour_T = (column[start + 1 : end] for column in flat.values())
+        is_sampled_T = mask_T.bool()
+        log_prob_N = log_probs.values()[start : end - 1][is_sampled_T]
+        weight_N = pear_weights(log_prob_N - behaviour_T[is_sampled_T], turns_T[is_sampled_T], settings)
+        loss = loss - (weight_N * log_prob_N).sum()
+        total += float(weight_N.sum())
+    num_tokens = float(data["batch_num_tokens"])
+    return loss / num_tokens * data["dp_size"], {"train/pear_weight": total / num_tokens}
+
+
+class PearTrainer(SFTTrainer):
+    """verl's SFT trainer on rows with the log-probs of their author."""
+
+    def _build_dataset(self) -> None:
+        self.settings = read_settings(PearSettings, plain(self.config.get("pear")), section="pear")
+        data = self.config.data
+        if data.pad_mode != "no_padding":
+            raise ConfigError(f"section pear needs data.pad_mode=no_padding, got {data.pad_mode!r}; set it")
+        self.train_dataset = self._read(data.train_files, data.get("train_max_samples", -1))
+        self.val_dataset = self._read(data.val_files, data.get("val_max_samples", -1)) if data.val_files else None
+
+    def _read(self, files: Any, max_rows: int) -> BehaviourDataset:
+        return BehaviourDataset(
+            [files] if isinstance(files, str) else list(files),
+            vocab_size=len(self.model_config.tokenizer),
+            max_length=self.config.data.max_length,
+            max_rows=max_rows,
+        )
+
+    def _build_engine(self) -> None:
+        super()._build_engine()
+        client = self.training_client
+        client.set_loss_fn(partial(weighted_loss, settings=self.settings))
+        client.train_batch = in_items(client.train_batch, 1)
+        client.infer_batch = in_items(client.infer_batch, 1)
+
+
+if __name__ == "__main__":
+    run(PearTrainer)

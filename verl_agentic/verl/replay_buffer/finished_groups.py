@@ -1,0 +1,158 @@
+"""Reads finished groups from TransferQueue, in the form for gates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import transfer_queue as tq
+
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.episode.loop_settings import GREEDY_SESSION
+from verl_agentic.sampling.gate import Group, Session
+
+_COLUMNS = {
+    "reward": ("rm_scores",),
+    "entropy": ("rollout_log_probs", "response_mask"),
+    "ratio": ("old_log_probs", "rollout_log_probs", "response_mask"),
+}
+"""Field of a session -> columns of its rows from which it is computed."""
+_HINTS = {
+    "rm_scores": "let rewards be computed while episodes are played (no colocated reward model)",
+    "rollout_log_probs": "set actor_rollout_ref.rollout.calculate_log_probs=true",
+    "old_log_probs": "fresh episodes have none; use off_policy, or algorithm.rollout_correction.rollout_rs",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedGroup:
+    """A finished group."""
+
+    group: Group
+    session_ids: tuple[str, ...]
+    """Ids of the sessions, in order."""
+    extras: tuple[Mapping[str, Any], ...]
+    """Extra fields of the last row of each session."""
+    step: int
+    """Training step for which lags are counted."""
+
+    def at(self, step: int) -> FinishedGroup:
+        """Returns the same at a later step."""
+        return replace(self, group=aged(self.group, step - self.step), step=step)
+
+    @property
+    def lag(self) -> int:
+        """Number of versions since the oldest weights that sampled it."""
+        return max((session.lag or 0 for session in self.group.sessions), default=0)
+
+
+def aged(group: Group, versions: int) -> Group:
+    """Returns a group with larger lags."""
+    sessions = tuple(replace(s, lag=None if s.lag is None else s.lag + versions) for s in group.sessions)
+    return replace(group, sessions=sessions)
+
+
+def session_of(key: str) -> tuple[str, str]:
+    """Returns uid and session of a row's key."""
+    uid, session, _ = key.rsplit("_", 2)
+    return uid, session
+
+
+def read_groups(
+    uids: set[str], *, partition_id: str, tags: Mapping[str, Mapping[str, Any]], needs: set[str], step: int
+) -> list[FinishedGroup]:
+    """Returns finished groups. Greedy sessions (baselines of ReMax) are excluded.
+
+    Args:
+        tags: tags of all rows of the partition, by key.
+        needs: fields of sessions that gates need.
+        step: the training step that would use them.
+
+    Raises:
+        ConfigError: a column is missing.
+    """
+    rows: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for key in sorted((key for key in tags if session_of(key)[0] in uids), key=lambda key: int(key.rsplit("_", 1)[1])):
+        rows[session_of(key)].append(key)
+    extras = _extras([keys[-1] for keys in rows.values()], partition_id)
+    columns = _columns([key for keys in rows.values() for key in keys], partition_id, needs)
+    sessions: dict[str, dict[str, tuple[Session, Mapping[str, Any]]]] = {uid: {} for uid in sorted(uids)}
+    for ((uid, session_id), keys), (extra, greedy) in zip(rows.items(), extras, strict=True):
+        if greedy != session_id:
+            known = _known([columns[key] for key in keys], needs)
+            sessions[uid][session_id] = _session(extra, [tags[key] for key in keys], step=step, known=known), extra
+    return [
+        FinishedGroup(
+            group=Group(uid=uid, sessions=tuple(session for session, _ in of_group.values())),
+            session_ids=tuple(of_group),
+            extras=tuple(extra for _, extra in of_group.values()),
+            step=step,
+        )
+        for uid, of_group in sessions.items()
+    ]
+
+
+def _session(
+    extra: Mapping[str, Any], tags: Sequence[Mapping[str, Any]], *, step: int, known: Mapping[str, float]
+) -> Session:
+    numbers = extra.get("reward_extra_info") or {}
+    acc = numbers.get("acc")
+    return Session(
+        is_void=bool(numbers.get("void", 0)),
+        is_external=bool(numbers.get("external", 0)),
+        acc=None if acc is None else float(acc),
+        lag=max(step - 1 - _oldest_weights(tag) for tag in tags),
+        num_tokens=sum(int(tag["response_len"]) for tag in tags),
+        **known,
+    )
+
+
+def _oldest_weights(tag: Mapping[str, Any]) -> int:
+    """Returns a version; a prompt of step n is sent out with the weights of step n - 1."""
+    version = tag.get("min_global_steps")
+    return int(tag["global_steps"]) - 1 if version is None else int(version)
+
+
+def _extras(keys: list[str], partition_id: str) -> list[tuple[Mapping[str, Any], str | None]]:
+    """Returns the extra fields of rows, and the greedy session of each group."""
+    if not keys:
+        return []
+    fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields", GREEDY_SESSION])
+    extras: list[Any] = [getattr(extra, "data", extra) for extra in fetched["extra_fields"]]
+    greedy = [str(int(place)) for place in fetched[GREEDY_SESSION]] if GREEDY_SESSION in fetched else [None] * len(keys)
+    return list(zip(extras, greedy, strict=True))
+
+
+def _columns(keys: list[str], partition_id: str, needs: set[str]) -> dict[str, dict[str, torch.Tensor]]:
+    """Returns the needed columns of rows, by key."""
+    names = sorted({name for need in needs for name in _COLUMNS.get(need, ())})
+    if not names or not keys:
+        return {key: {} for key in keys}
+    fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=names)
+    if missing := [name for name in names if name not in fetched]:
+        hint = _HINTS.get(missing[0], "play episodes with env_agent")
+        raise ConfigError(f"gates need the column {missing[0]!r} of every row, which there is not; {hint}")
+    columns = {name: list(fetched[name]) for name in names}
+    return {key: {name: columns[name][place] for name in names} for place, key in enumerate(keys)}
+
+
+def _known(rows: Sequence[Mapping[str, torch.Tensor]], needs: set[str]) -> dict[str, float]:
+    """Returns the fields of a session from its rows."""
+    known: dict[str, float] = {}
+    if "reward" in needs:
+        known["reward"] = sum(float(row["rm_scores"].float().sum()) for row in rows)
+    if "entropy" in needs:
+        known["entropy"] = -_mean_over_sampled(rows, lambda row: row["rollout_log_probs"].float())
+    if "ratio" in needs:
+        change = _mean_over_sampled(rows, lambda row: row["old_log_probs"].float() - row["rollout_log_probs"].float())
+        known["ratio"] = float(torch.tensor(change).exp())
+    return known
+
+
+def _mean_over_sampled(rows: Sequence[Mapping[str, torch.Tensor]], of: Any) -> float:
+    """Returns the mean over the sampled tokens of all rows; 0 if there are none."""
+    picked = torch.cat([of(row)[row["response_mask"].bool()] for row in rows])
+    return float(picked.mean()) if len(picked) else 0.0

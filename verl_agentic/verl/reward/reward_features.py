@@ -1,0 +1,77 @@
+"""The section and adapters of rubrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.features import Adapter, Features
+from verl_agentic.verl.sections import has, plain, section
+
+if TYPE_CHECKING:
+    from verl_agentic.rewards.rubric import Rubric
+
+
+@section("reward.rubric", of="reward")
+def rubric(reward: Any) -> Rubric | None:
+    """Returns the rubric of the section `reward`; None where another reward manager scores."""
+    from verl_agentic.rewards.rubric import Rubric
+
+    manager = reward.get("reward_manager") or {}
+    return Rubric.from_config(plain(reward)) if manager.get("name") == "rubric" else None
+
+
+def has_rubric(config: Any) -> bool:
+    """Tells whether a rubric scores the episodes of a run."""
+    return has(config, "reward.reward_manager.name", "rubric")
+
+
+def choose_manager(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the reward manager of a rubric.
+
+    Raises:
+        ConfigError: another one is configured.
+    """
+    if not has(config, "reward.rubric") or has_rubric(config):
+        return
+    manager = OmegaConf.select(config, "reward.reward_manager")
+    function = OmegaConf.select(config, "reward.custom_reward_function.path")
+    if manager.get("name") != "naive" or manager.get("source", "register") != "register" or function is not None:
+        raise ConfigError(
+            f"reward.rubric is scored by reward.reward_manager.name=rubric, got {manager.get('name')!r} with "
+            f"custom_reward_function.path={function!r}; remove one of them"
+        )
+    yield "reward.reward_manager.name", "rubric", "reward.rubric"
+
+
+FEATURES = Features(
+    places={"rubric": "reward.rubric"},
+    choices=(choose_manager,),
+    adapters=(
+        Adapter(
+            module="reward.rubric_manager",
+            needs="verl.experimental.reward_loop.reward_manager",
+            gives="reward manager rubric",
+            chosen_by="agentic.rubric",
+            demanded_by=has_rubric,
+        ),
+        Adapter(
+            module="reward.verl_scores",
+            needs="verl.experimental.agent_loop",
+            gives="rubrics and reward functions for rows of other agent loops",
+            chosen_by="reward.reward_manager.name=rubric, or reward.custom_reward_function.path="
+            "pkg://verl_agentic.rewards.*",
+            behind=("rollout.agent_loop", "extensions.monitoring.episode_waits"),  # it makes rows of the agent loop
+        ),
+        Adapter(
+            module="reward.group_rewards",
+            needs="verl.trainer.ppo.v1.replay_buffer",
+            gives="reward components that see whole groups",
+            chosen_by="agentic.rubric",
+            demanded_by=has_rubric,
+        ),
+    ),
+)

@@ -1,0 +1,119 @@
+"""The sections, checks and adapters of episodes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from verl_agentic.sampling.gating.comparable_log_probs import truncation_warning
+from verl_agentic.verl.features import Adapter, Features
+from verl_agentic.verl.rollout import log_sections  # noqa: F401  # declares sections
+from verl_agentic.verl.sections import AGENTIC, ROLLOUT, has, plain_section, section
+
+if TYPE_CHECKING:
+    from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+    from verl_agentic.episode.loop_settings import LoopSettings
+
+
+@section(AGENTIC)
+def loop_settings(config: Any, named: Mapping[str, Any] | None = None) -> LoopSettings:
+    """Returns the settings of episodes; `named` are those of an entry of `agent_loop_config_path`, which go first.
+
+    Raises:
+        ConfigError: the section cannot work, or not with this rollout.
+    """
+    from verl_agentic.episode.loop_settings import read_loop_settings
+
+    rollout = OmegaConf.select(config, ROLLOUT)
+    written = plain_section(config, AGENTIC)
+    prompt, response = (rollout.get(f"{part}_length") or 1 for part in ("prompt", "response"))
+    settings = read_loop_settings(
+        {**(written or {}), **named} if named else written,
+        section=AGENTIC,
+        max_response_tokens=response,
+        max_context_tokens=prompt + response,
+    )
+    if settings.branching is not None:
+        settings.branching.check_rollout(
+            group_size=(rollout.get("n") or 1) - settings.external_sessions,
+            has_log_probs=bool(rollout.get("calculate_log_probs")),
+        )
+    return settings
+
+
+@section(f"{AGENTIC}.max_void_share")
+def circuit_breaker(config: Any) -> CircuitBreaker:
+    """Returns what stops a run whose episodes are void."""
+    from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+
+    return CircuitBreaker(max_void_share=loop_settings(config).max_void_share)
+
+
+@section(f"{AGENTIC}.external_sessions")
+def external_sessions(config: Any) -> None:
+    """Refuses sessions of a script that cannot be trained on beside those of the policy."""
+    from verl_agentic.verl.rollout.external_sessions import check_external_sessions
+
+    check_external_sessions(config)
+
+
+def warn_of_truncation(config: Any) -> None:
+    """Logs that truncated sampling and importance weights of its log-probs do not go together."""
+    rollout = OmegaConf.select(config, ROLLOUT) or {}
+    correction = OmegaConf.select(config, "algorithm.rollout_correction") or {}
+    warning = truncation_warning(
+        top_p=float(rollout.get("top_p") or 1.0),
+        top_k=int(rollout.get("top_k") or -1),
+        uses_rollout_log_probs=any(correction.get(name) for name in ("rollout_is", "rollout_rs", "bypass_mode")),
+    )
+    if warning is not None:
+        logging.getLogger(__name__).warning(warning)
+
+
+def is_env_agent(config: Any) -> bool:
+    """Tells whether the agent loop of a run is env_agent."""
+    custom = OmegaConf.select(config, f"{ROLLOUT}.custom") or {}
+    return has(config, f"{ROLLOUT}.agent.default_agent_loop", "env_agent") or "agentic" in custom
+
+
+def choose_agent_loop(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the agent loop of environments, where verl's default is configured."""
+    key = f"{ROLLOUT}.agent.default_agent_loop"
+    if has(config, f"{AGENTIC}.env") and has(config, key, "single_turn_agent"):
+        yield key, "env_agent", f"{AGENTIC}.env"
+
+
+def choose_tokenizer(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields that SGLang loads a tokenizer, which it needs to find stop texts and verl leaves out by default."""
+    key = f"{ROLLOUT}.skip_tokenizer_init"
+    protocol = OmegaConf.select(config, f"{AGENTIC}.protocol")
+    if protocol and has(config, f"{ROLLOUT}.name", "sglang") and has(config, key, True):
+        from verl_agentic.episode.protocols.load_protocol import load_protocol
+
+        if load_protocol(protocol).stop:
+            yield key, False, f"{AGENTIC}.protocol"
+
+
+FEATURES = Features(
+    choices=(choose_agent_loop, choose_tokenizer),
+    needs_trainer=(f"{AGENTIC}.guidance",),  # who was guided is a number that verl's own trainers do not pass on
+    checks=(warn_of_truncation,),
+    adapters=(
+        Adapter(
+            module="rollout.agent_loop",
+            needs="verl.experimental.agent_loop",
+            gives="agent loop env_agent",
+            chosen_by=f"{ROLLOUT}.agent.default_agent_loop=env_agent, or agent_name in a row",
+            demanded_by=is_env_agent,
+        ),
+        Adapter(
+            module="rollout.stored_together",
+            needs="verl.trainer.ppo.v1.agent_loop_tq",
+            gives="one call of TransferQueue for the rows of several sessions",
+            chosen_by="every run",
+        ),
+    ),
+)
