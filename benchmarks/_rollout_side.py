@@ -45,14 +45,21 @@ _LABELS = {
     ),
     "parsing turns": ("tool_parser.py", "codec.py:decode_action", "codec/tool_calls.py", "codec/json_values.py"),
     "templates and tokens": (
-        *("agent_loops/codec/", "agent_loops/protocols/", "continuous_token", "tokenization_utils", "jinja2/"),
+        *("episode/codec/", "episode/protocols/", "continuous_token", "tokenization_utils", "jinja2/"),
         *("agent_loop.py:ct_", "tokenization_"),
     ),
     "rows into TransferQueue": ("transfer_queue/", "tensordict/", "stored_together.py", "tensordict_utils.py"),
-    "trajectory log": ("trajectory_log/", "episode_log.py", "verl_rows.py:_record", "secrets.py"),
+    "trajectory log": ("verl_agentic/log/", "episode_log.py", "verl_rows.py:_record", "secrets.py"),
     "text audit": ("text_audit.py",),
     "columns of a row": ("episode_rows.py", "agent_loop.py:as_dict", "agent_loop.py:_to_outputs", "step_keys.py"),
-    "scoring": ("reward_loop", "verl_agentic/rewards/", ":score", "hacking/", "records/episode.py"),
+    "scoring": (
+        "reward_loop",
+        "verl_agentic/rewards/",
+        "verl_agentic/graders/",
+        ":score",
+        "hacking/",
+        "records/episode.py",
+    ),
     "tool and environment": (
         "verl_agentic/base/tools/",
         "verl_agentic/base/env",
@@ -60,9 +67,16 @@ _LABELS = {
         "tool_agent_loop.py:_call_tool",
     ),
     "buffer of the trainer": ("replay_buffer",),
-    "calls between actors": ("adapters/cpu/thread_", "one_process.py", "site-packages/ray/", "cloudpickle"),
+    "calls between actors": ("/cpu/threads/", "one_process.py", "site-packages/ray/", "cloudpickle"),
     "load balancer": ("rollout/router.py",),
-    "episode loop": ("agent_loops/", "agent_loop", "monitoring/", "deadlines.py", "llm_server.py", "replica.py"),
+    "episode loop": (
+        "verl_agentic/episode/",
+        "agent_loop",
+        "monitoring/",
+        "deadlines.py",
+        "llm_server.py",
+        "replica.py",
+    ),
     "event loop": ("asyncio/", "selectors.py"),
 }
 """Work -> files, or `file:function`, of its frames. The innermost frame that matches counts."""

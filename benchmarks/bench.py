@@ -6,7 +6,7 @@ better when it is lower, unless its target says otherwise.
 
 `--accept` writes the ratios of this run to `benchmarks/accepted.json`; commit that file with the change that explains
 them. Left out, because they need hours or other environments: `soak_sandbox`, `rollout_server`, `engines`,
-`cluster`, `env_server`, `gpu`, `graders`, `rollout_path`, `step_cost`, `tool_calls`.
+`cluster`, `env_server`, `gpu`, `graders`, `house`, `rollout_path`, `step_cost`, `tool_calls`.
 """
 
 from __future__ import annotations

@@ -70,9 +70,13 @@ def test_lora_trains_in_the_mode_colocate_async(tmp_path: Path) -> None:
     assert [s["step"] for s in steps] == [1, 2, 3]
     for step in steps:
         assert step["actor/grad_norm"] > 0
-    # Rows of the newest weights: trainer and server agree after the adapters were merged into what is served.
-    fresh = [s for s in steps if int(s["training/off_policy/trajectory_staleness/max"]) == 0]
-    assert fresh and all(s["training/rollout_probs_diff_max"] < 1e-4 for s in fresh)
+    # Rows of the newest weights: trainer and server agree after the adapters were merged into what is served. A row that
+    # began before an update has some tokens of the older weights.
+    for step in steps:
+        if int(step["training/off_policy/trajectory_staleness_worst/max"]) == 0:
+            assert step["training/rollout_probs_diff_max"] < 1e-4
+        elif int(step["training/off_policy/trajectory_staleness/max"]) == 0:
+            assert step["training/rollout_probs_diff_mean"] < 5e-5
 
 
 @pytest.mark.slow

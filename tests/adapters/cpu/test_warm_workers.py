@@ -31,7 +31,7 @@ print("an error", file=sys.stderr)
 """
 _SERVE = """
 import socket, sys
-from verl_agentic.verl.extensions.cpu import warm_process
+from verl_agentic.verl.extensions.cpu.warm import warm_process
 warm_process._MODULES = ()
 warm_process.serve(socket.socket(fileno=int(sys.argv[1])))
 """

@@ -196,9 +196,9 @@ async def test_reward_functions_under_verls_naive_manager_see_the_same(
     path = tmp_path / "rubric.yaml"
     path.write_text(yaml.safe_dump(RUBRIC))
     is_rubric = function == "compute_score"
-    module = "compute_score" if is_rubric else "functions"
+    module = "rewards.compute_score" if is_rubric else "graders.functions"
     custom = {
-        "path": f"pkg://verl_agentic.rewards.{module}",
+        "path": f"pkg://verl_agentic.{module}",
         "name": function,
         "reward_kwargs": {"rubric": str(path)} if is_rubric else {},
     }
