@@ -96,6 +96,7 @@ async def all_cases(folder: Path, cluster: Any, last: Any) -> dict[str, Any]:
 
 
 def run_all(folder: str) -> dict[str, Any]:
+    Path("/tmp/ray").mkdir(exist_ok=True)  # `Cluster` writes its address there, wherever its own folder is
     cluster: Any = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": folder, "include_dashboard": False}
     )

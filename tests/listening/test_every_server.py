@@ -323,4 +323,4 @@ def test_no_server_listens_in_another_way() -> None:
         if not path.name.startswith("test_")
     }
     listening_ones = {name for name, source in sources.items() if own.search(source)}
-    assert {name for name in listening_ones if not name.startswith("listening/")} == set()
+    assert {name for name in listening_ones if not name.startswith("base/web/listening/")} == set()

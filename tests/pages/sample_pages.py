@@ -31,7 +31,7 @@ def _quickstart(path: Path) -> None:
         for i in range(2)
     ]
     figures: dict[str, Any] = {"success_base": 0.0, "success_sft": 0.375, "success_rl": 0.875, "num_eval_tasks": 256}
-    figures |= {"steps": 40, "wall_s": 630.0, "peak_rss_gb": 6.04, "seed": 3, EVIL: EVIL}
+    figures |= {"steps": 40, "wall_s": 630.0, "cpu_s": 900.0, "peak_rss_gb": 6.04, "seed": 3, EVIL: EVIL}
     metrics = [{"step": s, "episode/acc": 0.4 + s / 90, "critic/score/mean": 0.3 + s / 100} for s in range(1, 41)]
     control = ComparedRun(figures=figures, metrics=[{**row, "episode/acc": 0.4} for row in metrics])
     stages = ["sft", "rl"]

@@ -70,8 +70,8 @@ def test_lora_trains_in_the_mode_colocate_async(tmp_path: Path) -> None:
     assert [s["step"] for s in steps] == [1, 2, 3]
     for step in steps:
         assert step["actor/grad_norm"] > 0
-    # Rows of the newest weights: trainer and server agree after the adapters were merged into what is served. A row that
-    # began before an update has some tokens of the older weights.
+    # Rows of the newest weights: trainer and server agree after the adapters were merged into what is served. A row
+    # that began before an update has some tokens of the older weights.
     for step in steps:
         if int(step["training/off_policy/trajectory_staleness_worst/max"]) == 0:
             assert step["training/rollout_probs_diff_max"] < 1e-4
