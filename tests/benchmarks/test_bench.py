@@ -77,6 +77,7 @@ def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
         "env_server",
         "gpu",
         "graders",
+        "house",
         "rollout_path",
         "step_cost",
         "tool_calls",
