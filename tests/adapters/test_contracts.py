@@ -156,7 +156,7 @@ class Mine(Base):
 
 def test_no_adapter_changes_verl_but_by_patching() -> None:
     found = [f"{adapter}: {assigned}" for adapter, tree in sources() for assigned in assigned_attributes(tree)]
-    assert not found, f"use wrap, replace or add of adapters/patching.py instead of {found}"
+    assert not found, f"use wrap, replace or add of verl/patching.py instead of {found}"
 
 
 def test_the_walk_over_the_adapters_sees_every_way_to_patch_verl() -> None:

@@ -71,7 +71,7 @@ def test_a_recipe_of_ours_says_why_the_plugin_did_not_load(broken: installs.Inst
 
 
 @pytest.mark.parametrize(
-    "module", ["errors", "adapters/guard", "adapters/import_hooks", "sampling/gating/comparable_log_probs"]
+    "module", ["base/errors", "verl/guard", "verl/import_hooks", "sampling/gating/comparable_log_probs"]
 )
 def test_what_the_plugin_imports_may_fail_as_well(module: str, tmp_path: Path) -> None:
     process = installs.with_failing_module(tmp_path, f"verl_agentic/{module}.py", "bad").run(

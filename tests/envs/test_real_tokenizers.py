@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 from real_tokenizers import REAL
-from verl_agentic.data.datasets.collect import scripted
 
 from verl_agentic.base.paths import envs_dir, recipes_dir
 from verl_agentic.base.settings import read_settings
 from verl_agentic.base.types import StopReason
 from verl_agentic.cli import main
+from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.run_episode import run_episode

@@ -380,7 +380,7 @@ async def test_who_is_killed_takes_everything_along_and_the_next_run_sweeps_up(
 ) -> None:
     code = f"""
 import asyncio, os, time
-from verl_agentic.sandbox import reaper
+from verl_agentic.sandbox.boxes import reaper
 from verl_agentic.sandbox.interface import Command, Limits
 from verl_agentic.sandbox.backends import make_backend
 async def main():

@@ -14,7 +14,7 @@ from verl_agentic.sandbox.boxes import cgroups, reaper
 
 
 def _owner_of_a_dead_process() -> str:
-    code = "from verl_agentic.sandbox import reaper; print(reaper.owner())"
+    code = "from verl_agentic.sandbox.boxes import reaper; print(reaper.owner())"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
