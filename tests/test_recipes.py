@@ -19,7 +19,7 @@ RECIPES = sorted(path for path in recipes_dir().glob("*/*.yaml") if path.name !=
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{recipe.parent.name}/{recipe.stem}")
 def test_a_recipe_composes_and_has_only_keys_that_verl_knows(recipe: Path) -> None:
     command = recipe.read_text().split("\n")[1]
-    module = re.search(r"-m (verl\.trainer\.\w+|verl_agentic\.adapters\.offline\.\w+)", command)
+    module = re.search(r"-m (verl\.trainer\.\w+|verl_agentic\.verl\.extensions\.offline\.\w+)", command)
     assert module is not None and f"--config-name {recipe.stem}" in command
     missing = [word for word in command.split() if re.match(r"[\w.]+=[A-Z]+$", word)]
     search = "hydra.searchpath=[pkg://verl.trainer.config,pkg://verl_agentic.config]"
