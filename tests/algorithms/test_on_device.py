@@ -19,13 +19,13 @@ from verl_agentic.credit.aggregate import masked, row_means, row_sums, token_mea
 from verl_agentic.credit.batch_metrics.diversity import sequence_keys
 from verl_agentic.credit.batch_metrics.mask_audit import audit
 from verl_agentic.credit.estimate import CreditSettings, estimate
+from verl_agentic.credit.losses.successes import positive_share
 from verl_agentic.credit.losses.token_log_probs import token_log_probs
 from verl_agentic.methods.losses.dpo import dpo_loss
 from verl_agentic.methods.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss
 from verl_agentic.methods.losses.implicit_reward import implicit_rewards, outcome_loss
 from verl_agentic.methods.losses.pear import PearSettings, pear_weights
 from verl_agentic.methods.losses.target_network import TargetNetwork
-from verl_agentic.methods.policy_losses.vapo import positive_share
 
 Tensor = torch.Tensor
 few = settings(max_examples=4)
