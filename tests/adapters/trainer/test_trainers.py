@@ -21,6 +21,7 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, PPOTrainer
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.trainer_context import current_context
 from verl_agentic.episode.loop_settings import GREEDY_SESSION
+from verl_agentic.verl.extensions.methods.method_features import check_engine
 from verl_agentic.verl.rollout import agent_loop
 from verl_agentic.verl.trainer.trainer_features import check_loss
 from verl_agentic.verl.trainer.trainers import CreditMixin, _store_session_weights
@@ -112,17 +113,19 @@ def test_what_needs_fsdp_is_refused_without(change: dict[str, Any], message: str
     config = to_config()
     for key, value in change.items():
         OmegaConf.update(config, key, value, force_add=True)
-    check_loss(config)
+    check_engine(config)
     config.actor_rollout_ref.actor.strategy = "megatron"
     with pytest.raises(ConfigError, match=message):
-        check_loss(config)
+        check_engine(config)
 
 
 @pytest.mark.parametrize(("name", "loss"), [("token_baseline", "vanilla"), ("dr_grpo", "rover")])
 def test_what_is_computed_with_the_old_log_probs_is_refused_where_those_are_not_computed(name: str, loss: str) -> None:
-    check_loss(to_config(name, loss=loss, rollout_correction={"bypass_mode": False}))
+    for check in (check_loss, check_engine):
+        check(to_config(name, loss=loss, rollout_correction={"bypass_mode": False}))
+    check = check_engine if loss == "rover" else check_loss
     with pytest.raises(ConfigError, match=r"bypass_mode=true.*set it to false"):
-        check_loss(to_config(name, loss=loss, rollout_correction={"bypass_mode": True}))
+        check(to_config(name, loss=loss, rollout_correction={"bypass_mode": True}))
 
 
 def test_verls_filter_of_groups_is_refused_beside_greedy_sessions() -> None:

@@ -39,9 +39,6 @@ class TrainerPart:
     def prepare(self) -> None:
         """Changes the configuration before verl builds the trainer."""
 
-    def check(self) -> None:
-        """Raises ConfigError for a configuration that the method cannot work with, before rollouts start."""
-
     def after_setup(self, trainer: Any) -> None:
         """Checks the workers."""
 

@@ -45,8 +45,6 @@ class CreditMixin:
             config.trainer.v1.trainer_mode = self.mode
         super().__init__(config)  # pyright: ignore[reportCallIssue]
         self._greedy: dict[str, float] = {}
-        for part in self.agentic_parts:
-            part.check()
 
     def _setup(self) -> None:
         cast("Any", super())._setup()

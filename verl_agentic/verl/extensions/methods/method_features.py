@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
 from verl_agentic.verl.extensions.methods import method_sections  # noqa: F401  # declares sections
 from verl_agentic.verl.features import Adapter, Features
@@ -48,6 +49,21 @@ def check_extra_rows(config: Any) -> None:
         check_router_replay(config, what=f"the loss {loss}" if has_teacher else "algorithm.prompt_information")
 
 
+def check_engine(config: Any) -> None:
+    """Refuses engines and settings with which nothing computes what a method needs."""
+    from verl_agentic.verl.trainer.loss_checks import check_old_log_probs
+
+    loss = f"the loss {OmegaConf.select(config, _LOSS)}"
+    asked = {key: has(config, key) for key in ("algorithm.length_lr", "algorithm.linear_lr")}
+    asked[loss] = _needs_mean_log_prob(config)
+    strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy")
+    for what, is_asked in asked.items():
+        if is_asked and strategy not in ("fsdp", "fsdp2"):
+            raise ConfigError(f"{what} works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it")
+    if asked[loss]:
+        check_old_log_probs(config, what=loss)
+
+
 def check_models(settings: CurriculumSettings) -> None:
     """Refuses invalid settings of the models that propose instructions and tasks."""
     models = {
@@ -74,7 +90,7 @@ FEATURES = Features(
         **{f"critic.{key}": f"critic.{key}" for key in ("categorical", "target")},
     },
     needs_trainer=(*(f"algorithm.{key}" for key in _ALGORITHM), "critic.target"),
-    checks=(check_extra_rows,),
+    checks=(check_extra_rows, check_engine),
     curriculum_checks=(check_models,),
     trainer_parts=(
         f"{_TRAINER}.implicit_rewards:ImplicitRewards",
@@ -114,6 +130,7 @@ FEATURES = Features(
             gives="critics that classify returns",
             chosen_by="agentic.critic.categorical",
             demanded_by=lambda config: has(config, "critic.categorical"),
+            behind=("engine.value_head",),
         ),
         Adapter(
             module="extensions.methods.engine.target_critic",

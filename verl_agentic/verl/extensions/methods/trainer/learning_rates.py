@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.methods.losses.length_lr import length_lr_factor
 from verl_agentic.methods.losses.linear_lr import linear_lr_factor
 from verl_agentic.verl.extensions.methods.method_sections import length_lr, linear_lr
@@ -14,15 +13,6 @@ from verl_agentic.verl.trainer.trainer_part import TrainerPart, read_columns
 
 class LearningRates(TrainerPart):
     """Lowers the learning rate for longer responses, and over the run."""
-
-    def check(self) -> None:
-        """Refuses engines that ignore the factor."""
-        strategy = self.config.actor_rollout_ref.actor.strategy
-        for key in ("length_lr", "linear_lr"):
-            if self.config.algorithm.get(key) and strategy not in ("fsdp", "fsdp2"):
-                raise ConfigError(
-                    f"algorithm.{key} works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it"
-                )
 
     def lr_factor(self, trainer: Any, batch: Any) -> float | None:
         """Returns the product of the factors of both sections."""

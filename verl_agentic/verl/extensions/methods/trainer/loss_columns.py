@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from verl.workers.utils.padding import response_from_nested
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.losses.successes import positive_share
 from verl_agentic.verl.trainer.trainer_part import TrainerPart, read_columns, read_outcomes, store_columns
 
@@ -30,21 +28,6 @@ class PositiveShare(TrainerPart):
 
 class MeanLogProbs(TrainerPart):
     """Stores the mean log-prob over the vocabulary at every token, before the updates."""
-
-    def check(self) -> None:
-        """Refuses engines and settings with which nothing computes the means."""
-        if not self.loss_needs("mean_log_ratio_BT"):
-            return
-        strategy = self.config.actor_rollout_ref.actor.strategy
-        if strategy not in ("fsdp", "fsdp2"):
-            raise ConfigError(
-                f"the loss {self.loss} works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it"
-            )
-        if OmegaConf.select(self.config, "algorithm.rollout_correction.bypass_mode"):
-            raise ConfigError(
-                f"the loss {self.loss} needs what the trainer computes with the log-probs of the old policy, got "
-                "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
-            )
 
     def before_log_probs(self, batch: Any) -> None:
         """Asks the engine for the means."""
