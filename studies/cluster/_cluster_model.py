@@ -121,7 +121,7 @@ class Plan:
 
     @property
     def is_split(self) -> bool:
-        """Whether some GPUs play and others train."""
+        """True if some GPUs generate and others train."""
         return self.mode in ("one_step_off", "async")
 
     @property

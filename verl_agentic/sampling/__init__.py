@@ -1,1 +1,1 @@
-"""Which groups are trained on, and which prompts come next. Core: imports `base`."""
+"""Gates that drop groups, and curricula that choose prompts. Core: imports `base`."""

@@ -1,4 +1,4 @@
-"""Whose sandboxes an environment uses: those of the process, or of the node; anything else is refused."""
+"""Environments use the sandboxes of the process or of the node; other owners are refused."""
 
 from __future__ import annotations
 

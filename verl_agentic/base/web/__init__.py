@@ -1,1 +1,1 @@
-"""What all HTTP servers and HTML pages share."""
+"""Shared parts of HTTP clients, HTTP servers and HTML pages."""

@@ -29,7 +29,7 @@ def may_pass(status: int) -> bool:
 
 
 def read_wait_s(header: Any) -> float:
-    """Returns the seconds of a `Retry-After` header; 0 if there is none, or a date."""
+    """Returns the seconds of a `Retry-After` header; 0 for a missing header or a date."""
     text = str(header or "")
     return float(text) if text.replace(".", "", 1).isdecimal() else 0.0
 
@@ -78,7 +78,7 @@ class Attempts:
 
     @property
     def is_last(self) -> bool:
-        """Whether the number of attempts allows no other."""
+        """True in the last of `max_attempts` attempts."""
         return self.number == self._max_attempts
 
     def __aiter__(self) -> Attempts:
@@ -170,7 +170,7 @@ class HttpService:
             ) from cause
 
     async def ask(self, method: str, path: str, *, error: type[AgenticError] = EnvError, **options: Any) -> Any:
-        """Returns the JSON of an answer with status 200. Raises `error` if there is none, and as `send`."""
+        """Returns the JSON of an answer with status 200. Raises `error` for any other answer, and as `send`."""
         response = await self.send(method, path, **options)
         if response.status_code != 200:
             status, text = response.status_code, response.text[:300]

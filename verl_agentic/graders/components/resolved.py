@@ -1,4 +1,4 @@
-"""Whether the issue is resolved: all tests to fix and all tests not to break pass."""
+"""Reward 1 for a resolved issue: all tests to fix and all tests not to break pass."""
 
 from __future__ import annotations
 

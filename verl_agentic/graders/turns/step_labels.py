@@ -32,7 +32,7 @@ def hard_label(outcomes: Sequence[float]) -> float:
         outcomes: [N] outcomes of the completions from the step, each 0 or 1.
 
     Raises:
-        DataError: there are none, or one is not from 0 to 1.
+        DataError: `outcomes` is empty, or has a value outside 0 to 1.
     """
     return float(any(outcome == 1 for outcome in _checked(outcomes)))
 
@@ -46,7 +46,7 @@ def state_value(outcomes: Sequence[float]) -> float:
         outcomes: [K] outcomes of the continuations, from 0 to 1.
 
     Raises:
-        DataError: there are none, or one is not from 0 to 1.
+        DataError: `outcomes` is empty, or has a value outside 0 to 1.
     """
     return sum(_checked(outcomes)) / len(outcomes)
 

@@ -157,7 +157,7 @@ class RunRecords:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to judge."""
+        """True if the folder has no metrics, rows, errors, findings or output."""
         return not (self.metrics or len(self.rows) or self.errors or self.findings or self.waiting or self.output)
 
     @property

@@ -54,9 +54,9 @@ def is_empty_box(boxed: str) -> bool:
 
 
 def is_refusal(answer: str) -> bool:
-    """Returns whether an answer says that there is none: `I do not know`, `I'm not sure.`, `No idea`, `?`.
+    """Returns whether an answer refuses to answer: `I do not know`, `I'm not sure.`, `No idea`, `?`.
 
-    A refusal with a number in it, or with more than a few words behind it, may hold an answer and is none.
+    A text with a number, or with more than a few words after the refusal, may hold an answer. It does not count.
     """
     said = _TEXT_COMMAND.sub(r"\1", answer)[:_MAX_REFUSAL_CHARS]
     is_punctuation = all(char.isspace() or unicodedata.category(char)[0] == "P" for char in said)
