@@ -78,6 +78,7 @@ def test_a_failure_that_follows_from_another_names_its_line(broken_runs: Any, tm
     assert verdict.advice == "this follows from the line `zero signal groups`: fix that first"
 
 
+@pytest.mark.slow
 def test_a_run_without_metrics_is_judged_by_its_trajectories(broken_runs: Any, tmp_path: Path) -> None:
     """The same checks read metrics that are computed from the records."""
     for name in ("everything_truncated", "groups_all_1", "infra_failures", "unknown_tool", "later_turns_mismatch"):

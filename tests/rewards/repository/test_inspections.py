@@ -148,6 +148,7 @@ async def test_objects_that_a_thread_of_the_library_collects_are_reported(backen
     assert {(one.path, one.target) for one in run.inspections} == {("thread", "gc.get_objects")}
 
 
+@pytest.mark.slow
 async def test_a_suspicious_pass_is_paid_only_if_that_is_wanted(
     backend: Backend, store: TaskStore, task: RepoTask
 ) -> None:
@@ -162,6 +163,7 @@ async def test_a_suspicious_pass_is_paid_only_if_that_is_wanted(
     assert paid.suspicious and paid.resolved and paid.info()["f2p_passed"]
 
 
+@pytest.mark.slow
 async def test_lines_of_the_base_tree_and_reads_of_the_reference_solution_are_not_suspicious(
     backend: Backend, store: TaskStore, task: RepoTask
 ) -> None:
@@ -226,7 +228,7 @@ def test_a_test_passes_only_if_its_own_function_returned(is_called: int, is_repl
     assert last.split()[3] == outcome
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_the_solution_is_paid_whatever_form_the_tests_have(shape: str, backend: Backend, tmp_path: Path) -> None:
     store, task = make_shape(tmp_path, shape)
@@ -247,7 +249,7 @@ _STOPPED = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("shape", "cheat"), _STOPPED)
 async def test_each_defence_stops_a_cheat_that_no_other_one_needs_to(
     shape: str, cheat: str, backend: Backend, tmp_path: Path
