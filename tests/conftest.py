@@ -32,6 +32,9 @@ for _name, _num_examples in {"few": 10, "many": 100, "new": 100}.items():
     )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
+# Of a parametrised test, `make test` runs so many cases, or as many as its mark `sample` says.
+_MAX_CASES = 8
+
 # Texts of tests are short: threads of the tokenizer cost more than they save.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # verl's configuration is composed in hundreds of tests, from the same few hundred texts.
@@ -40,14 +43,14 @@ vars(omegaconf.base)["parse"] = functools.lru_cache(maxsize=4096)(vars(omegaconf
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the cases of a test with `sample(count)` as slow, all but `count` that are spread over the list."""
+    """Marks cases of a test as slow, all but those of `sample(count)`, or but 8, that are spread over the list."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("sample"):
+        if hasattr(item, "callspec"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for same in cases.values():
         mark = same[0].get_closest_marker("sample")
-        count = min(mark.args[0], len(same)) if mark else 0
+        count = min(mark.args[0] if mark else _MAX_CASES, len(same))
         chosen = {place * len(same) // count for place in range(count)}
         for place, item in enumerate(same):
             if place not in chosen:

@@ -114,6 +114,7 @@ def test_the_pods_of_the_run_know_every_environment_server_and_its_token() -> No
         assert given["VERL_AGENTIC_ENV_TOKEN"] == container["env"][0]
 
 
+@pytest.mark.slow
 def test_the_script_of_slurm_has_the_nodes_gpus_options_and_keys_of_the_run() -> None:
     script = SLURM.read_text()
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", script, re.MULTILINE))
@@ -140,6 +141,7 @@ def test_the_script_of_slurm_is_right_for_bash_and_shellcheck() -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_every_key_that_the_page_names_exists() -> None:
     text = (DOCS / "scaling.md").read_text()
     keys = set(re.findall(r"`((?:agentic|actor_rollout_ref|data|reward|trainer|critic|algorithm)\.[\w.]+)", text))

@@ -69,6 +69,7 @@ def test_the_table_of_tools_tells_templates_apart(script: Any, tiny_chat: Any) -
     assert measure("{{ raise_exception('no') }}")[1:] == ["refused: no", "refused", "refused", "refused"]
 
 
+@pytest.mark.slow
 def test_the_table_tells_templates_apart(script: Any, tiny_chat: Any) -> None:
     def measure(template: str) -> dict[str, str]:
         tokenizer = Family("x", template, "x").chat(tiny_chat[0]).tokenizer

@@ -28,6 +28,7 @@ def test_a_search_without_an_end_is_interrupted() -> None:
     assert 0.2 <= time.thread_time() - began_s < 10.0
 
 
+@pytest.mark.slow
 def test_a_limit_is_repeated_where_foreign_code_catches_everything() -> None:
     with pytest.raises(EnvError), limit_thread(0.05, what="the search"):
         count_until(30.0, is_stubborn=True)

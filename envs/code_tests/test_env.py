@@ -184,6 +184,7 @@ def test_reference_solutions_agree_with_a_calculation_by_hand(name: str) -> None
     assert reference_output(FAMILIES[name], parameters, text) == expected
 
 
+@pytest.mark.slow
 def test_rows_are_repeatable_and_a_task_has_the_same_tests_whatever_the_seed() -> None:
     assert len(FAMILIES) >= 12
     rows = make_rows(split="train", count=115, seed=1)
@@ -194,6 +195,7 @@ def test_rows_are_repeatable_and_a_task_has_the_same_tests_whatever_the_seed() -
     assert shared and all(by_id[task.extra["task_id"]] == task for task in shared)
 
 
+@pytest.mark.slow
 def test_the_splits_share_no_task() -> None:
     tasks = {
         split: {(t.extra["family"], t.extra["parameters"]) for t in make_rows(split=split, count=184, seed=0)}

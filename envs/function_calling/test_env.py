@@ -86,6 +86,7 @@ async def play(task: EnvRow, *turns: Message, policy: Policy | None = None, **co
 # Rows and their solution
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("split", ["train", "test"])
 async def test_the_gold_policy_scores_1_on_every_row_and_echo_and_silence_0(split: Any) -> None:
     for task in make_rows(split=split, count=140, seed=3):
@@ -123,6 +124,7 @@ def test_rows_are_repeatable_different_and_of_every_case() -> None:
     assert [task.extra["case"] for task in rows] == [CASES[i % 7] for i in range(210)]
 
 
+@pytest.mark.slow
 def test_the_splits_share_no_request_no_wording_and_no_name() -> None:
     requests = {
         s: {task.prompt[-1].content for task in make_rows(split=s, count=300, seed=1)} for s in ("train", "test")

@@ -105,6 +105,7 @@ def test_the_hunks_of_a_patch_are_lines_of_the_old_files() -> None:
     assert hunk_ranges(patch) == {"x.py": [[3, 6], [9, 9]]}
 
 
+@pytest.mark.slow
 def test_rows_of_packages_differ_between_splits_and_of_other_sources_are_refused() -> None:
     train, test = (make_rows(split=split, count=60, seed=1) for split in ("train", "test"))
     assert not {row.extra["task_id"] for row in train} & {row.extra["task_id"] for row in test}

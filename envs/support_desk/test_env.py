@@ -237,6 +237,7 @@ _DUMPS: dict[str, Callable[[list[str]], list[str]]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", _DUMPS)
 async def test_a_policy_that_passes_on_all_records_is_not_paid(name: str) -> None:
     # 29 of 100 rows were paid for the first one

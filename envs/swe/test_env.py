@@ -59,6 +59,7 @@ SUBMIT = [ToolCall("submit", {}), ToolCall("submit", {})]
 FIX = edit("str_replace", "quill/texts.py", old_str="len(word) < width", new_str="len(word) <= width")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scaffold", SCAFFOLDS)
 def test_the_solution_scores_in_every_scaffold(scaffold: str) -> None:
     async def run() -> tuple[Observation, Reward]:
@@ -84,6 +85,7 @@ def test_the_solution_scores_in_every_scaffold(scaffold: str) -> None:
     assert reward.info["f2p_passed"] == reward.info["f2p_total"] == 2.0
 
 
+@pytest.mark.slow
 def test_an_edit_and_a_submission_with_a_review_score() -> None:
     seen, reward, _ = played([FIX, *SUBMIT])
     assert "lines around the change" in seen[0].messages[0].content
@@ -97,6 +99,7 @@ def test_an_edit_and_a_submission_with_a_review_score() -> None:
     assert apply_diff(base, details["patch"]) == apply_diff(base, TASK.patch)
 
 
+@pytest.mark.slow
 def test_a_fix_that_is_not_submitted_counts_only_on_request() -> None:
     _, reward, _ = played([FIX])
     details = reward.details
@@ -146,6 +149,7 @@ def test_a_shell_keeps_its_folder_and_a_command_does_not() -> None:
     assert "/quill" not in seen[1].messages[0].content and "7" not in seen[1].messages[0].content.split("\n")[3:]
 
 
+@pytest.mark.slow
 def test_a_long_output_keeps_head_and_tail_and_a_slow_command_is_stopped() -> None:
     seen, _, _ = played(
         [bash("echo first; seq 100000; echo last"), bash("echo begun; sleep 30")], scaffold="bash", command_timeout_s=2

@@ -94,6 +94,7 @@ def test_a_cut_answer_and_an_edit_of_tests_score_0() -> None:
     assert (reward.outcome, reward.info["refused_files"]) == (0.0, 1.0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "path", ["quill", "quill/texts.py/more.py", "../x.py", "/etc/x", "a\0b.py", "\ud800.py", "x" * 5_000]
 )
@@ -136,6 +137,7 @@ def test_normal_forms_leave_out_comments_docstrings_and_layout() -> None:
     assert normal_form(base, {"a.py": None}) != ()
 
 
+@pytest.mark.slow
 def test_the_majority_is_chosen_among_patches_that_keep_the_visible_tests() -> None:
     commented = FIX.replace("<= width:", "<= width:  # fits")
     assert chosen(["no edit", WRONG, WRONG, FIX, HARMLESS, commented]) == 3
@@ -143,6 +145,7 @@ def test_the_majority_is_chosen_among_patches_that_keep_the_visible_tests() -> N
     assert chosen([WRONG, WRONG]) == 0, "if all break tests, those that break the fewest"
 
 
+@pytest.mark.slow
 def test_answers_without_effect_are_never_chosen() -> None:
     comment = FIX.replace("<= width:", "< width:  # no change")
     assert chosen(["", comment]) is None
@@ -177,6 +180,7 @@ def test_an_excerpt_has_the_lines_and_the_heads_of_all_other_definitions() -> No
     assert widened([(12, 14), (2, 3), (99, 120)], SOURCE, 4) == [(1, 14)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["words", "files", "hunks"])
 def test_prompts_show_the_lines_to_change(kind: str) -> None:
     for row in make_rows(split="test", count=16, seed=0, localisation=kind):

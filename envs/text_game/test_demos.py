@@ -64,6 +64,7 @@ def commands(row: EnvRow, **options: float) -> list[str]:
     return done
 
 
+@pytest.mark.slow
 def test_a_demonstration_with_a_wrong_key_walks_to_the_lock_as_if_it_were_the_right_one() -> None:
     for row in PATHS:
         best, done = commands(row), commands(row, wrong_key=1.0)

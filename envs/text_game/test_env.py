@@ -66,6 +66,7 @@ async def test_an_action_that_the_schema_does_not_name_is_answered_with_those_th
     assert '"Up", "Right", "Down", "Left"' in episode.messages[2].content
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_silence_and_echo_score_0(codecs: dict[str, Any], protocol: str) -> None:
     for next_text in (lambda messages: "", lambda messages: messages[-1].content, lambda messages: "I have won."):

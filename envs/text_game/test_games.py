@@ -79,6 +79,7 @@ def play(game: Game[Any], *actions: str) -> Any:
     return state
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "options"), VARIANTS)
 def test_the_solution_reaches_the_goal_in_the_fewest_actions(name: str, options: dict[str, Any]) -> None:
     for seed in SEEDS:
@@ -380,6 +381,7 @@ def test_quests_have_locks_whose_keys_must_be_found() -> None:
 PATH = {"layout": "path", "rooms": 5, "objects": 6, "keys": 3, "quest_length": 10, "hint": True}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("rooms", "length"), [(2, 5), (4, 7), (5, 10), (5, 11), (12, 20)])
 def test_a_path_has_the_rooms_and_the_length_that_are_asked_for(rooms: int, length: int) -> None:
     for seed in range(20):

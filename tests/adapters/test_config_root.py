@@ -51,6 +51,7 @@ def leaves(tree: Mapping[str, Any], key: str = "") -> Iterator[str]:
         yield from leaves(inner, place) if isinstance(inner, Mapping) else [place]
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_every_declared_key_and_puts_it_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(_RECIPE)
     declared: Any = OmegaConf.to_container(OmegaConf.load(PLUGIN), resolve=False)

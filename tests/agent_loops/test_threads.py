@@ -79,6 +79,7 @@ def episode(chat: Any, answer: Any, **limits: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 async def test_tools_that_hang_in_the_threads_of_the_event_loop_hold_up_no_other_episode(tiny_chat: Any) -> None:
     release, hanging = threading.Event(), threading.Semaphore(0)
 
@@ -107,6 +108,7 @@ async def test_tools_that_hang_in_the_threads_of_the_event_loop_hold_up_no_other
         release.set()
 
 
+@pytest.mark.slow
 async def test_a_long_observation_does_not_hold_up_the_event_loop(tiny_chat: Any) -> None:
     tokenizer, _ = tiny_chat
     text = "some output 12345 of a tool\n" * 96_000  # encoding a third of it takes as long as it may hold up

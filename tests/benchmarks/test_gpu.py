@@ -65,6 +65,7 @@ def run(gpu: Any, out: Path, *names: str, minutes: float = 2) -> int:
     return gpu.main(["--device", "cpu", "--out", str(out), "--minutes", str(minutes), *only])
 
 
+@pytest.mark.slow
 def test_every_check_has_its_own_verdict_and_one_that_breaks_hides_no_other(
     gpu: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,12 +95,14 @@ def test_every_check_has_its_own_verdict_and_one_that_breaks_hides_no_other(
     assert "not tested speed: 1 (>= 2" in printed and "no model; run the command" in printed
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "code"), [("good", 0), ("misses", 1), ("judges_speed", 0), ("skips", 0)])
 def test_only_a_bound_that_is_missed_makes_the_exit_code_1(gpu: Any, tmp_path: Path, name: str, code: int) -> None:
     assert run(gpu, tmp_path / "out", name) == code
     assert [path.stem for path in (tmp_path / "out").glob("*.json")] == [name]
 
 
+@pytest.mark.slow
 def test_a_check_that_is_out_of_time_keeps_its_figures_and_leaves_no_process(
     gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,7 @@ async def test_schemas_are_the_servers_own_and_its_errors_are_results_for_the_po
     assert _children() == 0
 
 
+@pytest.mark.slow
 async def test_a_late_call_is_an_error_for_the_policy_and_a_dead_server_voids_the_episode() -> None:
     mcp, tools = await _opened()
     with _deadline_of(tools, 0.3):
@@ -164,6 +165,7 @@ async def test_a_shared_server_that_hangs_ends_for_all_its_episodes(monkeypatch:
         await _call(tools, "count")
 
 
+@pytest.mark.slow
 async def test_http_servers_get_the_headers_and_their_end_voids_the_episode(http: tuple[str, Any]) -> None:
     url, process = http
     mcp = McpTools({"fixture": {"url": url, "headers": {"x-team": "blue"}}})
@@ -180,6 +182,7 @@ async def test_http_servers_get_the_headers_and_their_end_voids_the_episode(http
         await McpTools({"fixture": {"url": url}}).open()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -213,6 +216,7 @@ RESULTS: tuple[tuple[list[str], Any, str], ...] = (
 )
 
 
+@pytest.mark.slow
 async def test_all_of_a_result_reaches_the_policy_once_whatever_the_servers_own_schema_says() -> None:
     mcp = McpTools({"broken": {**broken_server({"type": "object"}), "start_timeout_s": 60}})
     tools = await mcp.open()  # the listing has no last page

@@ -20,6 +20,7 @@ def factory() -> Any:
     return pytest.importorskip("reasoning_gym.factory")
 
 
+@pytest.mark.slow
 def test_every_generator_is_a_task_or_refused_with_a_reason(factory: Any) -> None:
     assert set(CARD.tasks) | set(REFUSED) == set(factory.DATASETS) and not set(CARD.tasks) & set(REFUSED)
 
@@ -134,6 +135,7 @@ def test_a_kept_dataset_makes_the_problems_of_a_new_one(task: str) -> None:
             assert load_problem(task, number, own).entry == made
 
 
+@pytest.mark.slow
 def test_a_generator_without_an_end_makes_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     import reasoning_gym
 

@@ -60,6 +60,7 @@ def check_task(task: str) -> None:
     assert not exceeds_chance(num_paid, len(problems), 1 / (len(problems) + 1)), num_paid
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("task", _FAST)
 def test_only_solutions_are_paid(task: str) -> None:
     check_task(task)
@@ -170,6 +171,7 @@ def test_a_detour_of_sokoban_is_right() -> None:
         assert any(grade("sokoban", problem, answer) == 1.0 for answer in answers)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("task", sorted(_CASE_COUNTS))
 def test_capitals_count_where_a_text_is_asked_for(task: str) -> None:
     pairs = [(problem, problem.solution.swapcase()) for problem in solved_problems(task)]

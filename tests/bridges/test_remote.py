@@ -117,6 +117,7 @@ def untimed(episode: Episode) -> dict[str, Any]:
 # The same episodes.
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("env_id", ["python_math", "text_game", "function_calling", "search_qa"])
 async def test_an_episode_is_the_same_with_a_server(env_id: str, tiny_chat: Any) -> None:
     tokenizer, codec = tiny_chat
@@ -288,6 +289,7 @@ def loads_code() -> None:
     raise AssertionError("a client has run code on the server")
 
 
+@pytest.mark.slow
 async def test_a_client_sets_only_what_the_operator_has_named(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
 
@@ -593,6 +595,7 @@ def served(tmp_path: Path) -> Any:
     process.stdout.close()
 
 
+@pytest.mark.slow
 async def test_the_episodes_of_a_killed_server_go_on_at_another_one(served: Any) -> None:
     process, line = served
     assert line.endswith("at most 3 sessions\n")

@@ -83,6 +83,7 @@ def test_rows_have_a_line_that_wins_only_where_no_solution_is_known(capfd: Any) 
     assert capfd.readouterr().out == "", "the games print nothing"
 
 
+@pytest.mark.slow
 def test_the_first_game_of_a_process_is_the_game_of_its_seed() -> None:
     # Secretary keeps `random.random` when it is made, so its module must have the fake by then.
     code = (
@@ -117,6 +118,7 @@ def constant_wins(task: str, action: str, *, num_games: int) -> int:
     return num_won
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("task", "actions"),
     [

@@ -264,6 +264,7 @@ async def test_options_that_cannot_work_are_refused(options: dict[str, Any], mes
         await play(ASK, **options)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("solution", "is_found"), [(r"3\sqrt{2}", True), (r"$3\sqrt{2}$", False)])
 async def test_a_solution_that_its_reward_cannot_read_is_found_by_the_validation(
     solution: str, is_found: bool, tiny_chat: tuple[Any, Any], tmp_path: Path

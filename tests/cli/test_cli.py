@@ -164,6 +164,7 @@ def test_the_installed_command_is_the_same_program() -> None:
     assert process.stdout.startswith("usage: verl-agentic")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["preflight", "dryrun"])
 def test_options_may_stand_between_overrides(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[argparse.Namespace] = []

@@ -58,6 +58,7 @@ def test_json_has_the_evidence_in_numbers(broken_runs: Any, tmp_path: Path, caps
     assert verdicts["infra_errors"]["evidence"]["void_share"] == 0.5
 
 
+@pytest.mark.slow
 def test_prompts_are_listed_the_hardest_first(
     broken_runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

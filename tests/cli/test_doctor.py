@@ -147,6 +147,7 @@ def test_a_probe_without_an_answer_fails_with_what_it_said_last() -> None:
     assert (second.check, second.status, second.found) == ("plugin in a Ray worker", "fail", "no answer within 3 s")
 
 
+@pytest.mark.slow
 def test_a_probe_that_hangs_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     (tmp_path / "verl.py").write_text(

@@ -76,6 +76,7 @@ def _plan(folder: Path, *overrides: str, recipe: str = "quickstart", **options: 
     )
 
 
+@pytest.mark.slow
 def test_a_configuration_for_many_gpus_becomes_one_for_a_cpu(tmp_path: Path) -> None:
     made = _translated(tmp_path)
     for key, value in cpu_settings():
@@ -104,6 +105,7 @@ def test_a_configuration_for_many_gpus_becomes_one_for_a_cpu(tmp_path: Path) -> 
         assert made.get(key) == value, key
 
 
+@pytest.mark.slow
 def test_what_was_chosen_stays_and_every_change_is_told(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(_GPU)
     before = compose(tmp_path, "run", ["algorithm.gamma=0.9"]).config
@@ -135,6 +137,7 @@ def test_a_smaller_group_still_branches(tmp_path: Path) -> None:
     assert made.get("actor_rollout_ref.rollout.custom.agentic.branching") == {"initial": 2, "beam": 2}
 
 
+@pytest.mark.slow
 def test_a_loss_that_compares_siblings_gets_a_whole_group_at_a_time(tmp_path: Path) -> None:
     key, mode = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", "actor_rollout_ref.actor.policy_loss.loss_mode"
     row = _translated(tmp_path).get(key)
@@ -232,6 +235,7 @@ def test_a_value_that_leads_nowhere_is_an_error_and_not_replaced(tmp_path: Path,
         _plan(tmp_path, f"{key}='${{oc.env:NO_SUCH_VARIABLE}}/a'")
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_there_are_an_error_and_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data.train_files=/none/rows.parquet"):
         _plan(tmp_path, "data.train_files=/none/rows.parquet")
@@ -263,6 +267,7 @@ def test_a_policy_that_answers_its_own_searches_is_sampled(tmp_path: Path) -> No
     assert _plan(tmp_path, own[0], recipe="search_qa").expected.scripted
 
 
+@pytest.mark.slow
 def test_sampling_is_a_choice(tmp_path: Path) -> None:
     plan = _plan(tmp_path, policy="sampled")
     assert plan.translation.get("actor_rollout_ref.rollout.custom.agentic.external_sessions") is None
@@ -281,6 +286,7 @@ def test_a_configuration_that_hydra_refuses_is_an_error_of_the_user(
     assert "broken.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_page_has_every_changed_value_under_its_reason(tmp_path: Path) -> None:
     plan = _plan(tmp_path)
     write_page(tmp_path / "report.html", plan, Report(stages=[Stage(name="start")], proof=None), seconds=1.0, log="l")

@@ -88,6 +88,7 @@ def test_a_new_environment_validates_and_its_own_test_passes(
     assert process.returncode == 0 and "3 passed" in process.stdout, process.stdout
 
 
+@pytest.mark.slow
 def test_a_broken_environment_is_told_with_row_and_reason_and_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_broken_environment_is_told_with_row_and_reason_and_exit_code_1(
     assert json.loads(capsys.readouterr().out)["rows"] == 1
 
 
+@pytest.mark.slow
 def test_validation_imports_neither_verl_nor_torch_nor_transformers() -> None:
     script = (
         "import sys; from verl_agentic.cli import main; code = main(sys.argv[1:]); print(*sys.modules); sys.exit(code)"

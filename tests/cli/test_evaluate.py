@@ -194,6 +194,7 @@ def test_the_turn_that_a_q_function_values_most_is_played(
     assert "best_of was 2 and is None" in evaluate("--count", "3", "--concurrency", "1", code=2)["error"]
 
 
+@pytest.mark.slow
 def test_an_outcome_model_chooses_the_episode_whose_tokens_it_prefers_to_its_reference(
     evaluate: Callable[..., dict[str, Any]], solver: Solver, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -474,6 +475,7 @@ def test_the_name_of_the_length_and_the_models_context_are_found_out(tmp_path: P
         assert server.bodies[2]["reasoning_effort"] == "low"
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -18,6 +18,7 @@ def probe(judge: Judge, *arguments: str) -> int:
         return main(["judge", "probe", *options, *arguments])
 
 
+@pytest.mark.slow
 def test_a_judge_that_gives_way_is_exit_code_1_and_the_report_names_what_got_through(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

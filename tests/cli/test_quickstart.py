@@ -63,6 +63,7 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
     assert (tmp_path / "checkpoint" / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_rollouts_are_sampled_by_the_engine_that_is_chosen(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +165,7 @@ def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World,
     assert world.done == []
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("change", "first"),
     [
@@ -221,6 +222,7 @@ def test_after_an_interruption_only_what_was_not_done_runs_and_its_checkpoints_a
     assert world.done == ["rl", "eval rl"] and found == [True]
 
 
+@pytest.mark.slow
 def test_checkpoints_of_other_settings_are_not_resumed(world: World, tmp_path: Path) -> None:
     run(tmp_path)
     found: list[bool] = []
@@ -247,6 +249,7 @@ def test_a_step_that_was_logged_twice_counts_once_and_a_cut_line_not_at_all(worl
     assert run(tmp_path)["steps"] == 4
 
 
+@pytest.mark.slow
 def test_the_trainers_are_verls_own_and_the_control_differs_in_the_estimator_alone(
     world: World, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def run(folder: Path, **changes: Any) -> dict[str, Any]:
     return json.loads((folder / "out" / "summary.json").read_text())
 
 
+@pytest.mark.slow
 def test_each_stage_begins_with_the_newest_model_and_data(world: World, tmp_path: Path) -> None:
     write(tmp_path, CHAIN)
     run(tmp_path)
@@ -94,6 +95,7 @@ def test_a_stage_may_begin_with_an_earlier_model(world: World, tmp_path: Path) -
     assert world.given["sample"]["model"] == paths["a"]
 
 
+@pytest.mark.slow
 def test_repeated_stages_go_on_from_the_time_before(world: World, tmp_path: Path) -> None:
     inner = "[{sample: {}}, {export: {as: pairs}}, {dpo: {}}]"
     stages = write(tmp_path, f"[sft: {{}}, {{repeat: 2, stages: {inner}}}]")
@@ -167,6 +169,7 @@ def test_a_repeated_stage_keeps_the_steps_of_a_stage_whose_name_begins_with_its_
     assert [(row["phase"], row["step"]) for row in rows] == [("sft", 1), ("rl_a", 1), ("rl", 1), ("rl", 2)]
 
 
+@pytest.mark.slow
 def test_a_changed_recipe_file_repeats_its_stages_and_those_after_them(world: World, tmp_path: Path) -> None:
     write(tmp_path, CHAIN)
     run(tmp_path)
@@ -176,6 +179,7 @@ def test_a_changed_recipe_file_repeats_its_stages_and_those_after_them(world: Wo
     assert world.done == DONE[DONE.index("dpo") :]
 
 
+@pytest.mark.slow
 def test_an_interrupted_chain_goes_on_with_the_stage_that_was_interrupted(world: World, tmp_path: Path) -> None:
     write(tmp_path, "[sft: {}, rl: {}, rl: {}]")
     kept: list[bool] = []

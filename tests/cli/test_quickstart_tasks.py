@@ -201,6 +201,7 @@ def test_a_course_with_unknown_keys_or_without_its_environment_is_refused(
         load_course("bare").package  # noqa: B018
 
 
+@pytest.mark.slow
 def test_a_tokenizer_of_the_course_writes_its_conversations_with_fewer_tokens(tmp_path: Path) -> None:
     text = COURSE.package.make_rows(split="train", count=1, seed=5)[0].prompt[0].content  # type: ignore[misc]
     course = replace(COURSE, own_tokenizer=True)

@@ -59,6 +59,7 @@ def test_a_rubric_that_is_right_is_exit_code_0(
     assert report["ok"] and (report["num_samples"], report["terms"][0]["unearned"]["silent"]) == (4, 0.0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("entries", "says"),
     [
@@ -185,6 +186,7 @@ def test_a_kind_that_the_folder_does_not_have_is_refused(
     assert "no trajectory matches --of evaluation" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_neither_command_imports_verl_or_torch(run_dir: Path, tmp_path: Path) -> None:
     path = rubric(tmp_path, use("strict"), {"use": "efficiency", "weight": 0.1})
     code = (
@@ -196,6 +198,7 @@ def test_neither_command_imports_verl_or_torch(run_dir: Path, tmp_path: Path) ->
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_a_quickstart_evaluation_can_be_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from verl_agentic.cpu.quickstart import tasks
     from verl_agentic.cpu.quickstart.course import load_course

@@ -42,7 +42,7 @@ def defaults_composed(folder: Path, *defaults: str) -> DictConfig:
         return compose("my_run", overrides=[search])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("names", COMBINATIONS, ids="-".join)
 def test_a_run_gets_every_value_of_its_groups(names: tuple[str, ...], tmp_path: Path) -> None:
     values = [
@@ -108,6 +108,7 @@ def _at(config: Any, value: SourcedValue) -> Any:
     return config
 
 
+@pytest.mark.slow
 def test_long_horizons_have_a_small_learning_rate_that_falls(tmp_path: Path) -> None:
     plain, long = (
         defaults_composed(tmp_path, "ppo_trainer", name) for name in ("agentic/plugin", "agentic/long_horizon")

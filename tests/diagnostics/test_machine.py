@@ -123,6 +123,7 @@ def test_a_package_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     assert {check.found for check in machine._versions()} == {"not installed"}
 
 
+@pytest.mark.slow
 def test_each_sandbox_backend_is_tried_with_code() -> None:
     checks = {check.check: check for check in machine._sandboxes()}
     assert set(checks) >= {"sandbox namespaces", "sandbox docker", "sandbox landlock", "sandbox local"}

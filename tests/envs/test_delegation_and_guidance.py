@@ -101,6 +101,7 @@ def repair() -> EnvRow:
     return next(row for row in make_rows(split="test", count=16, seed=0) if row.extra["task_id"] == "quill-02")
 
 
+@pytest.mark.slow
 async def test_a_search_agent_sees_the_repository_as_it_is_now_and_only_its_own_question(tiny_chat: Any) -> None:
     row, asked, found = repair(), "Where does wrap compare with the width?", "quill/texts.py:25-26"
     edit = {"old_str": "len(word) < width", "new_str": "len(word) <= width"}
@@ -181,6 +182,7 @@ async def test_guidance_fits_the_failure_and_forges_nothing(tiny_chat: Any, turn
     assert episode.numbers()["guided"] == 1.0 and episode.reward.outcome == 0.0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("recipe", "key", "value"),
     [("search_qa/delegate", "env_config.helper_turns", 2), ("quickstart/guided", "guidance", True)],

@@ -66,6 +66,7 @@ def test_the_commands_of_a_turn_share_its_deadline(actions: ModuleType, chat: tu
     assert episode.env_s < 20
 
 
+@pytest.mark.slow
 def test_slow_graded_code_has_outcome_0(actions: ModuleType, chat: tuple[Any, Any]) -> None:
     slow = bash("echo 'import time; time.sleep(1000)' >> quill/__init__.py")
     episode = play_swe(actions, chat, [slow, bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")], score_timeout_s=4.0)

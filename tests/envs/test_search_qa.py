@@ -53,6 +53,7 @@ def machine_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # The invented world.
 
 
+@pytest.mark.slow
 def test_questions_about_the_world_have_their_way_and_no_shorter_one() -> None:
     synthetic, question = part("synthetic"), part("question")
     index = Bm25Index.from_passages(synthetic.make_passages())
@@ -180,6 +181,7 @@ def test_a_folder_without_questions_or_with_other_passages_has_no_rows(tmp_path:
         rows(changed)
 
 
+@pytest.mark.slow
 def test_a_corpus_is_not_built_over_another_and_a_failed_one_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

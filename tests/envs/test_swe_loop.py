@@ -72,6 +72,7 @@ def trained(episode: Episode, tokenizer: Any) -> list[str]:
     return [tokenizer.decode(ids) for _, ids in sorted(texts.items())]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("scaffold", "protocol", "tool", "argument"), FORMS)
 def test_the_solution_scores_in_a_text_form_and_exactly_its_turns_are_trained(
     tiny_model: Path, row: EnvRow, scaffold: str, protocol: str, tool: str, argument: str
@@ -96,6 +97,7 @@ def test_turns_without_a_function_end_the_episode(tiny_model: Path, row: EnvRow)
     assert sum("no function call was found" in message.content for message in episode.messages) == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["drop_observations", "summary"])
 def test_a_shortened_conversation_keeps_the_repository(tiny_model: Path, row: EnvRow, strategy: Any) -> None:
     script = Looks(row, "bash", "command", "echo x > seen.txt; seq 150", *["seq 200"] * 3)
@@ -109,6 +111,7 @@ def test_a_shortened_conversation_keeps_the_repository(tiny_model: Path, row: En
     assert "seen.txt" in {*episode.reward.details["accepted"], *episode.reward.details["refused"]}
 
 
+@pytest.mark.slow
 def test_a_branch_makes_the_edits_of_its_source_in_a_sandbox_of_its_own(tiny_model: Path, row: EnvRow) -> None:
     look = ToolCall("bash", {"command": "ls quill; echo x > made.txt"})
     assert PACKAGE.gold is not None

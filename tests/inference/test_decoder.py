@@ -65,7 +65,7 @@ def make_model(config: Any) -> Any:
     return model
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_greedy_tokens_are_those_of_generate_and_log_probs_those_of_a_plain_pass(
     family: str, make_engine: Any

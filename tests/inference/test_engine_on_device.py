@@ -92,6 +92,7 @@ def grouped() -> Any:
     return make_model(FAMILIES["qwen3 tied"][1]())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("params", OPTIONS)
 def test_a_step_reads_the_device_once_and_waits_as_often_for_many_rows(
     params: dict[str, Any], grouped: Any, tokenizer: Any

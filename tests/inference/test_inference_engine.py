@@ -57,6 +57,7 @@ def slow_forward(engine: InferenceEngine, seconds: float) -> None:
     decoder.forward = waiting
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("batch", [1, 3, 16])
 async def test_log_probs_are_the_trainers_at_any_batch_composition(batch: int, model: Any, make_engine: Any) -> None:
     engine = make_engine()
@@ -132,6 +133,7 @@ async def test_the_models_end_token_stops_unless_it_is_ignored(model: Any, make_
     assert (await engine.generate(ids, params())).token_ids == free
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("include", [True, False])
 async def test_a_stop_text_ends_the_generation(include: bool, tokenizer: Any, engine: InferenceEngine) -> None:
     sampled = params(temperature=1.0, seed=3, max_tokens=120)
@@ -188,6 +190,7 @@ async def test_log_probs_are_left_out_where_they_are_not_wanted(engine: Inferenc
     assert (await engine.generate(prompt(0, 10), params(logprobs=False))).log_probs is None
 
 
+@pytest.mark.slow
 async def test_an_aborted_request_resumes_from_what_it_had(model: Any, engine: InferenceEngine) -> None:
     slow_forward(engine, 0.02)
     ids = prompt(0, 40)

@@ -42,7 +42,7 @@ def test_a_request_joins_and_leaves_a_running_batch(model: Any, tokenizer: Any) 
     assert_plain(model, prompt(0, 30), only(long))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 10))])
 @pytest.mark.parametrize("budget", [100_000, 700])
 def test_any_mix_of_arrivals_ends_and_departures_computes_what_a_lone_pass_computes(
@@ -226,6 +226,7 @@ def test_idle_slots_make_room_for_kept_prefixes(model: Any, tokenizer: Any) -> N
         assert only(outcome).num_cached_tokens == expected
 
 
+@pytest.mark.slow
 def test_a_short_piece_near_the_end_of_the_context_beside_a_wide_one(model: Any, tokenizer: Any) -> None:
     # The short row's padding would lie past the last position that the model has.
     stepped = Stepped(model, tokenizer)

@@ -67,6 +67,7 @@ class Cleaning(Pieces):
         return super().decode(ids).replace(" .", ".")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", [Pieces, Dropping, Cleaning])
 def test_the_filter_leaves_out_no_token_that_completes_a_text(kind: type[Pieces]) -> None:
     rng = random.Random(0)

@@ -47,6 +47,7 @@ def is_passed(answer: httpx.Response) -> bool:
 # Foreign web pages.
 
 
+@pytest.mark.sample(2)
 async def test_a_page_whose_name_points_here_is_refused_and_this_machine_is_not(served: Served) -> None:
     foreign = ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "[", "0.0.0.0",
                "10.0.0.1", "evil.example@x", "127.0.0.1,evil.example", "")  # fmt: skip
@@ -66,6 +67,7 @@ async def test_a_page_whose_name_points_here_is_refused_and_this_machine_is_not(
             assert is_passed(await http.get(served.get, headers={"Host": host})), host
 
 
+@pytest.mark.sample(4)
 async def test_a_request_of_a_foreign_page_is_refused(served: Served) -> None:
     async with client_of(served) as http:
         own = f"http://127.0.0.1:{http.base_url.port}"
@@ -89,6 +91,7 @@ async def test_a_request_of_a_foreign_page_is_refused(served: Served) -> None:
             assert is_passed(await http.get(served.get, headers=[*headers, *served.headers.items()]))
 
 
+@pytest.mark.sample(5)
 async def test_no_answer_lets_foreign_pages_read_it(served: Served) -> None:
     async with client_of(served) as http:
         for method in ("GET", "OPTIONS"):
@@ -99,6 +102,7 @@ async def test_no_answer_lets_foreign_pages_read_it(served: Served) -> None:
 # Strangers.
 
 
+@pytest.mark.sample(5)
 async def test_a_stranger_is_refused_and_a_friend_is_not(served: Served) -> None:
     async with client_of(served) as http:
         assert is_passed(await http.get(served.get))
@@ -142,6 +146,7 @@ async def test_the_body_of_a_stranger_is_not_read(served: Served) -> None:
 # Bodies.
 
 
+@pytest.mark.sample(4)
 async def test_a_body_that_a_foreign_page_can_send_is_refused(served: Served) -> None:
     async with client_of(served) as http:
         for kinds in (["text/plain"], [], ["application/x-www-form-urlencoded"], ["multipart/form-data; boundary=x"],
@@ -155,6 +160,7 @@ async def test_a_body_that_a_foreign_page_can_send_is_refused(served: Served) ->
         assert is_passed(await http.post(served.post or "/", headers=kind, content=b"{}"))
 
 
+@pytest.mark.sample(3)
 async def test_a_body_that_is_too_deep_or_too_large_or_no_json_is_refused(served: Served) -> None:
     deep = MAX_DEPTH + 1
     async with client_of(served) as http:
@@ -170,6 +176,7 @@ async def test_a_body_that_is_too_deep_or_too_large_or_no_json_is_refused(served
         assert status == 413
 
 
+@pytest.mark.sample(5)
 async def test_a_body_without_a_declared_length_is_limited(served: Served) -> None:
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(20):
@@ -219,6 +226,7 @@ async def is_dropped(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+@pytest.mark.sample(2)
 async def test_a_connection_that_sends_no_request_is_dropped(served: Served) -> None:
     async with listening(served.app, head_s=0.3) as port:
         begun = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
@@ -229,6 +237,7 @@ async def test_a_connection_that_sends_no_request_is_dropped(served: Served) -> 
             writer.close()
 
 
+@pytest.mark.sample(1)
 async def test_a_head_and_a_body_that_drip_are_dropped_and_an_idle_connection_is_not(served: Served) -> None:
     whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     head = f"POST {served.post or '/'} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -281,6 +290,7 @@ async def test_connections_that_wait_do_not_keep_others_out(served: Served) -> N
             writer.close()
 
 
+@pytest.mark.sample(3)
 async def test_without_descriptors_the_server_waits_and_logs_once(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

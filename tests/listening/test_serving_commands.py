@@ -69,6 +69,7 @@ def test_without_a_token_a_random_one_is_printed_with_its_use(
         ).is_success
 
 
+@pytest.mark.slow
 def test_clients_that_hold_more_connections_than_there_are_descriptors_keep_nobody_out(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -73,7 +73,7 @@ async def test_plain_functions_run_in_another_process_and_may_print(scorers: Any
     assert (score.numbers["reward/where"], score.numbers["reward/noisy"]) == (0.0, 1.0)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("how", "says"),
     [
@@ -127,6 +127,7 @@ async def test_a_coroutine_has_the_deadline_too(scorers: Any) -> None:
     assert not (await scorers(use("solved", timeout_s=60), patient, timeout_s=0.2).score(answered("7"))).void
 
 
+@pytest.mark.slow
 async def test_one_that_hangs_holds_nobody_up(scorers: Any, tmp_path: Path) -> None:
     sick = scorers(use("solved"), use("ill", weight=0.2, options={"how": "hang"}), timeout_s=6.0)
     subjects = [answered("7", id=str(i), extra={"pids": str(tmp_path / str(i))}) for i in range(2)]

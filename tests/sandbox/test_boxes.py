@@ -76,6 +76,7 @@ async def test_the_environment_holds_nothing_of_the_host(
         assert await python(sandbox, code, fresh=fresh) == f"{ENVIRONMENT[backend.name]} True\n"
 
 
+@pytest.mark.sample(1)
 async def test_large_files_and_outputs_arrive_whole(sandbox: Sandbox) -> None:
     data = os.urandom(5_000_000)
     command = Command(argv=["cp", "a", "b"], files={"a": data}, stdin=data, outputs=["b", "a"])
@@ -94,6 +95,7 @@ async def test_random_numbers_differ_from_one_execution_to_the_next(sandbox: San
     assert len(set(seen)) == 5
 
 
+@pytest.mark.sample(1)
 async def test_what_code_does_to_its_streams_and_environment_ends_with_it(
     backend: NamespaceBackend, sandbox: Sandbox
 ) -> None:
@@ -179,6 +181,7 @@ async def test_too_much_memory_is_a_result(limited: Sandbox) -> None:
     assert await python(limited, "print(1)") == "1\n"
 
 
+@pytest.mark.sample(1)
 async def test_processes_are_limited_and_those_of_others_do_not_count(limited: Sandbox) -> None:
     fork = "import os, time\nfor i in range(60):\n    try:\n        if os.fork() == 0:\n            time.sleep(20)\n"
     fork += "            os._exit(0)\n    except BlockingIOError:\n        break\nprint(i)"
@@ -186,6 +189,7 @@ async def test_processes_are_limited_and_those_of_others_do_not_count(limited: S
     assert all(15 <= count <= 20 for count in results), results
 
 
+@pytest.mark.sample(1)
 async def test_sessions_keep_state_and_end_at_their_deadline(sandbox: Sandbox) -> None:
     interpreter = await sandbox.open_session("python", limits=LIMITS)
     shell = await sandbox.open_session("bash", limits=LIMITS)
@@ -216,6 +220,7 @@ async def test_strays_end_and_sessions_stay(sandbox: Sandbox) -> None:
     assert not descendants(os.getpid()) - before
 
 
+@pytest.mark.sample(1)
 async def test_a_forged_status_does_not_pass_for_the_next_answer(sandbox: Sandbox) -> None:
     session = await sandbox.open_session("python", limits=LIMITS)
     forge = """
@@ -239,6 +244,7 @@ SPIED = {
 }
 
 
+@pytest.mark.sample(1)
 async def test_a_session_cannot_reach_a_fresh_run(backend: NamespaceBackend, sandbox: Sandbox) -> None:
     session = await sandbox.open_session("python", limits=LIMITS)
     spy = f"""
@@ -268,6 +274,7 @@ async def test_links_in_the_way_of_files_are_results(sandbox: Sandbox) -> None:
     assert result.exit_code == 1 and "could not be written" in result.stderr
 
 
+@pytest.mark.sample(1)
 async def test_names_that_no_file_can_have_are_results(sandbox: Sandbox) -> None:
     for name in ("a\0b", "\ud800", "x" * 300):
         result = await sandbox.run(Command(code="", files={name: b"1"}, outputs=[name]), limits=LIMITS)
@@ -275,6 +282,7 @@ async def test_names_that_no_file_can_have_are_results(sandbox: Sandbox) -> None
         assert (await sandbox.run(Command(code="print(1)", outputs=[name]), limits=LIMITS)).files == {}
 
 
+@pytest.mark.sample(1)
 async def test_a_session_that_takes_all_processes_or_memory_makes_later_runs_fail_as_results(sandbox: Sandbox) -> None:
     limits = Limits(wall_s=20.0, processes=8)
     session = await sandbox.open_session("python", limits=limits)
@@ -315,6 +323,7 @@ async def test_cancelling_kills_and_nothing_is_left(backend: NamespaceBackend) -
         assert not os.listdir(f"{backend._zygote._base}/boxes")  # type: ignore[union-attr]
 
 
+@pytest.mark.sample(1)
 async def test_closing_leaves_nothing(backend: NamespaceBackend) -> None:
     await backend.close()
     before = Standing.now("closed")
@@ -355,6 +364,7 @@ async def test_a_creation_that_is_cancelled_does_not_spoil_the_next_one(backend:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.sample(1)
 async def test_a_zygote_that_dies_is_replaced(backend: NamespaceBackend) -> None:
     assert backend._zygote is not None
     sandbox = await backend.create()
@@ -373,6 +383,7 @@ async def test_a_backend_that_is_not_started_says_so(kind: type[NamespaceBackend
         await kind().create()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("is_trainer", [True, False], ids=["trainer", "zygote"])
 @pytest.mark.parametrize("kind", ["namespaces", "landlock"])
 async def test_who_is_killed_takes_everything_along_and_the_next_run_sweeps_up(
@@ -479,6 +490,7 @@ print(os.getpid())
 """
 
 
+@pytest.mark.sample(1)
 async def test_a_session_and_a_grader_beside_it_leave_each_other_nothing(backend: NamespaceBackend) -> None:
     sandbox = await backend.create()
     limits = Limits(wall_s=20.0, processes=100)
@@ -498,6 +510,7 @@ async def test_a_session_and_a_grader_beside_it_leave_each_other_nothing(backend
     await sandbox.close()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("end", "exit_code"),
     [

@@ -41,7 +41,7 @@ print(os.listdir("."), hashlib.sha256(b"").hexdigest()[:4])
         assert "returncode=0, stdout='[1]\\n', stderr=''" in out and out.endswith("['moved'] e3b0\n")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "change",
     [
@@ -94,6 +94,7 @@ async def test_code_cannot_reach_the_box_that_is_the_same_user(backend: Landlock
     await sandbox.close()
 
 
+@pytest.mark.slow
 async def test_too_many_files_are_a_result_that_says_so(sandbox: Sandbox) -> None:
     fill = "import time\nfor i in range(20):\n    open(f'{i}', 'wb').write(bytes(5 << 20))\ntime.sleep(30)"
     many = "import time\nfor i in range(20_000):\n    open(f'{i}', 'wb').close()\ntime.sleep(30)"
@@ -165,7 +166,7 @@ for i in range(20):
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", _HIDING)
 async def test_no_file_is_hidden_from_the_limit(sandbox: Sandbox, how: str) -> None:
     code = _FILL.replace("{how}", _HIDING[how])
@@ -176,6 +177,7 @@ async def test_no_file_is_hidden_from_the_limit(sandbox: Sandbox, how: str) -> N
     assert await python(sandbox, "import os\nprint(os.listdir('.'))") == "[]\n"
 
 
+@pytest.mark.slow
 async def test_files_of_a_session_are_limited_between_its_calls(backend: LandlockBackend, sandbox: Sandbox) -> None:
     session = await sandbox.open_session("python", limits=LIMITS)
     fill = "import threading, time\ndef fill():\n    with open('x', 'wb') as file:\n        while True:\n"
@@ -221,6 +223,7 @@ async def test_a_tree_that_cannot_be_kept_is_an_error_of_the_data(sandbox: Sandb
         await sandbox.reset()
 
 
+@pytest.mark.slow
 async def test_reset_brings_back_a_snapshot(sandbox: Sandbox) -> None:
     setup = (
         "import os\nos.makedirs('a/b')\nopen('a/b/c', 'wb').write(os.urandom(100_000))\nos.symlink('a/b/c', 'link')\n"
@@ -315,6 +318,7 @@ async def test_a_landlock_that_lets_signals_out_is_refused(monkeypatch: pytest.M
         await LandlockBackend().start()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mapped", ["0 0 4294967295", "0 165536 65536", "0 1000 1\n1 100000 65536"])
 def test_users_of_boxes_exist_and_are_nobody_else(mapped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "uid_map"

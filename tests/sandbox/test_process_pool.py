@@ -84,6 +84,7 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["auto", "local"])
 def test_at_the_end_of_the_process_nothing_is_left_and_no_thread_is_started(backend: str, open_folder: Path) -> None:
     code = (

@@ -151,6 +151,7 @@ def wait_for_metric(url: str, line: str) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_answered_with_429_and_a_long_wait_with_504(tmp_path: Path) -> None:
     config = {"size": 1, "max_waiting": 1, "queue_timeout_s": 3.0}
     goes_on = tmp_path / "goes_on"

@@ -150,6 +150,7 @@ async def test_too_many_callers_are_refused_at_once_and_late_ones_after_their_ti
     await pool.close()
 
 
+@pytest.mark.slow
 async def test_failing_slowly_together_makes_all_wait_and_fails_nobody(backend: FakeBackend) -> None:
     pool = await _pool(backend, size=1, wait_timeout_s=2.5)
     backend.hold_s = 0.6  # the last one waits 3 s, longer than its deadline and than `wait_timeout_s`

@@ -134,6 +134,7 @@ def test_only_the_list_is_allowed(machine: str, is_alone: bool) -> None:
         assert answers[number] == refused(expected), number
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_ways_to_tell_others_something_through_shared_files_are_refused(machine: str, is_alone: bool) -> None:

@@ -54,6 +54,7 @@ def recipe(peers: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return peers.Plan(start=folder, out=folder, seed=3, steps=5).recipe()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("settings", ["trl_settings", "swift_settings"])
 def test_the_settings_of_the_others_are_those_of_the_recipe(peers: Any, recipe: Any, settings: str) -> None:
     config = getattr(peers, settings)(recipe, steps=5, seed=3)

@@ -85,6 +85,7 @@ def test_a_retriever_that_fails_is_no_empty_result() -> None:
     assert (response.status_code, response.json()) == (503, {"detail": "the index is gone"})
 
 
+@pytest.mark.slow
 def test_a_corpus_can_be_served_from_the_command_line(tmp_path: Path) -> None:
     records = [{"id": p.id, "title": p.title, "text": p.text} for p in PASSAGES]
     (tmp_path / "passages.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

@@ -155,6 +155,7 @@ def test_a_record_that_does_not_fit_does_not_take_others_with_it(
     assert "no such columns, got ['colour']" in caplog.text
 
 
+@pytest.mark.slow
 def test_files_are_rotated_and_the_oldest_are_removed(tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 2**31, 30_000).astype(np.int32)
     log = LogWriter("trajectories", LogOptions(dir=str(tmp_path), file_mb=0.1), secrets=Secrets({}))

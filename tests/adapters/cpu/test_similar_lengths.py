@@ -165,7 +165,7 @@ def batch(rows: int, **entries: Any) -> TensorDict:
     return tu.get_tensordict(tensors, {**constants, **flags, **entries})
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("idle", [[], [0, 4], [8], list(range(9))], ids=["none", "two", "the longest", "all"])
 @pytest.mark.parametrize("options", [{}, {"use_kl_loss": True, "kl_loss_type": "k3+"}, {"entropy_coeff": 0.1}])
 def test_rows_without_advantage_change_no_gradient_and_pass_without_one(

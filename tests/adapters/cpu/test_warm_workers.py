@@ -92,6 +92,7 @@ def test_a_worker_is_forked_with_the_arguments_environment_folder_files_and_sign
     }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("variables", "context"),
     [
@@ -113,6 +114,7 @@ def test_any_other_worker_is_started_by_the_script_of_ray(
     assert worker["folder"] == str(tmp_path) and worker["blocked"] == ["SIGINT"]
 
 
+@pytest.mark.slow
 def test_torch_has_as_many_threads_as_the_actor_has_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)

@@ -71,6 +71,7 @@ def saved(model: Path, folder: Path, renamed: tuple[str, str] = ("", ""), *, wit
     return folder
 
 
+@pytest.mark.slow
 def test_a_whole_model_is_taken_in_one_file_or_in_many(tiny_model: Path, tmp_path: Path) -> None:
     assert "lm_head.weight" not in load_file(tiny_model / "model.safetensors"), "it is tied"
     built(section(tiny_model), saved(tiny_model, tmp_path / "one"))

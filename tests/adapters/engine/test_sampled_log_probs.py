@@ -127,6 +127,7 @@ def checkpoint_layers(model: Any) -> Any:
     return model
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("change", [add_adapters, untie_head, freeze_head, checkpoint_layers, torch.nn.Module.bfloat16])
 def test_changed_models_have_the_gradients_of_verls_pass(tiny_model: Path, change: Any) -> None:
     batch, mask = micro_batch(use_remove_padding=True), padded(MASKS).bool()

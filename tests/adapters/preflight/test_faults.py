@@ -236,7 +236,7 @@ def start(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     get_policy_loss_fn(OmegaConf.select(config, f"{LOSS}.loss_mode"))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("check", "overrides"), ENDS, ids=lambda one: one if isinstance(one, str) else one[0][-60:])
 def test_a_fault_that_ends_a_start_is_found(
     check: str, overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -249,6 +249,7 @@ def test_a_fault_that_ends_a_start_is_found(
         start(overrides, monkeypatch)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("override", ["data.val_files=null", "data.val_files=[]", "data.train_files=null"])
 def test_files_that_verl_opens_without_need_are_demanded(override: str, tiny_chat: Any) -> None:
     assert found(override).get("data_files") == "fail"
@@ -301,7 +302,7 @@ SOUND: list[tuple[str, ...]] = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("overrides", SOUND, ids=lambda one: one[0][-60:] if one else "base")
 def test_a_sound_configuration_has_no_fault_and_starts(
     overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -365,6 +366,7 @@ def test_a_discount_that_eats_the_outcome_is_warned_of(name: str) -> None:
     assert estimator(batch, gamma=1.0).returns_BT[0, 0] == 1
 
 
+@pytest.mark.slow
 def test_validation_rows_that_were_copied_are_warned_of() -> None:
     assert found().get("holdout") is None
     copied = "data.val_files=${oc.env:PREFLIGHT_DATA}/copied.parquet"
@@ -416,7 +418,7 @@ FAULTS_OF_A_RUN: list[tuple[str, str, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("check", "status", "overrides"),
     FAULTS_OF_A_RUN,

@@ -93,7 +93,7 @@ def failed(run: PlannedRun) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("fixtures")
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_fails_the_check_that_it_belongs_to_and_no_other(name: str) -> None:
     expected, says = (line.partition(": ")[2] for line in (BROKEN / f"{name}.yaml").read_text().split("\n")[:2])
@@ -103,6 +103,7 @@ def test_a_fault_fails_the_check_that_it_belongs_to_and_no_other(name: str) -> N
     assert re.search(says, found[expected]), found[expected]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("fixtures")
 @pytest.mark.parametrize("name", ["base", "base_tool_agent"])
 def test_what_the_faults_are_made_of_has_none(name: str) -> None:
@@ -111,6 +112,7 @@ def test_what_the_faults_are_made_of_has_none(name: str) -> None:
     assert run.prompt is not None and run.call is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fixtures")
 def test_the_first_prompt_is_that_of_the_policy_where_the_solution_generates_sessions() -> None:
     run = plan(BROKEN, "base", ["hydra.searchpath=[pkg://verl_agentic.config]", "agentic.external_sessions=1"])
@@ -185,7 +187,7 @@ SCORE = "    async def score(self, transcript):\n        "
 EXACT = SCORE + "return Reward(float(transcript.final_answer == self.row.ground_truth))"
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("fixtures")
 @pytest.mark.parametrize(
     ("score", "gold", "truth", "status", "says"),
@@ -218,6 +220,7 @@ def test_only_what_gives_right_answers_their_score_is_ok(
     assert any(says in finding.found for finding in found), found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["dr_grpo", "rl_plus", "pacs"])
 def test_a_method_without_length_normalisation_divides_by_the_longest_response(method: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(

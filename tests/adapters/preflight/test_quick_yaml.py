@@ -18,6 +18,7 @@ _VALUES = (
 )
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_slower_parser(tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text(_VALUES)
     files = [tmp_path / "values.yaml", *(file for folder in _FOLDERS for file in folder.rglob("*.yaml"))]

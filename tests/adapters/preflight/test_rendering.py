@@ -85,6 +85,7 @@ def test_a_template_that_takes_nothing_after_a_turn_fails_before_the_run(judged:
     assert all("this template refuses it" in fault for _, fault in faults)
 
 
+@pytest.mark.slow
 def test_a_run_of_one_turn_needs_nothing_after_it(judged: Any) -> None:
     findings = judged(SINGLE_TURN.template, "agentic.protocol=retool", "agentic.limits.max_turns=1")
     assert not found(findings, "rendering")

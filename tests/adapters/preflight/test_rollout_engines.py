@@ -157,6 +157,7 @@ def test_a_run_that_leaves_a_model_at_flash_attention_fails_before_it_starts(sec
     assert any(f"++{section}.{ATTENTION}=sdpa" in one.found for one in findings if one.status == "fail")
 
 
+@pytest.mark.slow
 def test_packages_of_another_machine_are_not_tested(one_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "has_device", lambda config: False)
     monkeypatch.setattr(plan_run, "_count_gpus", lambda: 0)
@@ -165,6 +166,7 @@ def test_packages_of_another_machine_are_not_tested(one_gpu: Any, monkeypatch: p
     assert any("flash_attn is not installed" in one.found for one in findings if one.status == "not tested")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("overrides", "failed"),
     [

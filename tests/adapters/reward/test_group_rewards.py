@@ -121,6 +121,7 @@ def test_a_group_is_ranked_once_it_is_whole(queue: Queue, make: Any) -> None:
     assert numbers["num_turns"] == 2.0 and extra[PENDING] is None
 
 
+@pytest.mark.slow
 def test_a_greedy_baseline_is_judged_beside_its_siblings_and_they_without_it(queue: Queue, make: Any) -> None:
     rewards = make(config(SOLVED, RANK))
     rubric = Rubric.from_mapping({"components": [SOLVED, RANK]})

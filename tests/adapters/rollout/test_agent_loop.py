@@ -101,6 +101,7 @@ async def test_every_row_has_the_same_columns_and_keys_so_that_verl_can_batch_th
         assert np.array([r["extra_fields"][key] for r in rows], dtype=int).shape == (len(rows),)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("how", ["raise", "hang", "no start"])
 async def test_a_failed_environment_gives_a_void_row_and_not_a_reward(stage: Stage, how: str) -> None:
     output = await stage.play(CALL, how=how, env_config={"bonus": 0.25})

@@ -39,7 +39,7 @@ def block(code: str) -> str:
     return f"Here it is:\n```python\n{code}\n```\n"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("code", "score", "states"),
     [
@@ -63,6 +63,7 @@ def test_the_default_reward_of_code_data_uses_the_url(url: str) -> None:
     assert score == 1.0
 
 
+@pytest.mark.slow
 async def test_the_recipe_gives_the_url_to_verls_reward_manager(url: str) -> None:
     """From the recipe's YAML to a score, by verl's own code."""
     paths = ["actor_rollout_ref.model.path=M", "data.train_files=T", "data.val_files=V", "trainer.default_local_dir=O"]
@@ -92,6 +93,7 @@ class _Characters:
         return "".join(map(chr, ids.tolist()))
 
 
+@pytest.mark.slow
 def test_a_hanging_solution_is_a_timeout_and_greed_a_runtime_error(url: str) -> None:
     tests = {"inputs": ["", ""], "outputs": ["", ""]}
     results, details = check_correctness(url, tests, "while True: pass", timeout=1)
@@ -105,6 +107,7 @@ def test_without_the_token_verl_calls_it_an_api_error_and_not_a_wrong_answer(ser
     assert results == [-1] * 4 and {detail["status"] for detail in details} == {"api_error"}
 
 
+@pytest.mark.slow
 def test_a_service_that_is_busy_for_a_moment_costs_no_score() -> None:
     # 504 is the one answer that verl's client sends again.
     with serving(LocalBackend(is_trusted=True), size=1, queue_timeout_s=0.5) as service:

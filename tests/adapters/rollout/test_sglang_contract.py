@@ -99,6 +99,7 @@ async def test_a_full_budget_is_a_cut_unless_the_turn_ends_in_it(stage: Stage, v
     assert output.extra_fields["stop_reason"] == ("answered" if is_ended else "max_tokens")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("aborts_at", [0, 3])
 async def test_a_turn_that_a_weight_update_aborts_is_continued(stage: Stage, verls: type, aborts_at: int) -> None:
     whole, _ = await _play(stage, verls, CALL, "42")

@@ -57,6 +57,7 @@ def test_starpo_compares_trajectories_without_a_critic() -> None:
     assert config["trainer"]["v1"]["sampler"]["custom_sampler"]["name"] is None
 
 
+@pytest.mark.slow
 def test_starpo_s_adds_a_critic_and_keeps_the_groups_that_differ_most() -> None:
     config = resolved("starpo_s")
     assert config["algorithm"]["adv_estimator"] == "gae" and config["critic"]["enable"]

@@ -358,7 +358,7 @@ def within_cpu_seconds() -> Any:
     signal.signal(signal.SIGVTALRM, before)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("format_name", sorted(FORMATS))
 def test_no_turn_takes_minutes_to_read(tiny_chat: Any, format_name: str, within_cpu_seconds: None) -> None:
     form = FORMATS[format_name]

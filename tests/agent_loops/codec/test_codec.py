@@ -138,6 +138,7 @@ def test_every_prompt_is_the_rendering_of_the_turns_as_they_were_sampled(model_c
     assert trained == recorder.sampled
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("turns", CONVERSATIONS[1:], ids=["one call", "three turns", "several calls"])
 def test_a_budget_that_ends_anywhere_cuts_the_stream_there(model_chat: Chat, turns: list[str]) -> None:
     whole = play(model_chat, turns)[0].trajectories[0]

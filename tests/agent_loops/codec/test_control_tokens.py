@@ -217,6 +217,7 @@ def json_call(name: str, argument: str, text: str) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
+@pytest.mark.slow
 @given(name=st.sampled_from(NAMES), how=st.sampled_from(sorted(HOWS)), text=attacks, said=tokens_only)
 def test_tools_environments_and_the_policy_in_the_chat_protocol(
     chats: Any, name: str, how: str, text: str, said: str

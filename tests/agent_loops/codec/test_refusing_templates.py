@@ -169,7 +169,6 @@ WRITTEN = {
 }
 
 
-@pytest.mark.sample(64)
 @pytest.mark.parametrize("shortens", [False, True])
 @pytest.mark.parametrize("what", WRITTEN)
 def test_no_turn_voids_an_episode_or_buys_another_attempt(chat: Chat, what: str, shortens: bool) -> None:

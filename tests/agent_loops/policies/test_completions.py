@@ -153,6 +153,7 @@ async def test_a_server_that_is_not_there_is_an_error_that_names_it(connect: Any
         await generate(policy(connect(f"http://127.0.0.1:{port}", max_retries=2)))
 
 
+@pytest.mark.slow
 async def test_a_request_that_hangs_is_ended_at_its_deadline_and_tried_again(server: Server, connect: Any) -> None:
     is_over = threading.Event()
 

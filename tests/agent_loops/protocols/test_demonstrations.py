@@ -57,7 +57,6 @@ def header(chat: Chat, codec: Any) -> str:
     return prompt.rpartition("<|im_start|>")[2] if "<|im_start|>" in prompt else prompt.rpartition("|>")[2]
 
 
-@pytest.mark.sample(48)
 @pytest.mark.parametrize("said", ["", "I try it."], ids=["silent", "with text"])
 @pytest.mark.parametrize("reasoning", ["", "Hm, one."], ids=["no thoughts", "thoughts"])
 @pytest.mark.parametrize("protocol", CALL)

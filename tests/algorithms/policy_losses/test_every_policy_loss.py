@@ -230,7 +230,6 @@ def in_type(batch: LossBatch, dtype: torch.dtype) -> LossBatch:
     return replace(batch, **columns)
 
 
-@pytest.mark.sample(10)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_a_device_gives_the_same_and_the_host_seldom_waits(

@@ -197,7 +197,7 @@ async def test_a_sub_agent_that_sums_up_does_not_become_the_agent(stage: Any, cl
     assert episode.numbers()["sub_agents"] == 1.0
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("order", list(itertools.permutations(("own", "title", "topic"))), ids="-".join)
 @pytest.mark.parametrize("result", ["42", {"answer": "42"}, None], ids=["text", "section", "none"])
 @pytest.mark.parametrize("fields", [{}, {"tools": TOOLS}], ids=["plain", "tools"])
@@ -302,6 +302,7 @@ async def test_a_conversation_that_is_over_cannot_be_begun_anew_with_less(stage:
     assert (episode.reward.outcome, episode.stop_reason) == (1.0, StopReason.ANSWERED), episode.error
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pause_s", [0.1, 1.2])
 async def test_only_the_time_without_a_request_counts_as_a_hang(stage: Any, client: Any, pause_s: float) -> None:
     async def script(messages: Any) -> str:
@@ -389,6 +390,7 @@ async def test_an_empty_turn_is_a_turn_under_another_message_of_the_system(stage
     assert (episode.reward.outcome, len(episode.actions)) == (1.0, 3), episode.error
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(3))
 async def test_parallel_sub_agents_of_one_role_keep_their_conversations(stage: Any, client: Any, seed: int) -> None:
     """Equal jobs and tools, and changing system texts, in any order of their requests."""

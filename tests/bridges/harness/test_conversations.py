@@ -51,6 +51,7 @@ async def say(client: Any, endpoint: Any, shape: Any, history: list[Any], system
     return said
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", ["claude_code", "opencode", "codex"])
 @pytest.mark.parametrize("by", ["answer", "max_turns", "max_tokens"])
 async def test_a_system_text_that_changes_keeps_the_conversation(
@@ -263,6 +264,7 @@ WITHOUT_RESULT = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize(("bodies", "reason"), [(BODIES, "last message"), (WITHOUT_RESULT, "['b']")])

@@ -101,6 +101,7 @@ async def test_an_agent_that_hangs_after_its_budget_is_cancelled_and_has_outcome
     assert (episode.stop_reason, episode.reward.outcome) == (StopReason.MAX_TURNS, 0.0) and ended.is_set()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("how", ["raises", "exits", "hangs"])
 async def test_the_policy_cannot_void_its_episode_by_crashing_the_agent(
     stage: Any, client: Any, counting: Any, how: str
@@ -185,6 +186,7 @@ async def test_a_request_whose_client_has_gone_can_be_sent_again_without_a_heade
     assert episode.reward.outcome == 1.0 and len(policy.samples) == len(episode.actions) == 1
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -359,6 +361,7 @@ async def test_a_command_that_fails_scores_0_and_exit_code_75_voids(stage: Any, 
     assert episode.is_void and "cannot be started" in str(episode.error)
 
 
+@pytest.mark.slow
 async def test_a_command_leaves_no_process_behind_even_one_that_has_left_its_group(
     stage: Any, counting: Any, tmp_path: Path
 ) -> None:
@@ -583,6 +586,7 @@ async def test_an_object_with_a_coroutine_as_its_call_is_an_agent(stage: Any, cl
     assert episode.reward.outcome == 1.0, episode.error
 
 
+@pytest.mark.slow
 async def test_the_openai_sdk_is_told_what_is_not_served_and_the_rest_works(stage: Any) -> None:
     openai = pytest.importorskip("openai")
 

@@ -247,7 +247,7 @@ class ChangesItsRow(BoxEnv):
         return self.row.prompt
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("make_env", "problems"),
     [
@@ -382,6 +382,7 @@ def test_any_pattern_of_rewards_in_the_first_plays_but_a_constant_one_is_found(
     assert bool(wrong(check(make_env=Pattern))) == (0.0 in outcomes)
 
 
+@pytest.mark.slow
 def test_randomness_that_is_seeded_by_the_row_is_sound(check: Callable[..., Validation]) -> None:
     class Seeded(BoxEnv):
         async def start(self) -> tuple[Message, ...]:
@@ -455,6 +456,7 @@ def test_rows_that_do_not_keep_their_promises_are_found(
     assert wrong(check(make_rows=make, rows=[make_row(i) for i in range(3)])) == {"rows": problem}
 
 
+@pytest.mark.slow
 def test_rows_without_prompt_or_that_are_no_json_and_missing_examples_are_found(
     check: Callable[..., Validation], tmp_path: Path
 ) -> None:
@@ -519,7 +521,7 @@ def forget() -> None:
     _kept.clear()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("leave", "kinds"),
     [
@@ -546,6 +548,7 @@ def test_what_is_left_behind_is_found_by_its_kind(
         forget()
 
 
+@pytest.mark.slow
 def test_what_only_a_cancelled_episode_leaves_is_found(check: Callable[..., Validation]) -> None:
     class Leaving(BoxEnv):
         played = 0
@@ -643,7 +646,7 @@ class BreaksOnYes(BoxEnv):
         return await super().score(transcript)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("env", "problem"),
     [
@@ -661,6 +664,7 @@ def test_a_policy_without_a_model_that_is_paid_is_found(
     assert found["scripts are not paid"].startswith(problem)
 
 
+@pytest.mark.slow
 def test_an_environment_may_declare_what_luck_is_paid(check: Callable[..., Validation]) -> None:
     rows = [make_row(0), make_row(1)]
     for bound, is_right in ((0.5, True), (0.4, False)):
@@ -717,6 +721,7 @@ def test_a_guess_is_played_once_in_a_row(check: Callable[..., Validation]) -> No
     assert len(guesses) == 4 * 8 and {count for key, count in guesses.items() if key not in golds} == {1}
 
 
+@pytest.mark.slow
 def test_an_answer_that_must_have_its_spaces_is_found(check: Callable[..., Validation]) -> None:
     class ExactList(BoxEnv):
         async def score(self, transcript: Transcript) -> Reward:

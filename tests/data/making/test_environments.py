@@ -88,6 +88,7 @@ async def test_code_runs_in_the_sandbox_only_and_cannot_write_outside(tmp_path: 
     assert not any("made_0" in name for name in {*sys.modules} - before)
 
 
+@pytest.mark.slow
 async def test_code_that_hangs_is_stopped(tmp_path: Path, sandbox: str) -> None:
     report = await run(tmp_path / "envs.jsonl", reply(rows="while True: pass\n"), load_s=2.0, sandbox=sandbox)
     assert report.rows == 0 and report.dropped == {"no result in time": 1}
@@ -108,6 +109,7 @@ async def test_code_that_reaches_outside_of_its_package_is_refused(line: str, re
     assert await EnvironmentsMaker().verify({"name": "made_0_0", "files": files}) == reason
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("printed", ["{}", '{"checks": []}', '{"checks": [{"ok": false}]}', "[1]", ""])
 async def test_a_validation_that_the_code_ends_is_no_verdict(sandbox: str, printed: str) -> None:
     files = {"__init__.py": f"import os\nprint('{printed}', flush=True)\nos._exit(0)\n"}

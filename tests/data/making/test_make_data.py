@@ -154,6 +154,7 @@ _ASSERTS = "from solution import add\n\ndef test_add():\n" + "".join(
 )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("source", "reason"),
     [

@@ -205,6 +205,7 @@ def test_templates_do_not_overlap(tmp_path: Path) -> None:
     assert found_in(overlaps) == [] and len(overlaps.common) == 48
 
 
+@pytest.mark.slow
 def test_parquet_and_several_processes_give_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = load_env_package("python_math")
     assert package.make_rows is not None

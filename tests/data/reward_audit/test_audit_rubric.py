@@ -176,6 +176,7 @@ async def test_shaping_that_decides_is_dominant_though_the_outcome_could_weigh_m
     assert problems(found) == {("short", "dominant"), ("", "outcome_share"), ("strict", "dead")}
 
 
+@pytest.mark.slow
 async def test_a_component_that_fails_is_a_problem_and_no_zero(caplog: pytest.LogCaptureFixture) -> None:
     found = await look(use("strict"), use("broken", weight=0.2))
     assert problems(found) == {("broken", "failed")}, "not dead as well: it has said nothing"

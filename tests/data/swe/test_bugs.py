@@ -42,6 +42,7 @@ def test_each_operator_changes_the_bytes_of_one_node(operator: str) -> None:
     assert after in texts
 
 
+@pytest.mark.slow
 def test_all_mutations_of_a_source_compile_and_differ_in_few_lines() -> None:
     source = Path(textwrap.__file__).read_text(encoding="utf-8")
     bugs = choose_bugs({"textwrap.py": source}, count=20, seed=1)

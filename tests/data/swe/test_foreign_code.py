@@ -241,6 +241,7 @@ def main(arguments):
 """
 
 
+@pytest.mark.sample(1)
 def test_a_pip_that_is_taken_over_has_no_secrets_no_network_and_no_files(
     backend: str, index: tuple[Path, _Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

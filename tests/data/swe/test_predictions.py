@@ -54,6 +54,7 @@ def changed_lines(patch: str) -> list[str]:
     return sorted(line for line in patch.splitlines() if line[:1] in ("+", "-"))
 
 
+@pytest.mark.slow
 def test_predictions_are_the_accepted_patches_of_one_attempt(
     tmp_path: Path, tiny_chat: tuple[Any, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,7 +45,7 @@ def test_a_healthy_run_is_ok_in_every_line(broken_runs: Any, tmp_path: Path) -> 
     assert exit_code(verdicts) == 0
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_fault_is_named_by_its_line_alone(name: str, broken_runs: Any, tmp_path: Path) -> None:
     fault = broken_runs.FAULTS[name]
@@ -130,6 +130,7 @@ def test_equal_rewards_of_different_outcomes_are_no_signal(broken_runs: Any, tmp
     assert diagnose(RunEvidence(run.write(tmp_path / "run")))["zero_signal_groups"].status == "fail"
 
 
+@pytest.mark.slow
 def test_a_flat_reward_is_a_failure_only_of_a_whole_run_that_is_over_or_long(broken_runs: Any, tmp_path: Path) -> None:
     def status(name: str, *, total: int = 24, first_step: int = 1) -> str:
         run = broken_runs.healthy()

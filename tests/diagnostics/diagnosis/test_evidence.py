@@ -56,6 +56,7 @@ def test_a_run_deep_below_the_folder_is_found(broken_runs: Any, tmp_path: Path) 
     assert len(run.rows) == 56 and run.config["data"] == {"max_response_length": 256} and run.tokenizer is not None
 
 
+@pytest.mark.slow
 def test_a_run_is_alive_while_its_files_are_written(broken_runs: Any, tmp_path: Path) -> None:
     folder = broken_runs.make("tool_hangs", tmp_path)
     now = time.time()
@@ -78,6 +79,7 @@ def test_the_age_of_a_wait_goes_on_while_the_run_lives(broken_runs: Any, tmp_pat
     assert waiting.diagnose(run).evidence["age_s"] == 1900.0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("quiet_s", [10, 100, 200, 10_000])
 @pytest.mark.parametrize("config", ["trainer: {total_training_steps: 100}", "trainer: {total_training_steps: null}"])
 def test_a_run_that_hangs_is_diagnosed_by_its_last_report_however_old_it_is(
@@ -139,6 +141,7 @@ def test_a_run_that_noted_its_end_has_ended_whatever_was_left_behind(broken_runs
     assert diagnose(ended)["first_errors"].status == "warn"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_resumed_after_its_end_lives_or_has_died(broken_runs: Any, tmp_path: Path) -> None:
     folder, now = _left_behind(broken_runs, tmp_path), time.time()
     _noted(folder, False, True, False, now=now)
@@ -148,6 +151,7 @@ def test_a_run_that_was_resumed_after_its_end_lives_or_has_died(broken_runs: Any
     assert died.status == "fail" and "its end was not recorded" in died.found
 
 
+@pytest.mark.slow
 def test_a_report_of_a_worker_that_is_gone_is_no_wait_of_a_live_run(broken_runs: Any, tmp_path: Path) -> None:
     folder, now = _left_behind(broken_runs, tmp_path), time.time()
     verdict = waiting.diagnose(RunEvidence(folder, now=now))
@@ -177,6 +181,7 @@ def test_the_newest_output_comes_last(tmp_path: Path) -> None:
     assert run_folder.read_output(tmp_path) == "b.log\na.log"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("column", ["prompt_ids", "response_ids"])
 def test_a_withheld_secret_ends_no_diagnosis(broken_runs: Any, tmp_path: Path, column: str) -> None:
     folder = broken_runs.make("healthy", tmp_path / "run")

@@ -456,7 +456,6 @@ def test_a_run_without_training_or_validation_files_fails(key: str, written: Any
     assert found.status == "fail" and f"data.{key}" in found.found and f"data.{key}" in found.advice
 
 
-@pytest.mark.sample(20)
 @pytest.mark.parametrize("path", _POSITIVE)
 @pytest.mark.parametrize("value", [0, -2, 0.5])
 def test_a_size_below_1_is_a_finding_and_no_crash(path: str, value: float) -> None:

@@ -206,6 +206,7 @@ def test_a_spot_check_says_why_each_is_there(open_page: Callable[..., Any], view
     assert whys.count("random") == 3 and page.locator(".card").count() >= 1
 
 
+@pytest.mark.slow
 def test_an_exported_page_holds_no_way_out_of_its_data(view: RunView, tmp_path: Path) -> None:
     exported(tmp_path, view)
     text = next(tmp_path.glob("*.html")).read_text()

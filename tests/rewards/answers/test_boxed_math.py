@@ -135,6 +135,7 @@ async def test_every_pair_of_the_corpus_gets_its_known_verdict() -> None:
     assert [p for p, verdict in zip(pairs, verdicts, strict=True) if verdict.is_right != p.is_right] == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("styles", "max_missed"), [(model_notations.STYLES, 0), (held_out_notations.STYLES, 7)])
 async def test_notations_of_models_are_read_and_no_wrong_value_passes(styles: Any, max_missed: int) -> None:
     pairs = model_notations.model_pairs(styles, rounds=1)
@@ -281,6 +282,7 @@ async def test_42_in_any_number_of_brackets_is_42() -> None:
     assert (await judge("(" * 200 + "42" + ")" * 200, "42", timeout_s=0)).is_right
 
 
+@pytest.mark.slow
 async def test_a_verdict_that_never_comes_does_not_hold_the_event_loop() -> None:
     endless = [asyncio.create_task(judge(f"{ENDLESS}+{n}", "42", timeout_s=30)) for n in range(4)]
     assert await math_answer(r"\boxed{42}", "42") == 1.0

@@ -32,6 +32,7 @@ async def misjudged(programs: list[Program]) -> list[str]:
     return [str(one) for one, is_right in zip(able, found, strict=True) if one.is_right != is_right]
 
 
+@pytest.mark.slow
 async def test_a_part_of_the_corpus_is_judged_as_known() -> None:
     assert await misjudged(programs()[::7]) == []
 
@@ -43,6 +44,7 @@ async def test_numbers_of_any_length_packages_and_ends_of_programs_are_judged_as
     assert await misjudged(chosen) == []
 
 
+@pytest.mark.slow
 def test_the_corpus_is_large_enough_and_the_same_each_time() -> None:
     whole = make_programs()
     count = Counter(program.is_right for program in whole)

@@ -49,6 +49,7 @@ async def test_a_right_solution_passes(pool: SandboxPool) -> None:
     assert (await run_tests(RIGHT, ADD, pool)).all_passed == 1.0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("solution", "verdict"),
     [

@@ -219,6 +219,7 @@ time.sleep(60)
     assert time.monotonic() - started < 20.0
 
 
+@pytest.mark.slow
 def test_slow_programs_fail_within_the_time_of_all_tests() -> None:
     slow = f"import time; time.sleep(0.8)\n{RIGHT}"
     started = time.monotonic()

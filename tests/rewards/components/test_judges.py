@@ -137,6 +137,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("said", REFUSED)
 @pytest.mark.parametrize("name", ["judge", "self_judge"])
 async def test_an_outcome_whose_content_a_provider_refuses_is_0_and_ends_no_run(name: str, said: Any) -> None:
@@ -250,6 +251,7 @@ async def test_in_a_rubric_the_policy_stands_behind_the_rule(answer: str, truth:
     assert len(server.bodies) == (truth is None)
 
 
+@pytest.mark.slow
 async def test_in_a_rubric_a_rule_overrules_the_judge() -> None:
     totals: dict[tuple[bool, bool], float] = {}
     for is_solved in (True, False):

@@ -77,6 +77,7 @@ async def test_a_ground_truth_that_algebra_cannot_finish_is_an_error(name: str) 
         await load_component(name).make({})(sample(r"\boxed{1}", ground_truth=truth))
 
 
+@pytest.mark.slow
 async def test_10_mb_of_open_boxes_are_no_answer() -> None:
     text = r"\boxed{1}" + r"\boxed{" * 1_400_000
     assert await value("math", sample(text, ground_truth="1")) == 1.0

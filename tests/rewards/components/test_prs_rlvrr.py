@@ -122,6 +122,7 @@ async def test_rlvrr_is_content_and_the_weights_of_the_checks_that_pass() -> Non
     assert found.info == {"content": pytest.approx(2 / 3), "style": pytest.approx(0.5)}
 
 
+@pytest.mark.slow
 async def test_checks_run_in_a_sandbox_and_one_without_end_takes_those_behind_it_along() -> None:
     import os
 

@@ -88,6 +88,7 @@ def test_a_preference_is_read_as_strictly() -> None:
     assert isinstance(read_preference(text.replace('"B"', '"C"'), canary="c1"), Invalid)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(reasons=st.tuples(TEXTS, TEXTS), passed=st.booleans(), is_raw=st.booleans(), form=st.sampled_from(_FORMS))
 def test_no_reason_changes_the_verdict_whether_or_not_its_backslashes_are_escaped(
@@ -105,6 +106,7 @@ def test_no_reason_changes_the_verdict_whether_or_not_its_backslashes_are_escape
         assert read_preference(form.replace("{}", preference), canary="c1") == "B"
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(reason=TEXTS, is_raw=st.booleans())
 def test_a_backslash_makes_no_form_less_strict(reason: str, is_raw: bool) -> None:

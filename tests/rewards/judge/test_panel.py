@@ -107,6 +107,7 @@ async def test_items_are_weighed_and_one_without_majority_is_an_abstention() -> 
         assert strict.items["short"] == 0.0
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     "said",
     [

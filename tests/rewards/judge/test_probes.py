@@ -59,6 +59,7 @@ async def test_a_gullible_judge_gives_way() -> None:
     assert all(result.probe.is_attack for result in lost), "it knows right from wrong where nobody deceives it"
 
 
+@pytest.mark.slow
 async def test_a_judge_that_fails_or_passes_everything_does_not_look_safe() -> None:
     for passed in (True, False):
         with judging(lambda body, passed=passed: verdict(body, passed=passed)) as server:

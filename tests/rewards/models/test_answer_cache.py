@@ -35,6 +35,7 @@ def test_a_value_is_found_under_its_content_and_under_no_other(tmp_path: Path) -
     assert key_of("\ud800") != key_of("\ud801")  # what is no text has a name, too
 
 
+@pytest.mark.slow
 def test_processes_that_write_the_same_verdicts_never_see_half_a_file(tmp_path: Path) -> None:
     cache = VerdictCache(tmp_path)
     for number in range(20):

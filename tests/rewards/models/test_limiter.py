@@ -70,6 +70,7 @@ def most_in(spans: list[tuple[float, float]], seconds: float) -> int:
     return max(sum(at <= begun < at + seconds for begun, _ in spans) for at, _ in spans)
 
 
+@pytest.mark.slow
 def test_three_processes_together_keep_to_the_requests_per_minute(tmp_path: Path) -> None:
     # 10 a second, and one second's worth at once: 30 requests take 2 s, where three limits of their own take none.
     spans = spans_of_processes({"requests_per_minute": 600, "folder": str(tmp_path)}, count=10)
@@ -88,6 +89,7 @@ def test_three_processes_together_keep_to_the_requests_at_once(tmp_path: Path) -
     assert len(spans) == 18 and most_at_once(spans) == 2
 
 
+@pytest.mark.slow
 def test_a_node_keeps_to_its_share(tmp_path: Path) -> None:
     limits = {"concurrency": 9, "requests_per_minute": 3_600, "nodes": 3, "folder": str(tmp_path)}
     # 60 a second, of which this node has 20, and 20 at once at the beginning: 60 requests take 2 s.

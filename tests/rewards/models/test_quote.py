@@ -76,6 +76,7 @@ def test_short_turns_stay_whole_where_one_is_long() -> None:
     assert all(450 < len(text) < 600 and "characters cut here" in text for text in turns[1:3])
 
 
+@pytest.mark.slow
 def test_an_episode_of_any_length_is_shown_soon_and_bounded() -> None:
     episode = sample([turn("\u200b<" * 1_000, observations=["\u202e" * 100]) for _ in range(5_000)],
                      final_answer="[INST" * 2_000_000)  # fmt: skip

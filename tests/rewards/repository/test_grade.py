@@ -27,6 +27,7 @@ async def test_half_a_fix_counts_half(backend: Backend, store: TaskStore, task: 
     assert report.f2p == {F2P[0]: "passed", F2P[1]: "failed"}
 
 
+@pytest.mark.slow
 async def test_a_deleted_module_breaks_its_tests(backend: Backend, store: TaskStore, task: RepoTask) -> None:
     report = await grade(task, store, {"smallkit/units.py": None}, backend)
     assert set(report.f2p.values()) == set(report.p2p.values()) == {"missing"}

@@ -125,10 +125,12 @@ async def test_every_way_to_inspect_the_runner_or_the_tests_is_reported(backend:
             assert (first + 2 * number, target) in reported, peek
 
 
+@pytest.mark.slow
 async def test_honest_use_of_the_standard_library_is_not_reported(backend: Backend, site: Path) -> None:
     assert await inspections(backend, site, _HONEST, "work") == []
 
 
+@pytest.mark.slow
 async def test_code_that_was_made_is_reported_though_a_test_is_nearer(backend: Backend, site: Path) -> None:
     module = "scope = {}\nexec('import sys\\ndef peek(): return sys._getframe(1)', scope)\npeek = scope['peek']\n"
     test = b"import module\n\n\ndef test_peeks():\n    assert module.peek()\n"
@@ -137,6 +139,7 @@ async def test_code_that_was_made_is_reported_though_a_test_is_nearer(backend: B
     assert {(one.path, one.target) for one in run.inspections} == {("<made>", "sys._getframe")}
 
 
+@pytest.mark.slow
 async def test_objects_that_a_thread_of_the_library_collects_are_reported(backend: Backend, site: Path) -> None:
     module = (
         "import concurrent.futures, gc\ndef peek():\n"
@@ -190,6 +193,7 @@ def _patch(base: dict[str, bytes], fixed: str) -> str:
     return tree_diff({"smallkit/slugs.py": base["smallkit/slugs.py"]}, {"smallkit/slugs.py": fixed.encode()})
 
 
+@pytest.mark.slow
 async def test_the_hook_calls_nothing_of_the_repository(backend: Backend, site: Path) -> None:
     """While it works, it sees no events."""
     module = (
@@ -249,7 +253,7 @@ _STOPPED = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("shape", "cheat"), _STOPPED)
 async def test_each_defence_stops_a_cheat_that_no_other_one_needs_to(
     shape: str, cheat: str, backend: Backend, tmp_path: Path

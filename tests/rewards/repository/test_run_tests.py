@@ -68,6 +68,7 @@ async def run(backend: Backend, site: Path, extra: dict[str, bytes], *, test_s: 
     return await run_repository_tests(backend, tree=tree, site=site, targets=sorted(extra), test_s=test_s)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("change", "f2p"), [({}, "failed"), (GOLD, "passed")])
 async def test_the_bug_fails_its_tests_and_the_fix_passes_them(
     backend: Backend, site: Path, change: dict[str, bytes], f2p: str
@@ -77,6 +78,7 @@ async def test_the_bug_fails_its_tests_and_the_fix_passes_them(
     assert run.outcomes == {**dict.fromkeys(F2P, f2p), **dict.fromkeys(P2P, "passed")}
 
 
+@pytest.mark.slow
 async def test_every_kind_of_end_has_its_outcome(backend: Backend, site: Path) -> None:
     found = await run(backend, site, {"tests/test_kinds.py": OUTCOMES})
     assert found.ended
@@ -84,6 +86,7 @@ async def test_every_kind_of_end_has_its_outcome(backend: Backend, site: Path) -
     assert "assert 1 == 2" in found.why["tests/test_kinds.py::test_fails"]
 
 
+@pytest.mark.slow
 async def test_a_hanging_test_keeps_the_other_results(backend: Backend, site: Path) -> None:
     hangs = b"""
 import time
@@ -102,6 +105,7 @@ def test_z(): pass
     assert found.why["tests/test_hangs.py::test_hangs"] == "timeout: the test took more than 1 s"
 
 
+@pytest.mark.slow
 async def test_a_file_that_cannot_be_imported_is_an_error_and_the_others_run(backend: Backend, site: Path) -> None:
     extra = {"tests/test_bad.py": b"import no_such_module\n", "tests/test_good.py": b"def test_good(): pass\n"}
     found = await run(backend, site, extra)
@@ -126,6 +130,7 @@ async def test_a_site_must_not_have_the_package(backend: Backend, tmp_path: Path
         await run(backend, tmp_path, {"tests/test_a.py": b"def test_a(): pass\n"})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "change",
     [

@@ -21,6 +21,7 @@ _VALUES: Any = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(value=_VALUES, is_ascii=st.booleans(), with_prose=st.booleans())
 @example(value=["a\\", ", "], is_ascii=True, with_prose=False)
@@ -32,6 +33,7 @@ def test_right_json_has_the_value_that_json_gives_it(value: Any, is_ascii: bool,
         assert load_json_answer(fenced, with_prose=with_prose) == value
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=3), flag=st.sampled_from(["true", "false"]), is_raw=st.booleans())
 def test_text_with_backslashes_leaves_what_is_around_it_as_it_was(texts: list[str], flag: str, is_raw: bool) -> None:

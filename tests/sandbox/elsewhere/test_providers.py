@@ -68,6 +68,7 @@ def _lease_s(name: str, order: dict[str, Any]) -> float:
     return order["timeout"]
 
 
+@pytest.mark.sample(2)
 async def test_a_machine_has_a_lease_and_no_network(cloud: Cloud) -> None:
     backend = cloud.backend(lease_s=600)
     await backend.start()
@@ -83,6 +84,7 @@ async def test_a_machine_has_a_lease_and_no_network(cloud: Cloud) -> None:
     assert cloud.fake.machines == {}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("status", [429, 500])
 async def test_requests_that_are_rejected_or_fail_are_repeated(cloud: Cloud, status: int) -> None:
     cloud.fake.faults = [Fault(pattern, status, times=2) for pattern in (cloud.creation, cloud.execution)]
@@ -94,6 +96,7 @@ async def test_requests_that_are_rejected_or_fail_are_repeated(cloud: Cloud, sta
     await backend.close()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("status", "kind"), [(429, SandboxBusyError), (500, SandboxUnavailableError)])
 async def test_a_provider_that_stays_down_is_a_failure_of_infrastructure(
     cloud: Cloud, status: int, kind: type[SandboxError]
@@ -111,6 +114,7 @@ async def test_a_provider_that_stays_down_is_a_failure_of_infrastructure(
     assert cloud.fake.machines == {}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("which", ["creation", "execution"])
 async def test_the_pause_is_as_long_as_the_provider_asks(cloud: Cloud, which: str) -> None:
     if cloud.name == "modal" or (cloud.name, which) == ("e2b", "execution"):
@@ -124,6 +128,7 @@ async def test_the_pause_is_as_long_as_the_provider_asks(cloud: Cloud, which: st
     await backend.close()
 
 
+@pytest.mark.sample(3)
 async def test_a_program_runs_once_though_the_answer_is_lost(cloud: Cloud) -> None:
     backend = cloud.backend()
     await backend.start()
@@ -136,6 +141,7 @@ async def test_a_program_runs_once_though_the_answer_is_lost(cloud: Cloud) -> No
     await backend.close()
 
 
+@pytest.mark.sample(2)
 async def test_a_lost_lease_is_a_failure_of_infrastructure_and_a_pool_goes_on(cloud: Cloud) -> None:
     pool = SandboxPool(cloud.backend(), PoolConfig(size=1, warm=0))
     await pool.start()
@@ -150,6 +156,7 @@ async def test_a_lost_lease_is_a_failure_of_infrastructure_and_a_pool_goes_on(cl
     assert cloud.fake.machines == {}
 
 
+@pytest.mark.sample(1)
 async def test_a_slow_start_is_waited_for_up_to_the_limit(cloud: Cloud) -> None:
     cloud.fake.start_delay_s = 0.5
     backend = cloud.backend()
@@ -319,6 +326,7 @@ print(bool(calls), any(b'hid' + b'den' in text + decoded(text) for text in list(
 """
 
 
+@pytest.mark.sample(2)
 async def test_a_session_cannot_read_what_a_grader_is_given(cloud: Cloud) -> None:
     backend = cloud.backend()
     await backend.start()

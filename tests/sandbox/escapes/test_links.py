@@ -36,6 +36,7 @@ def _state(folder: Path) -> list[tuple[str, int, int, bytes]]:
     return [(str(p), p.stat().st_mode, p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else b"") for p in paths]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("user", ["this_user", "ordinary_user"])
 def test_links_in_place_of_folders_lead_nowhere(user: str, outside: Path) -> None:
     if reason := landlock.why_not():

@@ -47,6 +47,7 @@ async def test_code_runs_and_its_output_comes_back(sandbox: LocalSandbox) -> Non
     assert 0 < result.cpu_s < 10
 
 
+@pytest.mark.slow
 async def test_peak_memory_is_the_programs_or_not_told(sandbox: LocalSandbox) -> None:
     ours_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     assert (await run(sandbox, "pass")).peak_memory_mb == 0  # less than ours: the kernel cannot tell
@@ -313,6 +314,7 @@ async def test_it_warns_loudly_once_that_it_does_not_isolate(
     assert "DOES NOT ISOLATE" in record.message
 
 
+@pytest.mark.slow
 def test_the_program_of_a_trainer_that_was_killed_ends_by_itself(tmp_path: Path) -> None:
     marker = tmp_path / "pid"
     trainer = (

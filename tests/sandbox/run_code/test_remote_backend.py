@@ -85,6 +85,7 @@ async def pool(ours: Service) -> AsyncIterator[SandboxPool]:
     await made.close()
 
 
+@pytest.mark.slow
 async def test_all_of_a_command_and_of_its_result_goes_through_our_server(pool: SandboxPool) -> None:
     command = Command(
         argv=["bash", "-c", 'cat; cat in.txt; echo "$A"; echo note >&2; echo x > out; exit 7'],
@@ -98,6 +99,7 @@ async def test_all_of_a_command_and_of_its_result_goes_through_our_server(pool: 
     assert result.files == {"out": b"x\n"} and result.cpu_s > 0
 
 
+@pytest.mark.slow
 async def test_limits_and_their_consequences_go_through_our_server(pool: SandboxPool) -> None:
     code = "print('x' * 100, flush=True)\nwhile True: pass"
     late = await pool.run(Command(code=code), limits=Limits(wall_s=2.0, output_bytes=10))
@@ -115,6 +117,7 @@ async def test_code_that_is_no_text_is_a_result(pool: SandboxPool) -> None:
     assert "Error" in (await pool.run(Command(code="x = \ud800"), limits=LIMITS)).stderr
 
 
+@pytest.mark.slow
 async def test_many_calls_at_once_each_get_their_own_answer(pool: SandboxPool) -> None:
     results = await asyncio.gather(*(pool.run(Command(code=f"print({i})"), limits=LIMITS) for i in range(24)))
     assert [result.stdout for result in results] == [f"{i}\n" for i in range(24)]
@@ -201,6 +204,7 @@ async def test_an_answer_that_is_none_of_the_contract_is_an_error() -> None:
             await run_at(service.url, Command(code="1"))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("code", [429, 500, 503, 504])
 async def test_an_overloaded_or_failing_service_is_asked_again(code: int) -> None:
     other = Other((code, "busy"), (200, SUCCESS), headers={"Retry-After": "0.6"})
