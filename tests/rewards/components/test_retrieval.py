@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -80,11 +82,12 @@ def test_ranges_are_read_with_both_ends() -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "text",
-    [":" * 10**7, "a:1-" * 2_500_000, "a.py:1\n" * 1_500_000, "".join(f"a.py:{n}\n" for n in range(800_000))],
+    "lines",
+    [[":" * 10**7], ["a:1-" * 2_500_000], itertools.repeat("a.py:1", 1_500_000), map("a.py:{}".format, range(800_000))],
     ids=["colons", "line", "lines", "numbers"],
 )
-def test_ten_megabytes_are_read_soon(text: str) -> None:
+def test_ten_megabytes_are_read_soon(lines: Iterable[str]) -> None:
+    text = "\n".join(lines)
     started = time.process_time()
     assert 0.0 <= value(text).value < 0.6
     assert time.process_time() - started < 15.0
