@@ -3,7 +3,7 @@
 # make test         install, build the wheel, run the fast tests against it from another folder (WORKERS=n side by side)
 # make test-all     the same with the slow tests, and ten times as many examples for each property
 # make test-verl    contract tests and a training with another verl (VERSION=a version on PyPI, a path or a URL)
-# make test-nightly test-all with benchmarks and studies, and new random examples
+# make test-nightly test-all with all cases, benchmarks and studies, and new random examples
 # make test-recipes preflight and one training step of every published system, and every stage of every course
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios

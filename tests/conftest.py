@@ -32,7 +32,7 @@ for _name, _num_examples in {"few": 10, "many": 100, "new": 100}.items():
     )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
-# Of a parametrised test, `make test` runs so many cases, or as many as its mark `sample` says.
+# So many cases of a parametrised test run in `make test`, without a mark `sample`.
 _MAX_CASES = 8
 
 # Texts of tests are short: threads of the tokenizer cost more than they save.
@@ -43,18 +43,27 @@ vars(omegaconf.base)["parse"] = functools.lru_cache(maxsize=4096)(vars(omegaconf
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks cases of a test as slow, all but those of `sample(count)`, or but 8, that are spread over the list."""
+    """Marks the cases of a test as slow or nightly, all but those that `sample(count, slow=count)` leaves."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if hasattr(item, "callspec"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for same in cases.values():
         mark = same[0].get_closest_marker("sample")
-        count = min(mark.args[0] if mark else _MAX_CASES, len(same))
-        chosen = {place * len(same) // count for place in range(count)}
-        for place, item in enumerate(same):
-            if place not in chosen:
-                item.add_marker("slow")
+        max_fast = mark.args[0] if mark else _MAX_CASES
+        max_slow = mark.kwargs.get("slow", len(same)) if mark else len(same)
+        frequent = [item for item in same if not any(map(item.get_closest_marker, ("nightly", "recipes")))]
+        fast = _spread([item for item in frequent if not item.get_closest_marker("slow")], max_fast)
+        slow = _spread(frequent, max_slow)
+        for item in frequent:
+            if item not in fast:
+                item.add_marker("slow" if item in slow else "nightly")
+
+
+def _spread(cases: list[pytest.Item], count: int) -> list[pytest.Item]:
+    """Returns `count` cases that are spread over the list, or all."""
+    count = min(count, len(cases))
+    return [cases[place * len(cases) // count] for place in range(count)]
 
 
 def pytest_collection_finish() -> None:

@@ -70,6 +70,7 @@ def test_a_recipe_of_ours_says_why_the_plugin_did_not_load(broken: installs.Inst
     )
 
 
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize(
     "module", ["base/errors", "verl/guard", "verl/import_hooks", "sampling/gating/comparable_log_probs"]
 )
@@ -91,6 +92,7 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
     assert process.stdout.strip().splitlines()[-4:][0] == "starts", process.stderr
 
 
+@pytest.mark.nightly
 def test_metadata_of_an_older_installation_name_the_plugin_itself_and_still_work(tmp_path: Path) -> None:
     healthy = installs.with_failing_module(
         tmp_path, "verl_agentic/unused.py", "never imported", entry_point="verl_agentic.plugin"

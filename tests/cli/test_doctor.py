@@ -64,7 +64,7 @@ def test_a_healthy_installation_would_run_a_quickstart_even_beside_a_plugin_that
     assert any(row["adapter"] == "extensions.cpu.distributed" for row in report["patches"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_missing_entry_point_is_found(tmp_path: Path) -> None:
     process = installs.without_entry_point(tmp_path).run(*_DOCTOR, "--json")
     assert process.returncode == 1
@@ -92,7 +92,7 @@ def test_an_adapter_that_raises_is_found_and_shown_to_people(tmp_path: Path) -> 
     assert "actor_rollout_ref.rollout.agent.default_agent_loop=env_agent," in process.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_verl_out_of_range_is_found(tmp_path: Path) -> None:
     process = installs.with_other_verl(tmp_path, "0.10.0").run(*_DOCTOR, "--json")
     assert process.returncode == 1
@@ -103,7 +103,7 @@ def test_a_verl_out_of_range_is_found(tmp_path: Path) -> None:
     assert checks["plugin in a Ray worker"]["status"] == "fail"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_lost_without_a_hook_of_a_newer_verl_is_named(tmp_path: Path) -> None:
     newer = installs.with_other_verl(tmp_path, "0.10.0.dev0")
     newer = installs.without_hook(newer, "experimental/agent_loop/agent_loop.py", "_run_agent_loop")

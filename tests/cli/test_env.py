@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +19,18 @@ from verl_agentic.log.files.rows import write_rows
 # solution is graded five times, so one row of `swe` is enough.
 CONFIG = {"swe_edit": ("--config", "reward=similarity")}
 ONE_ROW = ("swe",)
+LONG = ("bfcl", "function_calling", "gymnasium", "harness", "minigrid", "repo_search", "support_desk", "swe")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-@pytest.mark.parametrize(
-    "env_id", [pytest.param(env, marks=() if env == "python_math" else pytest.mark.slow) for env in known_envs()]
-)
+def marks_of(env_id: str) -> tuple[Any, ...]:
+    """Validation of some environments takes minutes; each of them has fast tests of its own."""
+    if env_id in LONG:
+        return (pytest.mark.nightly,)
+    return () if env_id == "python_math" else (pytest.mark.slow,)
+
+
+@pytest.mark.parametrize("env_id", [pytest.param(env_id, marks=marks_of(env_id)) for env_id in known_envs()])
 def test_every_bundled_environment_validates(env_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     package = load_env_package(env_id)
     if package.gold is None or (package.card is not None and package.card.kind == "servers"):

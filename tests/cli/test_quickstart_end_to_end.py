@@ -28,6 +28,7 @@ def logged_steps(out: Path) -> list[int]:
     return [json.loads(line)["step"] for line in files[-1].read_text().splitlines()] if files else []
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_leaves_nothing_behind_and_can_be_finished(tmp_path: Path) -> None:
     out, log = tmp_path / "run", tmp_path / "log"
     process = start(out, log)

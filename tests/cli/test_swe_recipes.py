@@ -65,6 +65,7 @@ def _patches(task: str) -> tuple[str, str]:
     return patch, json.dumps(patch)
 
 
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize("name", RECIPES)
 def test_preflight_passes(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["preflight", *_arguments(folder, name), "--json"])
@@ -75,7 +76,11 @@ def test_preflight_passes(name: str, folder: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "agent_rlvr" else pytest.mark.recipes) for name in RECIPES]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if name == "agent_rlvr" else pytest.mark.recipes)
+        for name in RECIPES
+    ],
 )
 def test_a_step_on_a_cpu_is_right(name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = [*_arguments(folder, name), *OWN.get(name, [])]

@@ -16,7 +16,7 @@ from verl_agentic.cpu.tiny_model import make_tiny_model
 HERE = Path(__file__).parent
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_estimator_and_loss_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(VERLS) == {estimator.value for estimator in AdvantageEstimator}
     monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "cycling")

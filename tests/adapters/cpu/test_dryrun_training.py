@@ -63,6 +63,7 @@ def test_a_mask_that_is_1_on_observations_fails_the_proof(
     assert report["proof"]["kinds"]["tool"]["with_gradient"] > 0
 
 
+@pytest.mark.nightly
 def test_a_reward_that_fails_is_named_with_its_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reward = tmp_path / "reward.py"
     reward.write_text(_REWARD)

@@ -59,6 +59,7 @@ def test_a_rubric_that_ranks_groups_trains_and_its_parts_are_metrics(tmp_path: P
         assert step["episode/reward/rank"] == pytest.approx(0.5)
 
 
+@pytest.mark.nightly
 def test_an_agent_of_the_openai_agents_sdk_trains_behind_the_gateway(tmp_path: Path) -> None:
     pytest.importorskip("agents")
     recipe = OmegaConf.load(recipes_dir() / "gateway" / "grpo.yaml")

@@ -150,6 +150,7 @@ def test_rows_with_the_log_probs_of_their_author_are_learnt_by_weight(tmp_path: 
     assert steps[-1]["train/loss"] < 0.9 * steps[0]["train/loss"]
 
 
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize("group", [(), ONE_GPU], ids=["cpu", "one_gpu"])
 def test_sft_on_exported_successes_raises_their_likelihood_and_observations_are_not_learnt(
     group: tuple[str, ...], tmp_path: Path
@@ -164,6 +165,7 @@ def test_sft_on_exported_successes_raises_their_likelihood_and_observations_are_
     assert gain > 0.5 > others
 
 
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize("group", [(), ONE_GPU], ids=["cpu", "one_gpu"])
 def test_exported_pairs_are_learnt_like_those_of_messages(group: tuple[str, ...], tmp_path: Path) -> None:
     path = exported(tmp_path, "pairs")

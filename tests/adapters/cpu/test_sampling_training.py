@@ -71,6 +71,7 @@ def test_groups_without_signal_are_replaced_until_there_are_no_others(tmp_path: 
     assert all(step["actor/grad_norm"] > 0 for step in steps)
 
 
+@pytest.mark.nightly
 def test_earlier_groups_take_the_place_of_those_without_signal(tmp_path: Path) -> None:
     run = make_outcome_run(tmp_path, "{hopeless: 100, every: 3}")
     add_gates(run, replay="{capacity: 8, share: 0.5}")

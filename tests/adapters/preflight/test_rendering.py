@@ -60,7 +60,7 @@ def found(findings: list[Finding], check: str) -> list[tuple[str, str]]:
     return [(finding.status, finding.found) for finding in findings if finding.check == check]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=4)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=NO_PREFIX if n.startswith("alternating") else ()) for n in PLAYS]
 )

@@ -126,7 +126,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=5)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_verls_examples_configure_does_not_fail(
     name: str, rows: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch

@@ -358,7 +358,7 @@ def within_cpu_seconds() -> Any:
     signal.signal(signal.SIGVTALRM, before)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=3)
 @pytest.mark.parametrize("format_name", sorted(FORMATS))
 def test_no_turn_takes_minutes_to_read(tiny_chat: Any, format_name: str, within_cpu_seconds: None) -> None:
     form = FORMATS[format_name]
@@ -381,6 +381,7 @@ def test_a_call_has_at_most_256_arguments(tiny_chat: Any) -> None:
             assert [call.error_kind for call in read.calls] == errors
 
 
+@pytest.mark.sample(3, slow=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(known_protocols()) - {"chat"}))
 def test_no_turn_of_a_text_protocol_takes_minutes_to_read(name: str, within_cpu_seconds: None) -> None:
