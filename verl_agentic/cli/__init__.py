@@ -30,6 +30,7 @@ GROUPS = {
     "During and after a run": {
         "view": "show every trajectory, token by token, in the browser or as one HTML file",
         "diagnose": "name the faults of a run, with evidence and advice",
+        "compare": "show runs beside each other: configs, success, behaviour and cost",
         "data": "make data sets from trajectories of runs, check and split data sets",
         "reward": "audit a rubric on stored trajectories, or compare rubrics and runs",
     },
@@ -58,6 +59,7 @@ MODULES = {
     "dryrun": "verl_agentic.checks.cli.dryrun",
     "view": "verl_agentic.observe.cli.view",
     "diagnose": "verl_agentic.observe.cli.diagnose",
+    "compare": "verl_agentic.observe.cli.compare",
     "data": "verl_agentic.data.cli.data",
     "reward": "verl_agentic.graders.cli.reward",
     "model": "verl_agentic.cpu.cli.model",

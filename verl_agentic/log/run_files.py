@@ -1,4 +1,4 @@
-"""Files of a run that are written once: configuration, tokenizer, and the record of its end."""
+"""Files of a run that are written once: configuration, tokenizer, record of its end. Finds the runs below a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 import yaml
 
+from verl_agentic.base.errors import DataError
 from verl_agentic.log.secrets import own_secrets
+from verl_agentic.log.writer import FOLDER
 
 logger = logging.getLogger(__name__)
 ENDED = "ended.jsonl"
@@ -34,6 +36,23 @@ def write_tokenizer(folder: Path, tokenizer: Any) -> None:
         tokenizer.save_pretrained(str(folder / "tokenizer"))
     except Exception as cause:  # some custom tokenizers cannot be saved
         logger.warning("the tokenizer is not in %s, got %s: %s", folder, type(cause).__name__, cause)
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """Returns the folders of runs below a folder, itself included: those with metrics or trajectories."""
+    runs = {path.parent for path in folder.rglob("metrics-*.jsonl")}
+    return sorted(runs | {path.parent.parent for path in folder.rglob(f"{FOLDER}/trajectories-*.arrows")})
+
+
+def require_one_run(folder: Path) -> None:
+    """Checks that a folder has the files of one run.
+
+    Raises:
+        DataError: several runs, which would be read as one.
+    """
+    if len(runs := find_runs(folder)) > 1:
+        names = ", ".join(str(run) for run in runs)
+        raise DataError(f"{folder} has {len(runs)} runs; name one of {names}")
 
 
 def _without_secrets(value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Commands that show a run: `view` and `diagnose`."""
+"""Commands that show runs: `view`, `diagnose` and `compare`."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument(
-        "run_dir", type=Path, metavar="RUN_DIR", help="read this folder of a run, or a folder that contains it"
+        "run_dir", type=Path, metavar="RUN_DIR", help="read this folder of a run; its log may lie deeper"
     )
     parser.add_argument(
         "--prompts", type=whole(0), default=0, metavar="N", help="list the N prompts that fail most, too"
@@ -32,9 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints a finding per line; returns 0 if nothing failed, 1 if something did, 2 with nothing to diagnose."""
     from verl_agentic.base.errors import DataError
+    from verl_agentic.log.run_files import require_one_run
     from verl_agentic.observe.checklist import diagnose, exit_code, title
     from verl_agentic.observe.diagnosis.evidence import RunEvidence
 
+    require_one_run(args.run_dir)
     evidence = RunEvidence(args.run_dir)
     if not args.run_dir.is_dir() or evidence.is_empty:
         raise DataError(

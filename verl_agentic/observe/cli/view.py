@@ -82,11 +82,13 @@ def _open(run_dir: Path, folder: Path) -> RunView:
     from verl_agentic.data.stored_samples import EPISODES
     from verl_agentic.evaluate.evaluation_log import evaluation_folders, write_evaluation_run
     from verl_agentic.log.metric_log import read_metrics
+    from verl_agentic.log.run_files import require_one_run
     from verl_agentic.observe.viewer.run_view import RunView, is_run
 
     run_dir = run_dir.parent if run_dir.name == EPISODES and run_dir.is_file() else run_dir
     evaluations = evaluation_folders(run_dir) if run_dir.is_dir() else []
     if not run_dir.is_dir() or is_run(run_dir) or (not evaluations and read_metrics(run_dir)):
+        require_one_run(run_dir)
         view = RunView(run_dir)
         if evaluations:
             names = ", ".join(str(path) for path in evaluations[:3])

@@ -29,7 +29,7 @@ class Series:
     dashes: str = ""
     """Lengths of dashes and gaps; empty: none."""
     intervals: Sequence[tuple[float, float, float]] = ()
-    """`(x, low, high)`."""
+    """`(x, low, high)`; more than 12 are drawn as a band."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +190,23 @@ def _lines(
     drawn = [*extra, axes.grid(x, y)]
     for one in series:
         path = " ".join(f"{axes.x(a):.1f},{axes.y(b):.1f}" for a, b in one.points)
-        for at, low, high in one.intervals:
-            drawn.append(_tag("line", x1=axes.x(at), x2=axes.x(at), y1=axes.y(low), y2=axes.y(high), **_stroke(one)))
+        drawn += _draw_intervals(one, axes)
         drawn.append(_tag("polyline", points=path, **_stroke(one)))
         if len(one.points) <= _MAX_MARKED:
             drawn += [_tag("circle", cx=axes.x(a), cy=axes.y(b), r=3, fill=one.colour) for a, b in one.points]
     label = title or f"{', '.join(one.label for one in series)} over {x}"
     return _svg(drawn, title=label, **attributes)
+
+
+def _draw_intervals(series: Series, axes: _Axes) -> list[Markup]:
+    """Returns a line for each of few intervals, and a band of many."""
+    lows = [(axes.x(x), axes.y(low)) for x, low, _ in series.intervals]
+    highs = [(axes.x(x), axes.y(high)) for x, _, high in series.intervals]
+    if len(lows) > _MAX_MARKED:
+        corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*lows, *reversed(highs)])
+        return [_tag("polygon", points=corners, fill=series.colour, fill_opacity=0.2, stroke="none")]
+    pairs = zip(lows, highs, strict=True)
+    return [_tag("line", x1=x, x2=x, y1=low, y2=high, **_stroke(series)) for (x, low), (_, high) in pairs]
 
 
 def _stroke(series: Series) -> dict[str, Any]:
