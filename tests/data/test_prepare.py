@@ -201,7 +201,7 @@ def test_a_row_that_would_break_is_refused_by_row_and_field(
     records = copy.deepcopy(records_of())
     change(records[2])
     with pytest.raises(DataError) as refused:
-        check(records, where="train: ")
+        check(records, location="train: ")
     text = str(refused.value)
     assert "got 1 problems" in text and f"train: row 2, {message}" in text
 

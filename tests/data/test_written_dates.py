@@ -14,7 +14,7 @@ from verl_agentic.base.errors import DataError
 from verl_agentic.base.types import Message
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.data.export.write_records import write_records
-from verl_agentic.data.making.make_data import _write
+from verl_agentic.data.making.make_data import _write_unrepeated
 from verl_agentic.data.making.mix_files import mix_files
 from verl_agentic.data.proposer_env import append_proposal
 from verl_agentic.log.files.as_verl import changed_values
@@ -36,7 +36,7 @@ def mix(texts: list[str], out: Path) -> None:
 
 def make(texts: list[str], out: Path) -> None:
     rows = {str(number): {"question": f"Question {number}?", "text": text} for number, text in enumerate(texts)}
-    _write(rows, out, [], keeps_near=True)
+    _write_unrepeated(rows, out, [], keeps_near=True)
 
 
 @pytest.mark.parametrize("write", [export, mix, make])

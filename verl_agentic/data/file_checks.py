@@ -23,7 +23,7 @@ async def check_records(
     tools_of: ToolNames,
     check_row: Callable[[EnvRow], None] | None = None,
     components: Sequence[ComponentType] = (),
-    where: str = "",
+    location: str = "",
 ) -> None:
     """Checks that rows can be trained on.
 
@@ -32,48 +32,48 @@ async def check_records(
         tools_of: row -> the names of the tools of its environment.
         check_row: the environment's check of a row (`EnvPackage.check_row`).
         components: those that will score the rows; their ground truths must be ones that an answer can meet.
-        where: prefix of the row's number in messages, such as the name of a file.
+        location: prefix of the row's number in messages, such as the name of a file.
 
     Raises:
         DataError: a row is invalid; the message names rows and fields.
     """
     problems: list[str] = []
-    seen: dict[Any, int] = {}
-    problems += null_arguments(where, records)
+    rows_by_index: dict[Any, int] = {}
+    problems += null_arguments(location, records)
     for number, record in enumerate(records):
-        name = f"{where}row {number}"
-        found = [f"{name}, {problem}" for problem in _problems_of(record)]
-        found += [f"{name}, {problem}" for problem in _index_problems(record, number, seen)]
-        found = found or [f"{name}, {problem}" for problem in unmet_truth(record, components)]
-        if not found:
+        name = f"{location}row {number}"
+        row_problems = [f"{name}, {problem}" for problem in _problems_of(record)]
+        row_problems += [f"{name}, {problem}" for problem in _index_problems(record, number, rows_by_index)]
+        row_problems = row_problems or [f"{name}, {problem}" for problem in unmet_truth(record, components)]
+        if not row_problems:
             problems_of_env = _start_problems(record, check_row) or await _tool_problems(record, tools_of)
-            found = [f"{name}, {problem}" for problem in problems_of_env]
-        problems += found
+            row_problems = [f"{name}, {problem}" for problem in problems_of_env]
+        problems += row_problems
     if not records:
-        problems.append(f"{where or 'the file '}has no rows")
+        problems.append(f"{location or 'the file '}has no rows")
     if problems:
         more = f"\n... and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
         listed = "\n".join(problems[:_MOST_SHOWN])
         raise DataError(f"these rows would fail in training, got {len(problems)} problems; fix them:\n{listed}{more}")
 
 
-def null_arguments(where: str, records: Iterable[Mapping[str, Any]]) -> list[str]:
+def null_arguments(location: str, records: Iterable[Mapping[str, Any]]) -> list[str]:
     """Returns the rows whose prompts have calls with null arguments that other calls use: Arrow fills them in.
 
     Args:
-        where: prefix of the row's number.
+        location: prefix of the row's number.
         records: rows as columns.
     """
     nulls: list[tuple[int, str, list[str]]] = []
     used: set[str] = set()
     for number, record in enumerate(records):
-        for name, arguments in _calls(record):
+        for name, arguments in _iter_calls(record):
             paths = list(null_paths(arguments))
             nulls += [(number, name, paths)] if paths else []
             used.update(value_paths(arguments))
     return [
-        f"{where}row {number}, prompt: the call of {name} has null for {filled}, which other calls use; Arrow fills in "
-        "arguments of other calls: write arguments as JSON text, as `verl-agentic prepare` does"
+        f"{location}row {number}, prompt: the call of {name} has null for {filled}, which other calls use; Arrow fills "
+        "in arguments of other calls: write arguments as JSON text, as `verl-agentic prepare` does"
         for number, name, paths in nulls
         if (filled := sorted(used.intersection(paths)))
     ]
@@ -145,17 +145,17 @@ def _truth_problems(reward_model: Any) -> Iterator[str]:
         )
 
 
-def _index_problems(record: Mapping[str, Any], number: int, seen: dict[Any, int]) -> Iterator[str]:
+def _index_problems(record: Mapping[str, Any], number: int, rows_by_index: dict[Any, int]) -> Iterator[str]:
     extra_info = record.get("extra_info")
     if not isinstance(extra_info, Mapping):
         return
     index = extra_info.get("index")
     if not isinstance(index, int) or isinstance(index, bool):
         yield f"extra_info.index: must be a number, got {index!r}"
-    elif index in seen:
-        yield f"extra_info.index: row {seen[index]} has {index}, too"
+    elif index in rows_by_index:
+        yield f"extra_info.index: row {rows_by_index[index]} has {index}, too"
     else:
-        seen[index] = number
+        rows_by_index[index] = number
 
 
 def _start_problems(record: Mapping[str, Any], check_row: Callable[[EnvRow], None] | None) -> list[str]:
@@ -178,17 +178,17 @@ async def _tool_problems(record: Mapping[str, Any], tools_of: ToolNames) -> list
     if not named:
         return []
     try:
-        known = await tools_of(row_of_columns(record, "row"))
+        tool_names = await tools_of(row_of_columns(record, "row"))
     except AgenticError as error:
         return [f"extra_info: the environment does not start, got {error}"]
     return [
-        f"extra_info.{field}: the environment has no tool {name!r}; it has {sorted(known)}"
+        f"extra_info.{field}: the environment has no tool {name!r}; it has {sorted(tool_names)}"
         for name, field in named.items()
-        if name not in known
+        if name not in tool_names
     ]
 
 
-def _calls(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _iter_calls(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields name and arguments of the calls in a prompt whose arguments are objects."""
     prompt = record.get("prompt")
     for message in prompt if isinstance(prompt, list) else ():

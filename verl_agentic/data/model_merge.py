@@ -76,15 +76,15 @@ def merge_models(
             _check_fit(first, weights)
         scales = [1.0] * len(models)
         if method == "ram" and rescale != 1.0:
-            scales = _counts(first, tuned, threshold).scales(rescale)
-        counts, num_parameters = _zero(len(models)), 0
+            scales = _count_active(first, tuned, threshold).scales(rescale)
+        counts, num_parameters = _make_zero_counts(len(models)), 0
         out.mkdir(parents=True, exist_ok=True)
         for path in first.files:
             with (out / path.name).open("wb") as file:
-                file.write(_header(path))
+                file.write(_read_header(path))
                 for name in _names_in_file(path):
                     on_tensor(name)
-                    for block, others in _blocks(name, first, tuned):
+                    for block, others in _iter_blocks(name, first, tuned):
                         num_parameters += len(block)
                         counts += active_counts(block, others, threshold=threshold)
                         merged = (
@@ -116,14 +116,14 @@ class _Weights:
                 "checkpoint (verl.model_merger) or a LoRA adapter into their model first"
             )
         opened = [stack.enter_context(safe_open(path, framework="pt")) for path in self.files]
-        self._of: dict[str, Any] = {name: file for file in opened for name in file.keys()}  # noqa: SIM118
+        self._files_by_name: dict[str, Any] = {name: file for file in opened for name in file.keys()}  # noqa: SIM118
 
     @property
     def shapes(self) -> dict[str, list[int]]:
-        return {name: file.get_slice(name).get_shape() for name, file in self._of.items()}
+        return {name: file.get_slice(name).get_shape() for name, file in self._files_by_name.items()}
 
     def read(self, name: str) -> torch.Tensor:
-        return self._of[name].get_tensor(name)
+        return self._files_by_name[name].get_tensor(name)
 
 
 def _check_fit(base: _Weights, other: _Weights) -> None:
@@ -139,15 +139,15 @@ def _check_fit(base: _Weights, other: _Weights) -> None:
         )
 
 
-def _counts(base: _Weights, tuned: Sequence[_Weights], threshold: float) -> ActiveCounts:
-    counts = _zero(len(tuned))
+def _count_active(base: _Weights, tuned: Sequence[_Weights], threshold: float) -> ActiveCounts:
+    counts = _make_zero_counts(len(tuned))
     for name in base.shapes:
-        for block, others in _blocks(name, base, tuned):
+        for block, others in _iter_blocks(name, base, tuned):
             counts += active_counts(block, others, threshold=threshold)
     return counts
 
 
-def _blocks(
+def _iter_blocks(
     name: str, base: _Weights, tuned: Sequence[_Weights]
 ) -> Iterator[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
     """Yields flat pieces of a tensor of all models, so that float32 copies stay small."""
@@ -158,12 +158,12 @@ def _blocks(
         yield block, tuple(others)
 
 
-def _zero(num_models: int) -> ActiveCounts:
+def _make_zero_counts(num_models: int) -> ActiveCounts:
     zero_M = torch.zeros(num_models, dtype=torch.int64)
     return ActiveCounts(shared_M=zero_M, unique_M=zero_M)
 
 
-def _header(path: Path) -> bytes:
+def _read_header(path: Path) -> bytes:
     with path.open("rb") as file:
         start = file.read(8)
         return start + file.read(struct.unpack("<Q", start)[0])
@@ -171,7 +171,7 @@ def _header(path: Path) -> bytes:
 
 def _names_in_file(path: Path) -> Iterator[str]:
     """Yields the tensors in the order of their bytes."""
-    entries = json.loads(_header(path)[8:])
+    entries = json.loads(_read_header(path)[8:])
     entries.pop("__metadata__", None)
     yield from sorted(entries, key=lambda name: entries[name]["data_offsets"])
 

@@ -32,7 +32,7 @@ class ActiveCounts:
 
 def active_counts(base: Tensor, tuned: Sequence[Tensor], *, threshold: float) -> ActiveCounts:
     """Returns the counts of one tensor; a coordinate is active if it differs from the base by more than `threshold`."""
-    is_active = (_updates(base, tuned).abs() > threshold).flatten(1)
+    is_active = (_compute_updates(base, tuned).abs() > threshold).flatten(1)
     is_shared = is_active.sum(dim=0) > 1
     return ActiveCounts(shared_M=(is_active & is_shared).sum(dim=1), unique_M=(is_active & ~is_shared).sum(dim=1))
 
@@ -51,7 +51,7 @@ def merge_ram(base: Tensor, tuned: Sequence[Tensor], *, threshold: float, scales
 
     Paper: https://arxiv.org/abs/2601.13572
     """
-    updates = _updates(base, tuned)
+    updates = _compute_updates(base, tuned)
     is_active = updates.abs() > threshold
     updates = updates.masked_fill_(~is_active, 0.0)
     count = is_active.sum(dim=0)
@@ -63,8 +63,8 @@ def merge_ram(base: Tensor, tuned: Sequence[Tensor], *, threshold: float, scales
 
 def merge_mean(base: Tensor, tuned: Sequence[Tensor]) -> Tensor:
     """Returns the base with the mean of all updates, of the base's type."""
-    return (base.float() + _updates(base, tuned).mean(dim=0)).to(base.dtype)
+    return (base.float() + _compute_updates(base, tuned).mean(dim=0)).to(base.dtype)
 
 
-def _updates(base: Tensor, tuned: Sequence[Tensor]) -> Tensor:
+def _compute_updates(base: Tensor, tuned: Sequence[Tensor]) -> Tensor:
     return torch.stack([tensor.float() for tensor in tuned]) - base.float()

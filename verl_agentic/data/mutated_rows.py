@@ -48,7 +48,7 @@ def mutated_rows(record: Mapping[str, Any], reply: str, *, count: int) -> list[d
         new.append(replace(row, prompt=prompt, ground_truth=None, extra=extra))
     env_id, agent = str(row.extra.get("env", "")), str(record.get("agent_name", ""))
     records = to_records(new, env_id=env_id, split="train", agent_name=agent)
-    return [{key: one.get(key) for key in record} for one in records]
+    return [{key: new_record.get(key) for key in record} for new_record in records]
 
 
 def is_row(row: Mapping[str, Any]) -> bool:

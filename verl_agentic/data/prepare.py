@@ -31,12 +31,14 @@ def make_rows(
     options = options or {}
     if package.make_rows is None:
         raise ConfigError(f"environment {package.env_id!r} cannot make rows, got no make_rows; bring your own rows")
-    known = inspect.signature(package.make_rows).parameters
-    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
-    unknown = sorted(set(options) - set(known))
+    parameters = inspect.signature(package.make_rows).parameters
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    unknown = sorted(set(options) - set(parameters))
     if unknown and not takes_all:
-        own = sorted(set(known) - {"split", "count", "seed"})
-        raise ConfigError(f"unknown options of the rows of {package.env_id!r}, got {unknown}; known ones: {own}")
+        option_names = sorted(set(parameters) - {"split", "count", "seed"})
+        raise ConfigError(
+            f"unknown options of the rows of {package.env_id!r}, got {unknown}; known ones: {option_names}"
+        )
     with boundary(ConfigError, f"making {count} {split} rows of {package.env_id!r}"):
         return package.make_rows(split=split, count=count, seed=seed, **options)
 
@@ -53,7 +55,7 @@ def to_records(
         agent_name: verl's name of the agent loop.
         tool_selection: the policy's tools; empty: those that the row selects, or else all.
     """
-    told = [
+    labelled_rows = [
         replace(
             row,
             extra={
@@ -66,7 +68,7 @@ def to_records(
         )
         for row in rows
     ]
-    return [{**columns, "agent_name": agent_name} for columns in to_columns(told, shown=SHOWN_KEYS)]
+    return [{**columns, "agent_name": agent_name} for columns in to_columns(labelled_rows, shown=SHOWN_KEYS)]
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -128,7 +128,7 @@ class ProposerEnv(ToolEnv):
         observation = await super().step(action)
         if observation.stop is StopReason.ANSWERED:
             answer = Transcript(messages=(), actions=(action,), stop_reason=observation.stop).final_answer
-            await self._try(answer)
+            await self._try_proposal(answer)
         return observation
 
     async def score(self, transcript: Transcript) -> Reward:
@@ -138,29 +138,29 @@ class ProposerEnv(ToolEnv):
             await in_thread(lambda: append_proposal(path, self._accepted, env_id=env_id))
         return self._reward
 
-    async def _try(self, answer: str) -> None:
+    async def _try_proposal(self, answer: str) -> None:
         try:
             proposal = await self.verify(answer)
-            asked = (
+            attempts = (
                 self.ask(proposal.row.prompt, tools=proposal.tools, max_turns=proposal.max_turns)
                 for _ in range(self._settings.attempts)
             )
-            answers = await run_all(asked)
+            answers = await run_all(attempts)
         except InvalidProposalError as refused:
             self._reward = Reward(0.0, info=refused.info, details={"refused": str(refused)})
             return
         row, rate = await self.grade(proposal, answers)
         low, high = self._settings.keep
-        self._accepted = _named(row) if low <= rate <= high else None
-        shown = [answer[:_SHOWN_CHARS] for answer in answers]
+        self._accepted = _add_task_id(row) if low <= rate <= high else None
+        excerpts = [answer[:_SHOWN_CHARS] for answer in answers]
         self._reward = Reward(
             1.0,
             info={"well_formed": 1.0, **proposal.info, SOLVE_RATE: rate},
-            details={"task": row.prompt[-1].content, "attempts": shown},
+            details={"task": row.prompt[-1].content, "attempts": excerpts},
         )
 
 
-def _named(row: EnvRow) -> EnvRow:
+def _add_task_id(row: EnvRow) -> EnvRow:
     """Returns the row with an id that equal tasks share."""
     content = json.dumps([[message.content for message in row.prompt], row.ground_truth], sort_keys=True)
     digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()

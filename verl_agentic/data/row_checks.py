@@ -22,9 +22,9 @@ def is_json(value: Any) -> bool:
 
 def making_problems(make_rows: Callable[..., list[EnvRow]], count: int) -> list[str]:
     """Returns the faults of the rows that an environment makes, `count` of each split."""
-    made = {split: make_rows(split=split, count=count, seed=0) for split in ("train", "test")}
+    rows_by_split = {split: make_rows(split=split, count=count, seed=0) for split in ("train", "test")}
     problems = []
-    for split, rows in made.items():
+    for split, rows in rows_by_split.items():
         if len(rows) != count:
             problems.append(f"make_rows was asked for {count} {split} rows and made {len(rows)}")
         if make_rows(split=split, count=count, seed=0) != rows:
@@ -33,7 +33,7 @@ def making_problems(make_rows: Callable[..., list[EnvRow]], count: int) -> list[
             problems.append(f"make_rows gave the same {split} task twice")
         if any(not row.extra.get("task_id") for row in rows):
             problems.append(f"{split} rows must have extra['task_id']")
-    if {task_of(row) for row in made["train"]} & {task_of(row) for row in made["test"]}:
+    if {task_of(row) for row in rows_by_split["train"]} & {task_of(row) for row in rows_by_split["test"]}:
         problems.append("train and test share tasks")
     return problems
 

@@ -102,20 +102,20 @@ def read_samples(run_dir: Path) -> list[StoredSample]:
     """
     if not run_dir.is_dir():
         raise DataError(f"no such folder, got {run_dir}; name the folder of a run")
-    found = [*_of_training(run_dir), *_of_evaluations(run_dir), *_of_quickstart(run_dir)]
-    if not found:
+    trajectories = [*_of_training(run_dir), *_of_evaluations(run_dir), *_of_quickstart(run_dir)]
+    if not trajectories:
         raise DataError(
             f"no trajectories are stored below {run_dir}; set agentic.log.dir in "
             "the run, or name the folder of `verl-agentic evaluate` or `quickstart`"
         )
-    return sorted(found, key=lambda stored: (*stored.key, stored.session))
+    return sorted(trajectories, key=lambda stored: (*stored.key, stored.session))
 
 
 def take_groups(stored: Sequence[StoredSample], limit: int) -> list[list[StoredSample]]:
     """Returns the groups; above `limit` samples only some of them, evenly over the run."""
     groups: dict[tuple[str, str, int, str], list[StoredSample]] = {}
-    for one in stored:
-        groups.setdefault(one.key, []).append(one)
+    for trajectory in stored:
+        groups.setdefault(trajectory.key, []).append(trajectory)
     every = list(groups.values())
     count = max(1, min(len(every), limit * len(every) // len(stored)))
     return [every[index * len(every) // count] for index in range(count)]
@@ -151,10 +151,10 @@ def _of_training(run_dir: Path) -> Iterator[StoredSample]:
 
 def _of_evaluations(run_dir: Path) -> Iterator[StoredSample]:
     for path in sorted(run_dir.rglob(EPISODES)):
-        last = {record.get("key"): (where, record) for where, record in json_records(path)}
-        for where, record in last.values():
+        last = {record.get("key"): (location, record) for location, record in json_records(path)}
+        for location, record in last.values():
             if record.get(STORED_SAMPLE) is not None:
-                yield _read(record[STORED_SAMPLE], where, str(path.relative_to(run_dir)))
+                yield _parse_sample(record[STORED_SAMPLE], location, str(path.relative_to(run_dir)))
 
 
 def _of_quickstart(run_dir: Path) -> Iterator[StoredSample]:
@@ -168,28 +168,28 @@ def _of_quickstart(run_dir: Path) -> Iterator[StoredSample]:
             continue
         for record in records if isinstance(records, list) else ():
             if isinstance(record, dict) and record.get(STORED_SAMPLE) is not None:
-                yield _read(record[STORED_SAMPLE], str(path), str(path.relative_to(run_dir)))
+                yield _parse_sample(record[STORED_SAMPLE], str(path), str(path.relative_to(run_dir)))
 
 
 def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the place of each record and the record; skips an incomplete last line."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
-            where = f"{path}:{number}"
+            location = f"{path}:{number}"
             try:
                 record = json.loads(line)
             except ValueError as cause:
                 if not line.endswith("\n"):
-                    logger.warning("%s is incomplete and was skipped", where)
+                    logger.warning("%s is incomplete and was skipped", location)
                     return
-                raise DataError(f"{where} is not JSON, got {line[:80]!r}; remove the line") from cause
+                raise DataError(f"{location} is not JSON, got {line[:80]!r}; remove the line") from cause
             if not isinstance(record, dict):
-                raise DataError(f"{where} is not a JSON object, got {line[:80]!r}; remove the line")
-            yield where, record
+                raise DataError(f"{location} is not a JSON object, got {line[:80]!r}; remove the line")
+            yield location, record
 
 
-def _read(record: Any, where: str, source: str) -> StoredSample:
+def _parse_sample(record: Any, location: str, source: str) -> StoredSample:
     try:
         return StoredSample.from_dict(record, source=source)
     except DataError as cause:
-        raise DataError(f"{where}: {cause}") from cause
+        raise DataError(f"{location}: {cause}") from cause

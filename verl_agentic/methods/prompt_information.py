@@ -56,12 +56,12 @@ def prompt_information(log_prob_MM: Tensor, count_M: Tensor) -> dict[str, float]
     own_M = log_prob_MM.diagonal()
     others_MM = log_prob_MM.masked_fill(torch.eye(len(own_M), dtype=torch.bool, device=own_M.device), -torch.inf)
     return {
-        "prompt_information": _gain(log_prob_MM),
-        "prompt_information_per_token": _gain(log_prob_MM / count_M.unsqueeze(-1)),
+        "prompt_information": _compute_gain(log_prob_MM),
+        "prompt_information_per_token": _compute_gain(log_prob_MM / count_M.unsqueeze(-1)),
         "prompt_retrieval": float((own_M > others_MM.amax(dim=-1)).double().mean()),
     }
 
 
-def _gain(log_prob_MM: Tensor) -> float:
+def _compute_gain(log_prob_MM: Tensor) -> float:
     marginal_M = log_prob_MM.logsumexp(dim=-1) - math.log(len(log_prob_MM))
     return float((log_prob_MM.diagonal() - marginal_M).mean())

@@ -59,7 +59,7 @@ async def task_checks(path: Path, *, runs: int, jobs: int, backend: str) -> Asyn
 
         async def check(task: RepoTask) -> TaskCheck:
             try:
-                problems, cpu_s = await _problems(task, store, runner, runs=runs)
+                problems, cpu_s = await _find_problems(task, store, runner, runs=runs)
             except DataError as error:
                 problems, cpu_s = [str(error)], 0.0
             return TaskCheck(instance_id=task.instance_id, problems=tuple(problems), runs=runs, cpu_s=cpu_s)
@@ -80,16 +80,16 @@ async def check_tasks(
 
     async def one(task: RepoTask) -> TaskCheck:
         try:
-            found = await check(task)
+            task_check = await check(task)
         except EnvError as error:
-            found = TaskCheck(instance_id=task.instance_id, problems=(str(error),), runs=0)
-        on_result({"key": task.instance_id, "status": "holds" if found.ok else found.problems[0]}, len(tasks))
-        return found
+            task_check = TaskCheck(instance_id=task.instance_id, problems=(str(error),), runs=0)
+        on_result({"key": task.instance_id, "status": "holds" if task_check.ok else task_check.problems[0]}, len(tasks))
+        return task_check
 
     return list(await asyncio.gather(*map(one, tasks)))
 
 
-async def _problems(task: RepoTask, store: TaskStore, suites: Suites, *, runs: int) -> tuple[list[str], float]:
+async def _find_problems(task: RepoTask, store: TaskStore, suites: Suites, *, runs: int) -> tuple[list[str], float]:
     base = await asyncio.to_thread(read_tree, store.base(task))
     hidden, site = store.hidden_tests(task), store.site(task)
     solution = changed_by(base, task.patch)
@@ -112,6 +112,6 @@ async def _problems(task: RepoTask, store: TaskStore, suites: Suites, *, runs: i
                 problems.append(f"{name}, run {number}: the tests do not end")
             wrong = wrong_tests(run, f2p=task.fail_to_pass, p2p=task.pass_to_pass, is_fixed=name == "solution")
             if wrong:
-                shown = ", ".join(f"{test} is {outcome}" for test, outcome in list(wrong.items())[:3])
-                problems.append(f"{name}, run {number}: {len(wrong)} tests are wrong: {shown}")
+                examples = ", ".join(f"{test} is {outcome}" for test, outcome in list(wrong.items())[:3])
+                problems.append(f"{name}, run {number}: {len(wrong)} tests are wrong: {examples}")
     return problems, cpu_s

@@ -44,12 +44,14 @@ def sample_store() -> TaskStore:
         _add_pytest(store)
         repository = {path.partition("/")[2]: content for path, content in files.items() if path.startswith("rep")}
         bugs = yaml.safe_load(files["bugs.yaml"])
-        groups = [[bug] for bug in bugs] + [[bug, bugs[at - _APART]] for at, bug in enumerate(bugs)]
-        store.write([_task(store, repository, group, number) for number, group in enumerate(groups, start=1)])
+        groups = [[bug] for bug in bugs] + [[bug, bugs[place - _APART]] for place, bug in enumerate(bugs)]
+        store.write([_store_task(store, repository, group, number) for number, group in enumerate(groups, start=1)])
     return TaskStore(folder)
 
 
-def _task(store: TaskStore, fixed: Mapping[str, bytes], bugs: Sequence[Mapping[str, Any]], number: int) -> RepoTask:
+def _store_task(
+    store: TaskStore, fixed: Mapping[str, bytes], bugs: Sequence[Mapping[str, Any]], number: int
+) -> RepoTask:
     """Returns the task of one or two bugs. The visible tests lack those that the bugs break."""
     breaks = [test for bug in bugs for test in bug["breaks"]]
     wrong = dict(fixed)
@@ -58,7 +60,9 @@ def _task(store: TaskStore, fixed: Mapping[str, bytes], bugs: Sequence[Mapping[s
     tests = {name: content for name, content in fixed.items() if name.startswith("tests/")}
     names = {test.partition("[")[0] for test in breaks}
     visible = {
-        name: _without(content, (one.partition("::")[2] for one in names if one.startswith(name)))
+        name: _remove_functions(
+            content, (full_name.partition("::")[2] for full_name in names if full_name.startswith(name))
+        )
         for name, content in tests.items()
     }
     everything = [test for name, content in tests.items() for test in _tests_of(name, content)]
@@ -68,8 +72,8 @@ def _task(store: TaskStore, fixed: Mapping[str, bytes], bugs: Sequence[Mapping[s
         version="1.0",
         base_commit=store.add_tree({**wrong, **visible}),
         problem_statement="\n".join(bug["issue"] for bug in bugs),
-        patch="".join(_diff(path, wrong[path], fixed[path]) for path in sorted({bug["file"] for bug in bugs})),
-        test_patch="".join(_diff(name, visible[name], tests[name]) for name in tests),
+        patch="".join(_make_diff(path, wrong[path], fixed[path]) for path in sorted({bug["file"] for bug in bugs})),
+        test_patch="".join(_make_diff(name, visible[name], tests[name]) for name in tests),
         fail_to_pass=tuple(breaks),
         pass_to_pass=tuple(test for test in everything if test not in names),
         kind="mutation" if len(bugs) == 1 else "combined",
@@ -79,13 +83,13 @@ def _task(store: TaskStore, fixed: Mapping[str, bytes], bugs: Sequence[Mapping[s
     )
 
 
-def _without(content: bytes, names: Iterable[str]) -> bytes:
+def _remove_functions(content: bytes, names: Iterable[str]) -> bytes:
     """Returns a module of tests without some functions."""
     text, left_out = content.decode(), set(names)
     lines = text.split("\n")
     for node in reversed(ast.parse(text).body):
         if isinstance(node, ast.FunctionDef) and node.name in left_out:
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             del lines[first - 1 : node.end_lineno]
     return ("\n".join(lines).rstrip() + "\n").encode()
 
@@ -100,7 +104,7 @@ def _tests_of(path: str, content: bytes) -> Sequence[str]:
     ]
 
 
-def _diff(path: str, old: bytes, new: bytes) -> str:
+def _make_diff(path: str, old: bytes, new: bytes) -> str:
     before, after = (text.decode().splitlines(True) for text in (old, new))
     lines = difflib.unified_diff(before, after, f"a/{path}", f"b/{path}")
     return "".join(lines)

@@ -59,9 +59,9 @@ class Suites:
 async def suites(*, jobs: int, backend: str = "auto") -> AsyncIterator[Suites]:
     """Starts a sandbox backend for test suites and closes it. Raises SandboxError if none works here."""
     options: dict[str, dict[str, Any]] = {"auto": {"namespaces": _DISK}, "namespaces": _DISK}
-    made = make_backend(backend, **options.get(backend, {}))
-    await made.start()
+    sandbox_backend = make_backend(backend, **options.get(backend, {}))
+    await sandbox_backend.start()
     try:
-        yield Suites(made, jobs=jobs)
+        yield Suites(sandbox_backend, jobs=jobs)
     finally:
-        await made.close()
+        await sandbox_backend.close()

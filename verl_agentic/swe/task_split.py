@@ -57,7 +57,7 @@ def choose_tasks(
         raise ConfigError(f"split must be train or test, got {split!r}")
     place = "" if folder is None else str(Path(folder).expanduser().resolve())
     store = store_at(place)
-    wanted = [
+    candidates = [
         task
         for task in store.tasks()
         if _is_test(task) == (split == "test")
@@ -65,13 +65,13 @@ def choose_tasks(
         and (max_tests is None or len(task.fail_to_pass) <= max_tests)
         and is_wanted(task)
     ]
-    random.Random(seed).shuffle(wanted)
-    if len(wanted) < count:
+    random.Random(seed).shuffle(candidates)
+    if len(candidates) < count:
         raise ConfigError(
-            f"found only {len(wanted)} tasks of split {split!r} in {store.path}, got {count=}; ask for fewer, or make "
-            "more with verl-agentic swe mine"
+            f"found only {len(candidates)} tasks of split {split!r} in {store.path}, got {count=}; ask for fewer, or "
+            "make more with verl-agentic swe mine"
         )
-    return ChosenTasks(store=store, place=place and str(store.path), tasks=wanted[:count])
+    return ChosenTasks(store=store, place=place and str(store.path), tasks=candidates[:count])
 
 
 def require_trees(place: str, keys: Mapping[str, str]) -> None:

@@ -19,18 +19,18 @@ def function_of(test: str) -> tuple[str, str]:
 def functions_in(source: str) -> dict[str, Function]:
     """Returns qualified name -> function of the tests in a source; empty if it does not parse."""
     tree = parse_python(source)
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
 
     def visit(nodes: list[ast.stmt], prefix: str) -> None:
         for node in nodes:
             if isinstance(node, Function):
-                found[prefix + node.name] = node
+                functions[prefix + node.name] = node
             elif isinstance(node, ast.ClassDef):
                 visit(node.body, f"{prefix}{node.name}::")
 
     if tree is not None:
         visit(tree.body, "")
-    return found
+    return functions
 
 
 def nodes_of_tests(tests: Iterable[str], files: Mapping[str, bytes]) -> dict[str, Function]:
@@ -59,7 +59,7 @@ def without_tests(files: Mapping[str, bytes], tests: Iterable[str]) -> dict[str,
     for path, names in removed.items():
         if path not in files:
             continue
-        text = _without(files[path].decode(errors="surrogateescape"), names)
+        text = _remove_functions(files[path].decode(errors="surrogateescape"), names)
         if text is None:
             del result[path]
         else:
@@ -67,12 +67,12 @@ def without_tests(files: Mapping[str, bytes], tests: Iterable[str]) -> dict[str,
     return result
 
 
-def _without(source: str, names: set[str]) -> str | None:
+def _remove_functions(source: str, names: set[str]) -> str | None:
     functions = functions_in(source)
     if not names <= functions.keys():
         return None  # tests of a base class or made by code
     lines = source.splitlines(keepends=True)
-    spans = [_span(functions[name]) for name in names]
+    spans = [_find_span(functions[name]) for name in names]
     for first, last in sorted(spans, reverse=True):
         indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
         # A class needs a body, and so does the file's `if`.
@@ -81,6 +81,6 @@ def _without(source: str, names: set[str]) -> str | None:
     return text if parse_python(text) is not None else None
 
 
-def _span(node: Function) -> tuple[int, int]:
-    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+def _find_span(node: Function) -> tuple[int, int]:
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     return first - 1, node.end_lineno or first

@@ -302,7 +302,7 @@ async def test_set_questions_of_the_world_are_unique_and_expanded(tmp_path: Path
     report = await run("set_questions", tmp_path / "a.jsonl", n=6, layers=1)
     made = rows(tmp_path / "a.jsonl")
     assert report.rows == len(made) >= 5
-    facts = set_questions._world("").facts
+    facts = set_questions._load_world("").facts
     for row in made:
         query = set_questions.from_json(json.loads(row["extra_info"]["query"]))
         assert solve(facts, query) == {row["reward_model"]["ground_truth"]}
@@ -321,7 +321,7 @@ async def test_the_solution_of_a_set_question_finds_the_answer_in_browse(tmp_pat
         make_env=package.make_env,
         setup_for=lambda index, row: scripted(solutions[index], codec=codec, tokenizer=tokenizer, limits=AMPLE_LIMITS),
     )
-    facts, num_dropped = set_questions._world("").facts, 0
+    facts, num_dropped = set_questions._load_world("").facts, 0
     for row, episode in zip(questions, episodes, strict=True):
         assert episode.reward.outcome == 1 and episode.stop_reason is StopReason.ANSWERED
         assert not any(message.is_error for message in episode.messages), "every page exists"

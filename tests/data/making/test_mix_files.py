@@ -45,7 +45,7 @@ def count(path: Path) -> dict[str, int]:
 def test_shares_are_those_of_the_written_rows_or_tokens(
     files: tuple[Path, Path], tmp_path: Path, by: Any, shares: tuple[float, float], total: int | None, expected: Any
 ) -> None:
-    parts = mix_files(dict(zip(files, shares, strict=True)), tmp_path / "out.jsonl", by=by, total=total)
+    parts = mix_files(dict(zip(files, shares, strict=True)), tmp_path / "out.jsonl", unit=by, total=total)
     assert count(tmp_path / "out.jsonl") == expected and len(set(names(tmp_path / "out.jsonl"))) == sum(
         expected.values()
     )
@@ -85,9 +85,9 @@ def test_what_cannot_be_mixed_is_refused(files: tuple[Path, Path], tmp_path: Pat
         with pytest.raises((ConfigError, DataError), match=message):
             mix_files(shares, out)
     with pytest.raises(DataError, match="too small for its shares"):
-        mix_files({agent: 0.5, general: 0.5}, out, by="tokens", total=30)
+        mix_files({agent: 0.5, general: 0.5}, out, unit="tokens", total=30)
     with pytest.raises(DataError, match="tokens are counted in input_ids"):
-        mix_files({tmp_path / "rl.jsonl": 1.0}, out, by="tokens")
+        mix_files({tmp_path / "rl.jsonl": 1.0}, out, unit="tokens")
     (tmp_path / "link.jsonl").symlink_to(agent)
     with pytest.raises(ConfigError, match="rows go into another"):
         mix_files({agent: 1.0}, tmp_path / "link.jsonl")

@@ -129,7 +129,7 @@ def index(tmp_path: Path) -> Iterator[tuple[Path, _Index]]:
 def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests use no index but theirs."""
     monkeypatch.setattr(pip_client, "_pip_settings", dict)
-    pip_client._opener.cache_clear()
+    pip_client._make_opener.cache_clear()
 
 
 def _offer(folder: Path, path: Path) -> None:

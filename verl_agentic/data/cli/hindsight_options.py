@@ -56,25 +56,25 @@ def write_hindsight(args: argparse.Namespace, package: EnvPackage, folder: Path)
     option = "--solved" if args.solved else "--hindsight"
     if args.model is None:
         raise ConfigError(f"{option} needs a tokenizer, got no --model; name the folder of the model to be trained")
-    path, samples = folder / FILE, _samples(args)
+    path, samples = folder / FILE, _read_split_samples(args)
     if args.solved:
         path, package = folder / SOLVED_FILE, replace(package, describe=lambda sample: None)
         samples = _first_solved(samples, args.per_task)
     tokenizer, codec = load_codec(args.model, tool_format=args.tool_format, protocol=args.protocol)
     config: dict[str, Any] = parse_key_values(args.config, option="--config")
     fresh = path.with_suffix(".new")  # an existing file stays if there are no rows
-    told = asyncio.run(
+    numbers = asyncio.run(
         write_hindsight_rows(samples, fresh, package=package, codec=codec, tokenizer=tokenizer, config=config)
     )
-    counts = f"{told.solved} solved, {told.relabelled} relabelled, {told.left_out} left out"
-    if not told.solved + told.relabelled:
+    counts = f"{numbers.solved} solved, {numbers.relabelled} relabelled, {numbers.left_out} left out"
+    if not numbers.solved + numbers.relabelled:
         fresh.unlink()
         raise DataError(
             f"none of {len(samples)} episodes gives a row, got {counts}; check that --protocol {args.protocol} and "
             "--tool-format are those of the run"
         )
     fresh.replace(path)
-    print(f"{path}: {told.solved + told.relabelled} rows of {len(samples)} episodes: {counts}")
+    print(f"{path}: {numbers.solved + numbers.relabelled} rows of {len(samples)} episodes: {counts}")
     print(f"data.train_files={path.resolve()}")
 
 
@@ -95,7 +95,7 @@ def write_rewritten(args: argparse.Namespace, package: EnvPackage, folder: Path)
     if args.model is None:
         raise ConfigError("--rewrite needs a tokenizer, got no --model; name the folder of the model to be trained")
     model = read_settings(ChatModel, parse_key_values(args.rewriter, option="--rewriter"), section="--rewriter")
-    samples, path = _samples(args), folder / REWRITTEN_FILE
+    samples, path = _read_split_samples(args), folder / REWRITTEN_FILE
     tokenizer, codec = load_codec(args.model, tool_format=args.tool_format, protocol=args.protocol)
     config: dict[str, Any] = parse_key_values(args.config, option="--config")
     fresh = path.with_suffix(".new")  # an existing file stays if there are no rows
@@ -110,13 +110,13 @@ def write_rewritten(args: argparse.Namespace, package: EnvPackage, folder: Path)
     print(f"data.train_files={path.resolve()}")
 
 
-def _samples(args: argparse.Namespace) -> list[Sample]:
+def _read_split_samples(args: argparse.Namespace) -> list[Sample]:
     from verl_agentic.base.errors import DataError
     from verl_agentic.data.stored_samples import read_samples
 
     folder = args.solved or args.hindsight or args.rewrite
     stored = read_samples(folder)
-    samples = [one.sample for one in stored if one.split == args.split]
+    samples = [trajectory.sample for trajectory in stored if trajectory.split == args.split]
     if not samples:
         raise DataError(
             f"no episode of --split {args.split} is stored below {folder}, got {len(stored)} of the other; "
@@ -132,11 +132,11 @@ def _first_solved(samples: list[Sample], per_task: int | None) -> list[Sample]:
     solved = [sample for sample in samples if sample.env is not None and sample.env.outcome >= 1.0]
     if not solved:
         raise DataError(f"no episode is solved, got {len(samples)}; sample more attempts, or easier tasks")
-    seen: Counter[str] = Counter()
-    kept = []
+    num_by_task: Counter[str] = Counter()
+    selection = []
     for sample in solved:
         name = str(sample.extra.get("task_id") or sample.prompt)
-        seen[name] += 1
-        if per_task is None or seen[name] <= per_task:
-            kept.append(sample)
-    return kept
+        num_by_task[name] += 1
+        if per_task is None or num_by_task[name] <= per_task:
+            selection.append(sample)
+    return selection

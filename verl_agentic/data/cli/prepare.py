@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--model needs --hindsight, --solved or --rewrite, got {args.model!r} alone; drop it")
     if stored:
         write = write_rewritten if args.rewrite else write_hindsight
-        write(args, package, _out(args, package))
+        write(args, package, _choose_out_folder(args, package))
         return 0
     check = partial(
         check_records,
@@ -77,22 +77,22 @@ def run(args: argparse.Namespace) -> int:
         check_row=package.check_row,
         components=[load_component(name) for name in args.reward],
     )
-    return _check(args, check) if args.check else _write(args, package, check)
+    return _check_files(args, check) if args.check else _write_files(args, package, check)
 
 
-def _check(args: argparse.Namespace, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
+def _check_files(args: argparse.Namespace, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
     from verl_agentic.data.prepare import read_records
     from verl_agentic.log.files.as_verl import refuse_changed
 
     for path in args.check:
         refuse_changed(path)
         records = read_records(path)
-        asyncio.run(check(records, where=f"{path}: "))
+        asyncio.run(check(records, location=f"{path}: "))
         print(f"{path}: {len(records)} rows, fine")
     return 0
 
 
-def _write(args: argparse.Namespace, package: Any, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
+def _write_files(args: argparse.Namespace, package: Any, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.prepare import make_rows, to_records, write_parquet
@@ -100,36 +100,40 @@ def _write(args: argparse.Namespace, package: Any, check: Callable[..., Coroutin
     options = parse_key_values(args.option, option="--option")
     is_path = "/" in args.env or args.env.startswith(".")
     env_id = str(package.folder) if is_path else args.env  # a worker may have another working folder
-    out = _out(args, package)
+    out = _choose_out_folder(args, package)
     selection = [name.strip() for name in (args.tools or "").split(",") if name.strip()]
     if not args.train + args.test:
         raise ConfigError("no rows to write, got --train 0 and --test 0; ask for some of one")
-    written = {}
+    records_by_split = {}
     for split, count in (("train", args.train), ("test", args.test)):
         if count:
             rows = make_rows(package, split=split, count=count, seed=args.seed, options=options)
             records = to_records(rows, env_id=env_id, split=split, agent_name=args.agent_name, tool_selection=selection)
-            asyncio.run(check(records, where=f"{split}: "))
-            written[split] = _learnable(records, args.learnable) if split == "train" and args.learnable else records
-    for split, records in written.items():
+            asyncio.run(check(records, location=f"{split}: "))
+            records_by_split[split] = (
+                _select_learnable(records, args.learnable) if split == "train" and args.learnable else records
+            )
+    for split, records in records_by_split.items():
         write_parquet(records, out / _FILES[split])
         print(f"{out / _FILES[split]}: {len(records)} rows")
     keys = {"train": "data.train_files", "test": "data.val_files"}
-    print(" ".join(f"{keys[split]}={(out / _FILES[split]).resolve()}" for split in written))
+    print(" ".join(f"{keys[split]}={(out / _FILES[split]).resolve()}" for split in records_by_split))
     return 0
 
 
-def _out(args: argparse.Namespace, package: Any) -> Path:
+def _choose_out_folder(args: argparse.Namespace, package: Any) -> Path:
     return args.out or Path("data") / package.folder.name
 
 
-def _learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+def _select_learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
     """Returns the records that an evaluation sometimes solved or did not contain."""
     from verl_agentic.log.files.record_files import read_json_lines
     from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
 
     played = [{**record, "task": record["task_id"]} for _, record in read_json_lines(path) if record.get("task_id")]
     rates = pass_rates_of(played, [record["extra_info"]["task_id"] for record in records])
-    kept = [record for record, keep in zip(records, is_learnable(rates), strict=True) if keep]
-    print(f"{path}: {len(records) - len(kept)} of {len(records)} training rows are left out: always or never solved")
-    return kept
+    selection = [record for record, keep in zip(records, is_learnable(rates), strict=True) if keep]
+    print(
+        f"{path}: {len(records) - len(selection)} of {len(records)} training rows are left out: always or never solved"
+    )
+    return selection

@@ -39,14 +39,14 @@ async def with_ids(
     """
     conversations = [_Conversation.of(record) for record in records]
     episodes = await run_episodes(
-        [EnvRow(prompt=one.prompt, extra={_CONVERSATION: one}) for one in conversations],
+        [EnvRow(prompt=conversation.prompt, extra={_CONVERSATION: conversation}) for conversation in conversations],
         make_env=lambda row: row.extra[_CONVERSATION],
         setup_for=lambda index, row: scripted(
             conversations[index].turn, codec=codec, tokenizer=tokenizer, limits=AMPLE_LIMITS
         ),
     )
     return [
-        conversation.fault(episode) or {**record, **_tokens(episode, shape)}
+        conversation.fault(episode) or {**record, **_make_token_columns(episode, shape)}
         for record, conversation, episode in zip(records, conversations, episodes, strict=True)
     ]
 
@@ -97,12 +97,12 @@ class _Conversation:
         """Returns why the episode is not this conversation."""
         if episode.is_void:
             return f"no ids: {episode.error}"
-        read = [_calls(action.to_message()) for action in episode.actions]
-        written = [_calls(self.messages[place]) for place in self.places]
-        if read != written:
-            return f"the protocol reads other calls: {read} for {written}"
+        parsed_calls = [_list_calls(action.to_message()) for action in episode.actions]
+        recorded_calls = [_list_calls(self.messages[place]) for place in self.places]
+        if parsed_calls != recorded_calls:
+            return f"the protocol reads other calls: {parsed_calls} for {recorded_calls}"
         thoughts = [self.messages[place].reasoning.strip("\n") for place in self.places]
-        if any(one not in action.text for one, action in zip(thoughts, episode.actions, strict=True)):
+        if any(thought not in action.text for thought, action in zip(thoughts, episode.actions, strict=True)):
             return "the protocol writes no thoughts: remove them from the conversation, or use another protocol"
         return None
 
@@ -115,7 +115,9 @@ class _Conversation:
             return Observation(stop=StopReason.ANSWERED)
         calls = iter(action.tool_calls)
         answers = self.messages[start + 1 : later[0]]
-        return Observation(tuple(_answer(message, calls) if message.role == "tool" else message for message in answers))
+        return Observation(
+            tuple(_link_to_call(message, calls) if message.role == "tool" else message for message in answers)
+        )
 
     async def score(self, transcript: Transcript) -> Reward:
         return Reward(0.0)  # nobody reads it
@@ -123,17 +125,17 @@ class _Conversation:
     async def close(self) -> None: ...
 
 
-def _answer(message: Message, calls: Any) -> Message:
+def _link_to_call(message: Message, calls: Any) -> Message:
     """Returns a tool's output as that of the next call."""
     call = next(calls, None)
     return Message("tool", message.content, name=call.name, call_id=call.call_id) if call else message
 
 
-def _calls(message: Message) -> list[tuple[str, dict[str, Any]]]:
+def _list_calls(message: Message) -> list[tuple[str, dict[str, Any]]]:
     return [(call.name, dict(call.arguments)) for call in message.tool_calls]
 
 
-def _tokens(episode: Episode, shape: Shape) -> dict[str, list[int]]:
+def _make_token_columns(episode: Episode, shape: Shape) -> dict[str, list[int]]:
     (trajectory,) = episode.trajectories
     ids = trajectory.token_ids
     mask = [0] * len(trajectory.prompt_ids) + trajectory.response_mask

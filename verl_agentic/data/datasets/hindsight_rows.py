@@ -74,15 +74,24 @@ async def write_hindsight_rows(
     recorded: list[_Recorded] = []
     end = tokenizer.decode([tokenizer.eos_token_id])
     for sample in samples:
-        told = [one for one in relabelled([sample], package.describe, solved_at=solved_at) if _is_row(one, solved_at)]
-        tools = await _tools(package, sample, config or {}) if told else ()
-        recorded += [_Recorded(one, tools, [_text(turn, end, codec) for turn in one.turns]) for one in told]
-    episodes = await _play(recorded, codec=codec, tokenizer=tokenizer)
-    kept = [(env, episode) for env, episode in zip(recorded, episodes, strict=True) if env.is_told_by(episode, end)]
-    write_sft([episode for _, episode in kept], path)
-    num_relabelled = sum("relabelled" in env.sample.extra for env, _ in kept)
+        variants = [
+            variant
+            for variant in relabelled([sample], package.describe, solved_at=solved_at)
+            if _is_row(variant, solved_at)
+        ]
+        tools = await _load_tools(package, sample, config or {}) if variants else ()
+        recorded += [
+            _Recorded(variant, tools, [_render_turn(turn, end, codec) for turn in variant.turns])
+            for variant in variants
+        ]
+    episodes = await _replay_episodes(recorded, codec=codec, tokenizer=tokenizer)
+    pairs = [
+        (env, episode) for env, episode in zip(recorded, episodes, strict=True) if env.is_repeated_by(episode, end)
+    ]
+    write_sft([episode for _, episode in pairs], path)
+    num_relabelled = sum("relabelled" in env.sample.extra for env, _ in pairs)
     return HindsightRows(
-        solved=len(kept) - num_relabelled, relabelled=num_relabelled, left_out=len(samples) - len(kept)
+        solved=len(pairs) - num_relabelled, relabelled=num_relabelled, left_out=len(samples) - len(pairs)
     )
 
 
@@ -93,16 +102,16 @@ class _Recorded:
         self.sample = sample
         self.tools = tools
         self.texts = texts
-        self._left = list(sample.turns)
+        self._remaining = list(sample.turns)
 
     async def start(self) -> tuple[Message, ...]:
         return self.sample.prompt
 
     async def step(self, action: Action) -> Observation:
-        turn = self._left.pop(0)
-        if not self._left:
+        turn = self._remaining.pop(0)
+        if not self._remaining:
             return Observation(stop=self.sample.stop_reason)
-        return Observation(_answers(turn, action))
+        return Observation(_label_observations(turn, action))
 
     async def score(self, transcript: Transcript) -> Reward:
         assert self.sample.env is not None
@@ -111,16 +120,16 @@ class _Recorded:
     async def close(self) -> None:
         pass
 
-    def is_told_by(self, episode: Episode, end: str) -> bool:
+    def is_repeated_by(self, episode: Episode, end: str) -> bool:
         """Returns whether the episode has the recorded text in each turn; `end` is the text of the end-of-turn
         token."""
         # Another protocol than the run's finds other calls in the same text.
         calls = [[call.name for call in turn.calls] for turn in self.sample.turns]
-        said = list(zip(self.texts, calls, strict=True))
-        told = [
+        recorded_turns = list(zip(self.texts, calls, strict=True))
+        played_turns = [
             (action.text.removesuffix(end), [call.name for call in action.tool_calls]) for action in episode.actions
         ]
-        return said == told and episode.stop_reason is self.sample.stop_reason
+        return recorded_turns == played_turns and episode.stop_reason is self.sample.stop_reason
 
 
 def _is_row(sample: Sample, solved_at: float) -> bool:
@@ -128,11 +137,11 @@ def _is_row(sample: Sample, solved_at: float) -> bool:
     return bool(sample.turns) and sample.env.outcome >= solved_at and sample.stop_reason not in _CUT
 
 
-def _answers(turn: Turn, action: Action) -> tuple[Message, ...]:
+def _label_observations(turn: Turn, action: Action) -> tuple[Message, ...]:
     """Returns the observations of a turn as messages: the results of its calls, and messages of a user."""
     results = [
-        (call.result, asked.name, asked.call_id)
-        for call, asked in zip(turn.calls, action.tool_calls, strict=False)
+        (call.result, tool_call.name, tool_call.call_id)
+        for call, tool_call in zip(turn.calls, action.tool_calls, strict=False)
         if call.result is not None
     ]
     messages = []
@@ -145,7 +154,7 @@ def _answers(turn: Turn, action: Action) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-async def _tools(package: EnvPackage, sample: Sample, config: Mapping[str, Any]) -> Sequence[Tool]:
+async def _load_tools(package: EnvPackage, sample: Sample, config: Mapping[str, Any]) -> Sequence[Tool]:
     row = EnvRow(
         prompt=sample.prompt, ground_truth=sample.ground_truth, data_source=sample.data_source, extra=sample.extra
     )
@@ -158,7 +167,7 @@ async def _tools(package: EnvPackage, sample: Sample, config: Mapping[str, Any])
             await env.close()
 
 
-def _text(turn: Turn, end: str, codec: Codec) -> str:
+def _render_turn(turn: Turn, end: str, codec: Codec) -> str:
     """Returns the turn's text; in the codec's form if a server of messages gave no text."""
     calls = tuple(ToolCall(call.name, call.arguments) for call in turn.calls)
     message = Message("assistant", turn.content, tool_calls=calls)
@@ -168,7 +177,7 @@ def _text(turn: Turn, end: str, codec: Codec) -> str:
     return codec.render_action(replace(message, content=thoughts + message.content)) if calls and is_servers else text
 
 
-async def _play(recorded: Sequence[_Recorded], *, codec: Codec, tokenizer: Any) -> list[Episode]:
+async def _replay_episodes(recorded: Sequence[_Recorded], *, codec: Codec, tokenizer: Any) -> list[Episode]:
     def script(env: _Recorded) -> Script:
         start = len(env.sample.prompt)
         return lambda messages: env.texts[sum(message.role == "assistant" for message in messages[start:])]

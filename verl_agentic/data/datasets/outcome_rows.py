@@ -39,8 +39,8 @@ async def encode_outcome_row(row: Mapping[str, Any], *, codec: Codec, tokenizer:
     if not isinstance(outcome, int | float) or not 0 <= outcome <= 1:
         raise DataError(f"an outcome lies between 0 and 1, got {outcome!r}; scale it")
     if is_ids:
-        made = trajectory_of_ids(row, ids="response_ids", mask="response_mask", vocab_size=len(tokenizer))
-        return made, float(outcome)
+        trajectory = trajectory_of_ids(row, ids="response_ids", mask="response_mask", vocab_size=len(tokenizer))
+        return trajectory, float(outcome)
     prompt = [Message.from_dict(message) for message in row["prompt"]]
     tools = [dict(schema) for schema in row.get("tools") or ()]
     encoded = await encode_answer(prompt, row["messages"], tools=tools, codec=codec, tokenizer=tokenizer)

@@ -73,22 +73,22 @@ async def encode_answer(
     if not answer or answer[0].get("role") != "assistant":
         raise DataError(f"a continuation must begin with a message of the assistant, got {answer!r}; fix it")
     row = Trajectory(prompt_ids=list(await codec.encode_prompt(prompt, tools)))
-    seen, turn = list(prompt), -1
+    history, turn = list(prompt), -1
     for is_policy, messages in groupby(answer, key=lambda message: message.get("role") == "assistant"):
         if not is_policy:
             new = [Message.from_dict(message) for message in messages]
-            edit = await codec.encode_context(seen, new, stream=row.token_ids, tools=tools)
+            edit = await codec.encode_context(history, new, stream=row.token_ids, tools=tools)
             row.drop_tail(edit.removed)
             row.append_context(edit.token_ids, turn=turn)
-            seen += new
+            history += new
             continue
         for number, message in enumerate(messages):
             if number:
                 raise DataError(f"two messages of the assistant follow each other, got {answer!r}; join them")
             turn += 1
-            ids = _sampled_ids(message, before=seen, codec=codec, tokenizer=tokenizer)
+            ids = _sampled_ids(message, before=history, codec=codec, tokenizer=tokenizer)
             row.append_sampled(ids, None, turn=turn, untrained=codec.untrained_spans(ids))
-            seen.append((await codec.decode_action(ids, turn=turn, tools=tools)).to_message())
+            history.append((await codec.decode_action(ids, turn=turn, tools=tools)).to_message())
     row.trim_context()
     return row
 
@@ -107,11 +107,11 @@ def written_messages(sample: Sample) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for turn in sample.turns:
         messages.append({"role": "assistant", "text": turn.text})
-        messages.extend(_answers(turn))
+        messages.extend(_label_observations(turn))
     return messages
 
 
-def _answers(turn: Turn) -> list[dict[str, Any]]:
+def _label_observations(turn: Turn) -> list[dict[str, Any]]:
     """Returns the observations of a turn: results of its calls in order, and messages of a user between them."""
     waiting = [call for call in turn.calls if call.result is not None]
     answers: list[dict[str, Any]] = []

@@ -57,16 +57,23 @@ async def write_retrospective_rows(
         ConfigError: key, URL or model is wrong.
     """
     failed = [sample for sample in samples if sample.env is not None and sample.env.outcome < solved_at]
-    written = [(sample, await _rewrite(sample, model)) for sample in failed]
-    played = [(sample, turns) for sample, turns in written if turns]
+    rewrites = [(sample, await _rewrite_turns(sample, model)) for sample in failed]
+    played = [(sample, turns) for sample, turns in rewrites if turns]
     episodes = await run_episodes(
         [
-            EnvRow(prompt=one.prompt, ground_truth=one.ground_truth, data_source=one.data_source, extra=one.extra)
-            for one, _ in played
+            EnvRow(
+                prompt=sample.prompt,
+                ground_truth=sample.ground_truth,
+                data_source=sample.data_source,
+                extra=sample.extra,
+            )
+            for sample, _ in played
         ],
         make_env=functools.partial(package.make_env, **(config or {})),
         setup_for=lambda index, row: scripted(
-            lambda messages: played[index][1][sum(one.role == "assistant" for one in messages[len(row.prompt) :])],
+            lambda messages: played[index][1][
+                sum(message.role == "assistant" for message in messages[len(row.prompt) :])
+            ],
             codec=codec,
             tokenizer=tokenizer,
             limits=replace(AMPLE_LIMITS, max_turns=len(played[index][1])),
@@ -76,9 +83,9 @@ async def write_retrospective_rows(
     return write_sft(solved, path, marks={"synthetic": True})
 
 
-async def _rewrite(sample: Sample, model: ChatModel) -> list[str]:
-    told = [f"{message.role}: {message.content}" for message in sample.prompt]
+async def _rewrite_turns(sample: Sample, model: ChatModel) -> list[str]:
+    lines = [f"{message.role}: {message.content}" for message in sample.prompt]
     for turn in sample.turns:
-        told += [f"agent: {turn.text}", *(f"environment: {text}" for text in turn.observations)]
-    reply = await model.ask([Message("user", "\n\n".join([_ASKED, *told]))])
+        lines += [f"agent: {turn.text}", *(f"environment: {text}" for text in turn.observations)]
+    reply = await model.ask([Message("user", "\n\n".join([_ASKED, *lines]))])
     return [text.strip() for text in blocks(reply.text or "", "turn")]

@@ -54,7 +54,7 @@ class TrajectoryDataset(Dataset):
             raise DataError(f"TrajectoryDataset needs data.pad_mode=no_padding, got {config.get('pad_mode')!r}; set it")
         files = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
         rows = [
-            _check(row, f"{file}:{number}", vocab_size=len(tokenizer), max_length=config.get("max_length"))
+            _check_row(row, f"{file}:{number}", vocab_size=len(tokenizer), max_length=config.get("max_length"))
             for file in files
             for number, row in numbered_records(Path(file))
         ]
@@ -78,11 +78,11 @@ class TrajectoryDataset(Dataset):
         }
 
 
-def _check(row: dict[str, Any], where: str, *, vocab_size: int, max_length: int | None) -> dict[str, Any]:
+def _check_row(row: dict[str, Any], location: str, *, vocab_size: int, max_length: int | None) -> dict[str, Any]:
     try:
         check_ids(row, ids="input_ids", mask="loss_mask", vocab_size=vocab_size)
     except DataError as cause:
-        raise DataError(f"{where}: {cause}") from cause
+        raise DataError(f"{location}: {cause}") from cause
     if max_length is not None and len(row["input_ids"]) > max_length:
-        raise DataError(f"{where} has {len(row['input_ids'])} tokens, and data.max_length is {max_length}; raise it")
+        raise DataError(f"{location} has {len(row['input_ids'])} tokens, and data.max_length is {max_length}; raise it")
     return row

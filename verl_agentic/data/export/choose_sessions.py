@@ -21,58 +21,58 @@ def passing(
         is_whole: leave out sessions with a row that does not pass.
         left_out: counts rows.
     """
-    found = []
+    selection = []
     for session in sessions:
         rows = tuple(row for row in session.rows if condition.passes(row))
         if is_whole and len(rows) < len(session.rows):
             rows = ()
         left_out["that fail --where"] += len(session.rows) - len(rows)
         if rows:
-            found.append(LoggedSession(rows=rows))
-    return found
+            selection.append(LoggedSession(rows=rows))
+    return selection
 
 
 def best_of_groups(
-    sessions: Sequence[LoggedSession], count: int, *, by: str, left_out: Counter[str]
+    sessions: Sequence[LoggedSession], count: int, *, value_name: str, left_out: Counter[str]
 ) -> list[LoggedSession]:
     """Returns the sessions of each group with the highest values, in the order of the log; the first of equals."""
-    kept = []
+    selection = []
     for _, members in groupby(sessions, key=lambda session: session.group):
-        known = with_values(list(members), by=by, left_out=left_out)
-        order = sorted(range(len(known)), key=lambda place: -known[place][0])
-        kept += [known[place][1] for place in sorted(order[:count])]
-        left_out["beyond --best"] += sum(len(known[place][1].rows) for place in order[count:])
-    return kept
+        valued_members = with_values(list(members), value_name=value_name, left_out=left_out)
+        order = sorted(range(len(valued_members)), key=lambda place: -valued_members[place][0])
+        selection += [valued_members[place][1] for place in sorted(order[:count])]
+        left_out["beyond --best"] += sum(len(valued_members[place][1].rows) for place in order[count:])
+    return selection
 
 
 def first_of_prompts(
     log: SessionLog, sessions: Sequence[LoggedSession], count: int, *, left_out: Counter[str]
 ) -> list[LoggedSession]:
     """Returns the first sessions of each prompt over all steps; a prompt is a task of a data source."""
-    seen: Counter[tuple[str, ...]] = Counter()
-    kept = []
+    num_by_prompt: Counter[tuple[str, ...]] = Counter()
+    selection = []
     for session, text in zip(sessions, log.prompts(sessions), strict=True):
         last = session.rows[-1]
         # Without a task's id, the prompts of different groups cannot be compared. Several files may number their tasks
         # from 0.
         prompt = (last["env"], last["data_source"], last["task_id"] or last["uid"], text)
-        seen[prompt] += 1
-        if seen[prompt] <= count:
-            kept.append(session)
+        num_by_prompt[prompt] += 1
+        if num_by_prompt[prompt] <= count:
+            selection.append(session)
         else:
             left_out["beyond --per-prompt"] += len(session.rows)
-    return kept
+    return selection
 
 
 def with_values(
-    sessions: Iterable[LoggedSession], *, by: str, left_out: Counter[str]
+    sessions: Iterable[LoggedSession], *, value_name: str, left_out: Counter[str]
 ) -> list[tuple[float, LoggedSession]]:
     """Returns the sessions whose value is known, with the value."""
-    found = []
+    pairs = []
     for session in sessions:
-        value = session.value(by)
+        value = session.value(value_name)
         if value is None:
-            left_out[f"without {by}"] += len(session.rows)
+            left_out[f"without {value_name}"] += len(session.rows)
         else:
-            found.append((value, session))
-    return found
+            pairs.append((value, session))
+    return pairs

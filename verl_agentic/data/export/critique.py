@@ -49,25 +49,25 @@ class Critic:
             log: of the steps.
             settings: of the export; a journal of others is refused.
         """
-        kept = Journal(self.journal) if self.journal is not None else None
-        if kept is not None:
+        journal = Journal(self.journal) if self.journal is not None else None
+        if journal is not None:
             settings = {**settings, "critic": str(self.function)}
-            keep_settings(kept.path.with_suffix(".settings.json"), settings, has_begun=bool(kept.records))
+            keep_settings(journal.path.with_suffix(".settings.json"), settings, has_begun=bool(journal.records))
         loop, used = asyncio.new_event_loop(), contextlib.AsyncExitStack()
         try:
             ask = loop.run_until_complete(used.enter_async_context(self.asking or asking_here(self.function)))
 
             async def value(step: Step) -> float:
-                question = _question(log, step)
-                answer = await (kept.kept(_key(step), lambda: ask(question)) if kept else ask(question))
+                question = _make_step_question(log, step)
+                answer = await (journal.kept(_make_key(step), lambda: ask(question)) if journal else ask(question))
                 return (1 - self.weight) * step.value + self.weight * answer["value"]
 
             yield lambda steps: loop.run_until_complete(run_each(steps, value, max_concurrent=self.jobs))
         finally:
             loop.run_until_complete(used.aclose())
             loop.close()
-            if kept is not None:
-                kept.close()
+            if journal is not None:
+                journal.close()
 
 
 @contextlib.asynccontextmanager
@@ -86,17 +86,17 @@ async def asking_here(function: QFunction | str) -> AsyncIterator[AskCritic]:
     yield ask
 
 
-def _key(step: Step) -> str:
+def _make_key(step: Step) -> str:
     row = step.session.own_rows[0]
     return "/".join(str(row[name]) for name in ("split", "step", "uid", "session")) + f"/{step.turn}"
 
 
-def _question(log: SessionLog, step: Step) -> tuple[list[Message], str]:
+def _make_step_question(log: SessionLog, step: Step) -> tuple[list[Message], str]:
     sample = log.sample(step.session)
     before = replace(sample, turns=tuple(turn for turn in sample.turns if turn.index < step.turn))
     (now,) = (turn for turn in sample.turns if turn.index == step.turn)
-    told = [
+    history = [
         Message(message["role"], message.get("text", message.get("content", "")), name=message.get("name", ""))
         for message in written_messages(before)
     ]
-    return [*sample.prompt, *told], now.text
+    return [*sample.prompt, *history], now.text

@@ -113,36 +113,35 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
     left_out: Counter[str] = Counter()
     critic = options.critic
     with open_sessions(run_dir) as log, contextlib.ExitStack() as used:
-        sessions = _chosen(log, options, left_out)
+        sessions = _choose_sessions(log, options, left_out)
         parts = reward_parts(sessions) if options.shape == "rows" else []
         values = mean_outcomes
         if critic is not None:
             values = used.enter_context(critic.values(log, settings={"run_dir": str(run_dir.resolve())}))
-        records = _records(log, sessions, options, parts, values, left_out)
+        records = _make_records(log, sessions, options, parts, values, left_out)
         first = next(records, None)
         if first is None:
-            raise DataError(
-                f"no record is left for {out}, got {_told(left_out) or 'no row left out'}; {_needed(options)}"
-            )
+            reasons = _describe_left_out(left_out) or "no row left out"
+            raise DataError(f"no record is left for {out}, got {reasons}; {_describe_need(options)}")
         columns = {**SHAPES[options.shape], **dict.fromkeys(parts, pa.float64())}
         count = write_records(chain([first], records), out, columns=columns)
     return Exported(records=count, rows=sum(len(session.rows) for session in sessions), left_out=dict(+left_out))
 
 
-def _chosen(log: SessionLog, options: ExportOptions, left_out: Counter[str]) -> list[LoggedSession]:
+def _choose_sessions(log: SessionLog, options: ExportOptions, left_out: Counter[str]) -> list[LoggedSession]:
     sessions = log.sessions(split=options.split, left_out=left_out)
     if options.where is not None:
         condition = RowFilter(options.where, columns=COLUMNS)
         is_whole = options.shape in ("pairs", "steps")
         sessions = passing(sessions, condition, is_whole=is_whole, left_out=left_out)
     if options.best is not None:
-        sessions = best_of_groups(sessions, options.best, by=options.by, left_out=left_out)
+        sessions = best_of_groups(sessions, options.best, value_name=options.by, left_out=left_out)
     if options.per_prompt is not None:
         sessions = first_of_prompts(log, sessions, options.per_prompt, left_out=left_out)
     return sessions
 
 
-def _records(
+def _make_records(
     log: SessionLog,
     sessions: list[LoggedSession],
     options: ExportOptions,
@@ -156,11 +155,11 @@ def _records(
         count = options.continuations
         return make(log, sessions, values=values, min_continuations=count, left_out=left_out, **gap)
     if options.shape == "pairs":
-        return pair_records(log, sessions, by=options.by, min_gap=options.gap, left_out=left_out)
+        return pair_records(log, sessions, value_name=options.by, min_gap=options.gap, left_out=left_out)
     return row_records(log, sessions, shape=options.shape, parts=parts, left_out=left_out)
 
 
-def _needed(options: ExportOptions) -> str:
+def _describe_need(options: ExportOptions) -> str:
     """Returns what a record of the shape needs."""
     if options.shape == "steps":
         return f"a step is a turn that {options.continuations} sessions share; lower --continuations"
@@ -170,10 +169,10 @@ def _needed(options: ExportOptions) -> str:
             if options.by == STEP
             else "two attempts at one prompt"
         )
-        what = "value" if options.by == STEP else options.by
-        return f"a pair needs {of}, and their {what} must differ by more than {options.gap:g}"
+        value_name = "value" if options.by == STEP else options.by
+        return f"a pair needs {of}, and their {value_name} must differ by more than {options.gap:g}"
     return "change --where, --split, --best or --per-prompt"
 
 
-def _told(left_out: Counter[str]) -> str:
+def _describe_left_out(left_out: Counter[str]) -> str:
     return ", ".join(f"{count} rows {reason}" for reason, count in (+left_out).items())

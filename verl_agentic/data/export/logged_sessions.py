@@ -53,9 +53,9 @@ class LoggedSession:
     def value(self, name: str) -> float | None:
         """Returns a column, or else a number of `score` or `numbers`; None if it is unknown."""
         last = self.rows[-1]
-        for known in (last, *(last[name] for name in MAPS)):
-            if isinstance(known.get(name), int | float):
-                return float(known[name])
+        for columns in (last, *(last[name] for name in MAPS)):
+            if isinstance(columns.get(name), int | float):
+                return float(columns[name])
         return None
 
 
@@ -74,23 +74,23 @@ class SessionLog:
                 what the policy did, incomplete ones, and those of the other split.
         """
         splits, loops = (self._log.summaries[name].unique().to_pylist() for name in ("split", "loop"))
-        wanted = split or ("train" if "train" in splits else "val")
-        if split is None and wanted == "val" and loops != ["evaluate"]:
+        chosen_split = split or ("train" if "train" in splits else "val")
+        if split is None and chosen_split == "val" and loops != ["evaluate"]:
             logger.warning("the run has no training rows yet, so its validation rows are exported; pass --split")
-        found = []
+        sessions = []
         for _, members in groupby(
-            self._rows(), key=lambda row: (row["split"], row["step"], row["uid"], row["session"])
+            self._iter_rows(), key=lambda row: (row["split"], row["step"], row["uid"], row["session"])
         ):
             logged = list(members)
             session = tuple({**row, "score": logged[-1]["score"]} for row in logged)  # only the last row has it
-            reason = _reason(session, wanted)
+            reason = _find_exclusion(session, chosen_split)
             if reason:
                 left_out[reason] += len(session)
             else:
-                found.append(LoggedSession(rows=session))
-        return found
+                sessions.append(LoggedSession(rows=session))
+        return sessions
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _iter_rows(self) -> Iterator[dict[str, Any]]:
         """Yields `COLUMNS` and `line` of all rows."""
         batches = self._log.summaries.to_batches(max_chunksize=_READ_ROWS)
         lines = chain.from_iterable(batch.to_pylist() for batch in batches)
@@ -108,7 +108,7 @@ class SessionLog:
             if WITHHELD in record["prompt_ids"] or WITHHELD in record["response_ids"]:
                 yield None
             else:
-                _check(row, record)
+                _check_segments(row, record)
                 yield record
 
     def prompts(self, sessions: Sequence[LoggedSession]) -> Iterator[str]:
@@ -150,9 +150,9 @@ def _check_tokenizers(folders: Iterable[Path]) -> None:
     first: dict[str, Path] = {}
     files = sorted(path for folder in folders if (path := folder / "tokenizer" / "tokenizer.json").is_file())
     for path in files if len(files) > 1 else ():
-        written = json.loads(path.read_text(encoding="utf-8"))
-        added = {token["content"]: token["id"] for token in written.get("added_tokens") or ()}
-        first.setdefault(json.dumps([written["model"].get("vocab"), added], sort_keys=True), path)
+        tokenizer = json.loads(path.read_text(encoding="utf-8"))
+        added = {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or ()}
+        first.setdefault(json.dumps([tokenizer["model"].get("vocab"), added], sort_keys=True), path)
     if len(first) > 1:
         raise ConfigError(
             f"one export has ids of one tokenizer, got {', '.join(map(str, first.values()))}; export each log alone"
@@ -161,17 +161,21 @@ def _check_tokenizers(folders: Iterable[Path]) -> None:
 
 def _with_maps(row: Mapping[str, Any], maps: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row with numbers by name, and whether it is guided or branched; only finite numbers are known."""
-    named = {name: _known(dict(maps[name] or ())) for name in MAPS}
-    return {**_known(row), **named, **{name: bool(named["numbers"].get(name)) for name in ("guided", "branched")}}
+    named = {name: _replace_nonfinite(dict(maps[name] or ())) for name in MAPS}
+    return {
+        **_replace_nonfinite(row),
+        **named,
+        **{name: bool(named["numbers"].get(name)) for name in ("guided", "branched")},
+    }
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+def _replace_nonfinite(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
     }
 
 
-def _reason(session: Sequence[Mapping[str, Any]], split: str) -> str:
+def _find_exclusion(session: Sequence[Mapping[str, Any]], split: str) -> str:
     """Returns why a session is left out; empty if it is not."""
     if session[-1]["split"] != split:
         return f"of split {session[-1]['split']}"
@@ -184,7 +188,7 @@ def _reason(session: Sequence[Mapping[str, Any]], split: str) -> str:
     return ""
 
 
-def _check(row: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+def _check_segments(row: Mapping[str, Any], record: Mapping[str, Any]) -> None:
     """Compares ids, mask and turns of a row with its segments and counts, which were logged apart from them."""
     mask, turns, segments = record["response_mask"], record["turn_ids"], record["segments"]
     of_turns, is_policy, end = [], [], 0
@@ -197,7 +201,7 @@ def _check(row: Mapping[str, Any], record: Mapping[str, Any]) -> None:
         "ids, mask, turns and segments differ in length": not len(record["response_ids"]) == len(mask) == end,
         "turns differ from those of the segments": turns != of_turns,
         "the mask is 1 on tokens that the policy did not sample": any(
-            value and not own for value, own in zip(mask, is_policy, strict=False)
+            value and not is_sampled for value, is_sampled in zip(mask, is_policy, strict=False)
         ),
         "the mask has other values than 0 and 1": not set(mask) <= {0, 1},
         "the number of tokens with mask 1 differs from that of the log": sum(mask) != row["num_model_tokens"],

@@ -45,7 +45,7 @@ class RowFilter:
         self.text = text
         self._columns = columns
         try:
-            self._passes = self._value(ast.parse(text.strip(), mode="eval").body)
+            self._passes = self._compile_node(ast.parse(text.strip(), mode="eval").body)
         except (SyntaxError, ValueError, RecursionError) as cause:
             raise ConfigError(f"a condition compares columns, such as acc >= 1, got {text!r}: {cause}") from cause
 
@@ -62,50 +62,52 @@ class RowFilter:
                 f"the condition {self.text!r} fails on a row, got {cause}; compare equal types"
             ) from cause
 
-    def _value(self, node: ast.AST) -> _Value:
+    def _compile_node(self, node: ast.AST) -> _Value:
         match node:
             case ast.Constant(value=str() | int() | float() | bool() | None as value):
                 return lambda row: value
             case ast.List(elts=items) | ast.Tuple(elts=items):
-                values = [self._value(item) for item in items]
+                values = [self._compile_node(item) for item in items]
                 return lambda row: [value(row) for value in values]
             case ast.Name(id=name):
                 if name not in self._columns:
                     raise ValueError(f"no column {name!r}; known: {', '.join(sorted(self._columns))}")
                 return lambda row: row[name]
             case ast.Subscript(value=ast.Name() as column, slice=ast.Constant(value=str() as key)):
-                of = self._value(column)
+                of = self._compile_node(column)
                 return lambda row: (of(row) or {}).get(key)
             case ast.BoolOp(op=op, values=parts):
-                return _joined([self._value(part) for part in parts], decides=isinstance(op, ast.Or))
+                return _join_conditions([self._compile_node(part) for part in parts], decides=isinstance(op, ast.Or))
             case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
-                return _known(_OPERATORS[type(op)], [self._value(operand)])
+                return _apply_to_known(_OPERATORS[type(op)], [self._compile_node(operand)])
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _known(_OPERATORS[type(op)], [self._value(left), self._value(right)])
+                return _apply_to_known(_OPERATORS[type(op)], [self._compile_node(left), self._compile_node(right)])
             case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _OPERATORS for op in ops):
-                sides = [self._value(side) for side in (left, *others)]
+                sides = [self._compile_node(side) for side in (left, *others)]
                 pairs = zip(ops, sides[:-1], sides[1:], strict=True)
-                return _joined([_known(_OPERATORS[type(op)], [a, b]) for op, a, b in pairs], decides=False)
+                return _join_conditions(
+                    [_apply_to_known(_OPERATORS[type(op)], [a, b]) for op, a, b in pairs], decides=False
+                )
         raise ValueError(f"{ast.unparse(node)!r} is not supported")
 
 
-def _known(function: Callable[..., Any], values: list[_Value]) -> _Value:
+def _apply_to_known(function: Callable[..., Any], values: list[_Value]) -> _Value:
     """Returns a function of known values; None if one of them is unknown."""
 
     def value(row: Row) -> Any:
-        found = [value(row) for value in values]
-        return None if None in found else function(*found)
+        operands = [value(row) for value in values]
+        return None if None in operands else function(*operands)
 
     return value
 
 
-def _joined(values: list[_Value], *, decides: bool) -> _Value:
+def _join_conditions(values: list[_Value], *, decides: bool) -> _Value:
     """Returns `or` (decides: True) or `and` (decides: False) of values, which may be unknown."""
 
     def value(row: Row) -> bool | None:
-        found = [value(row) for value in values]
-        if any(one is not None and bool(one) is decides for one in found):
+        operands = [value(row) for value in values]
+        if any(operand is not None and bool(operand) is decides for operand in operands):
             return decides
-        return None if None in found else not decides
+        return None if None in operands else not decides
 
     return value

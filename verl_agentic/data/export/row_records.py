@@ -38,10 +38,12 @@ def row_records(
         elif shape == "outcomes" and row["acc"] is None:
             left_out["without acc"] += 1
         else:
-            yield {**_tokens(row, tokens, shape, parts), **{name: row[name] for name in NAMED}}
+            yield {**_select_columns(row, tokens, shape, parts), **{name: row[name] for name in NAMED}}
 
 
-def _tokens(row: Mapping[str, Any], tokens: Mapping[str, Any], shape: str, parts: Sequence[str]) -> dict[str, Any]:
+def _select_columns(
+    row: Mapping[str, Any], tokens: Mapping[str, Any], shape: str, parts: Sequence[str]
+) -> dict[str, Any]:
     if shape in ("sft", "cpt"):
         ids, mask = tokens["prompt_ids"] + tokens["response_ids"], tokens["response_mask"]
         return {

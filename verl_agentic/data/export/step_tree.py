@@ -68,19 +68,19 @@ def branch_points(
     for outcome, session, tokens in group:
         ids, end = tokens["response_ids"], 0
         node = nodes.setdefault((-1, tuple(tokens["prompt_ids"])), len(nodes))
-        for turn, start, stop in _turns(tokens["segments"]):
+        for turn, start, stop in _iter_turn_spans(tokens["segments"]):
             state = nodes.setdefault((node, tuple(ids[end:start])), len(nodes))
             node = nodes.setdefault((state, tuple(ids[start:stop])), len(nodes))
             new = Step(session=session, tokens=tokens, turn=turn, start=start, end=stop)
             states.setdefault(state, {}).setdefault(node, new).outcomes.append(outcome)
             end = stop
-    kept = (
+    frequent_steps = (
         [s for s in steps.values() if len(s.outcomes) >= min_continuations and any(s.mask)] for steps in states.values()
     )
-    return [steps for steps in kept if steps]
+    return [steps for steps in frequent_steps if steps]
 
 
-def _turns(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, int]]:
+def _iter_turn_spans(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, int]]:
     """Yields turn, start and end of what the policy wrote."""
     spans: dict[int, tuple[int, int]] = {}
     for segment in segments:

@@ -30,10 +30,10 @@ def write_records(records: Iterable[Mapping[str, Any]], path: Path, *, columns: 
         return write_json_lines(refuse_dates(lines, path), path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    schema, left, count = pa.schema(list(columns.items())), iter(records), 0
+    schema, remaining, count = pa.schema(list(columns.items())), iter(records), 0
     try:
         with pq.ParquetWriter(partial, schema) as writer:
-            for batch in _batches(left):
+            for batch in _iter_batches(remaining):
                 writer.write_table(pa.Table.from_pylist(batch, schema=schema))
                 count += len(batch)
         partial.replace(path)
@@ -42,6 +42,6 @@ def write_records(records: Iterable[Mapping[str, Any]], path: Path, *, columns: 
     return count
 
 
-def _batches(records: Iterator[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def _iter_batches(records: Iterator[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     while batch := [dict(record) for record in islice(records, _BATCH)]:
         yield batch

@@ -62,7 +62,7 @@ class AgentFlanMaker(Settings):
             counts[kind] += 1
             yield Candidate(
                 key=f"{seed}-{number}-{kind}-{case}",
-                record=lambda number=number, kind=kind, case=case: _conversation(kind, case, seed, number, chat),
+                record=lambda number=number, kind=kind, case=case: _make_conversation(kind, case, seed, number, chat),
             )
 
     async def verify(self, record: Record) -> str | None:
@@ -72,7 +72,7 @@ class AgentFlanMaker(Settings):
             if calls:
                 return f"{record['class']} with a call: {calls[0]}"
             return _dialogue_fault(record) if record["class"] == "dialogue" else None
-        schemas = _schemas(record)
+        schemas = _index_schemas(record)
         for call in calls:
             name, arguments = call["function"]["name"], call["function"]["arguments"]
             if name not in schemas or schemas[name].mismatches(arguments):
@@ -80,45 +80,45 @@ class AgentFlanMaker(Settings):
         return None if calls else "format without a call"
 
 
-async def _conversation(kind: str, case: str, seed: int, number: int, model: ChatModel | None) -> Record:
+async def _make_conversation(kind: str, case: str, seed: int, number: int, model: ChatModel | None) -> Record:
     package = load_env_package("function_calling")
     assert package.make_rows is not None and package.gold is not None
     own_seed = random.Random(f"{seed}/{number}").randrange(2**31)
     cases = ["single" if case == "no_tools" else case]
     (row,) = package.make_rows(split="train", count=1, seed=own_seed, cases=cases)
     if model is not None:
-        row = await _reworded(row, model)
+        row = await _reword_request(row, model)
     if case == "no_tools":
         request = [message for message in row.prompt if message.role == "user"]
         answer = Message("assistant", "I cannot do this: I have no tools.")
-        return _record(kind, case, [Message("system", "You are a helpful assistant."), *request, answer], [])
-    messages, tools, outcome = await _played(row, package.make_env(row), package.gold(row))
+        return _make_record(kind, case, [Message("system", "You are a helpful assistant."), *request, answer], [])
+    messages, tools, outcome = await _play_solution(row, package.make_env(row), package.gold(row))
     if outcome < 1:
         raise RefusedError(f"the solution fails: outcome {outcome}")
-    return _record(kind, case, _as_dialogue(messages, tools) if kind == "dialogue" else messages, tools)
+    return _make_record(kind, case, _as_dialogue(messages, tools) if kind == "dialogue" else messages, tools)
 
 
-async def _reworded(row: EnvRow, model: ChatModel) -> EnvRow:
+async def _reword_request(row: EnvRow, model: ChatModel) -> EnvRow:
     *before, request = row.prompt
     text = await ask(model, _REWORD.format(request.content))
-    values = [value for call in json.loads(row.ground_truth or "[]") for value in _texts(call)]
+    values = [value for call in json.loads(row.ground_truth or "[]") for value in _iter_texts(call)]
     lost = [value for value in values if value in request.content and value not in text]
     if lost or not text:
         raise RefusedError(f"a value is lost in other words: {lost}")
     return replace(row, prompt=(*before, replace(request, content=text)))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iter_texts(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            yield from _iter_texts(item)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)
 
 
-async def _played(row: EnvRow, env: Any, solution: Any) -> tuple[list[Message], list[Schema], float]:
+async def _play_solution(row: EnvRow, env: Any, solution: Any) -> tuple[list[Message], list[Schema], float]:
     """Runs the solution in the environment; returns the conversation, the schemas of the tools, and the outcome."""
     try:
         messages, actions = list(await env.start()), []
@@ -142,24 +142,24 @@ async def _played(row: EnvRow, env: Any, solution: Any) -> tuple[list[Message], 
 def _as_dialogue(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:
     """Returns a conversation in which every call is decided in plain language."""
     listed = "\n".join(f"{tool['function']['name']}: {tool['function']['description']}" for tool in tools)
-    said = [Message("system", f"You decide which tools a request needs. The tools are:\n{listed}")]
+    dialogue = [Message("system", f"You decide which tools a request needs. The tools are:\n{listed}")]
     results = [message.content for message in messages if message.role == "tool"]
-    asked = next(message.content for message in messages if message.role == "user")
+    question = next(message.content for message in messages if message.role == "user")
     for message in messages:
         for call in message.tool_calls:
-            said += [
-                Message("user", f"{asked}\n\nWhich tool comes next?".lstrip()),
+            dialogue += [
+                Message("user", f"{question}\n\nWhich tool comes next?".lstrip()),
                 Message("assistant", call.name),
                 Message("user", "With which arguments? Answer in JSON."),
                 Message("assistant", json.dumps(dict(call.arguments), ensure_ascii=False)),
             ]
-            asked = f"The result is: {results.pop(0)}" if results else ""
-    last = Message("user", f"{asked}\n\nIs anything left to do?".lstrip())
-    return [*said, last, Message("assistant", messages[-1].content)]
+            question = f"The result is: {results.pop(0)}" if results else ""
+    last = Message("user", f"{question}\n\nIs anything left to do?".lstrip())
+    return [*dialogue, last, Message("assistant", messages[-1].content)]
 
 
 def _dialogue_fault(record: Record) -> str | None:
-    schemas = _schemas(record)
+    schemas = _index_schemas(record)
     answers = [message["content"] for message in record["messages"] if message["role"] == "assistant"][:-1]
     for name, arguments in zip(answers[::2], answers[1::2], strict=True):
         if name not in schemas or schemas[name].mismatches(json.loads(arguments)):
@@ -167,12 +167,12 @@ def _dialogue_fault(record: Record) -> str | None:
     return None if answers else "dialogue without a call"
 
 
-def _schemas(record: Record) -> dict[str, ArgumentSchema]:
+def _index_schemas(record: Record) -> dict[str, ArgumentSchema]:
     functions = [tool["function"] for tool in record["tools"]]
     return {function["name"]: argument_schema(function["parameters"]) for function in functions}
 
 
-def _record(kind: str, case: str, messages: Sequence[Message], tools: Sequence[Schema]) -> Record:
+def _make_record(kind: str, case: str, messages: Sequence[Message], tools: Sequence[Schema]) -> Record:
     return {
         "class": kind,
         "case": case,

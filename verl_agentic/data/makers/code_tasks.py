@@ -57,10 +57,12 @@ class CodeTasksMaker(Settings):
         if not self.source:
             chat = needed(model, "code_tasks without a source")
             for number in range(n):
-                yield Candidate(key=f"{seed}-{number}", record=lambda number=number: self._asked(chat, number + seed))
+                yield Candidate(
+                    key=f"{seed}-{number}", record=lambda number=number: self._request_task(chat, number + seed)
+                )
             return
         for number, task in enumerate(read_records(Path(self.source))[:n]):
-            yield Candidate(key=f"{Path(self.source).name}-{number}", record=lambda task=task: _imported(task))
+            yield Candidate(key=f"{Path(self.source).name}-{number}", record=lambda task=task: _import_task(task))
 
     async def verify(self, record: Record) -> str | None:
         """Returns why a task is unfit: too few tests, a constant passes, or the reference fails or is too slow."""
@@ -84,20 +86,20 @@ class CodeTasksMaker(Settings):
             f"{report.outputs[first][:120]!r}"
         )
 
-    async def _asked(self, model: ChatModel, number: int) -> Record:
+    async def _request_task(self, model: ChatModel, number: int) -> Record:
         prompt = _ASKED.format(number=number, topic=self.topic, min_tests=self.min_tests)
-        return await _imported(await ask_json(model, prompt))
+        return await _import_task(await ask_json(model, prompt))
 
 
-async def _imported(task: Any) -> Record:
+async def _import_task(task: Any) -> Record:
     """Returns the row of a task. Raises RefusedError if a part of it is missing."""
     if not isinstance(task, Mapping):
         raise RefusedError(f"the task is no object: {str(task)[:80]}")
     question = str(task.get("question") or task.get("problem") or "").strip()
-    solution = _first(task.get("solution") or task.get("reference") or task.get("solutions"))
+    solution = _pick_solution(task.get("solution") or task.get("reference") or task.get("solutions"))
     if not question or not solution:
         raise RefusedError(f"no question or no reference: the columns are {sorted(task)}")
-    tests = _tests(task)
+    tests = _read_tests(task)
     return {
         "data_source": "code_tests",
         "prompt": [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": question}],
@@ -111,7 +113,7 @@ async def _imported(task: Any) -> Record:
     }
 
 
-def _first(value: Any) -> str:
+def _pick_solution(value: Any) -> str:
     """Returns a solution, or the first of a list, which may be JSON text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
@@ -121,20 +123,20 @@ def _first(value: Any) -> str:
     return str(value[0] if isinstance(value, Sequence) and not isinstance(value, str) and value else value or "")
 
 
-def _tests(task: Mapping[str, Any]) -> dict[str, Any]:
+def _read_tests(task: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(task.get("inputs"), list):
         return {key: task.get(key) for key in ("inputs", "outputs", "fn_name")}
-    found = task.get("input_output") or task.get("tests") or task.get("test")
-    if isinstance(found, str) and not found.lstrip().startswith("{"):
-        return _asserted(found)
+    raw_tests = task.get("input_output") or task.get("tests") or task.get("test")
+    if isinstance(raw_tests, str) and not raw_tests.lstrip().startswith("{"):
+        return _parse_assertions(raw_tests)
     try:
-        tests = json.loads(found) if isinstance(found, str) else dict(found or {})
+        tests = json.loads(raw_tests) if isinstance(raw_tests, str) else dict(raw_tests or {})
     except ValueError as cause:
-        raise RefusedError(f"malformed tests: {str(found)[:80]}") from cause
+        raise RefusedError(f"malformed tests: {str(raw_tests)[:80]}") from cause
     return {key: tests.get(key) for key in ("inputs", "outputs", "fn_name")}
 
 
-def _asserted(source: str) -> dict[str, Any]:
+def _parse_assertions(source: str) -> dict[str, Any]:
     """Returns the tests in assertions `assert f(literals) == literal` of one function."""
     inputs, outputs, names = [], [], set()
     try:

@@ -58,100 +58,108 @@ class DecisionsMaker(Settings):
     def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterator[Candidate]:
         """Yields the trajectories of the run with an outcome, in order."""
         groups: dict[object, list[Sample]] = {}
-        for one in (stored := [one for one in read_samples(Path(self.run)) if _is_whole(one.sample)]):
-            groups.setdefault(one.key, []).append(one.sample)
-        for one in stored[:n]:
-            key = f"{seed}-{'/'.join(map(str, one.key))}-{one.session}"
+        for trajectory in (
+            stored := [trajectory for trajectory in read_samples(Path(self.run)) if _is_whole(trajectory.sample)]
+        ):
+            groups.setdefault(trajectory.key, []).append(trajectory.sample)
+        for trajectory in stored[:n]:
+            key = f"{seed}-{'/'.join(map(str, trajectory.key))}-{trajectory.session}"
             yield Candidate(
                 key=key,
-                record=lambda one=one, key=key: self._choices(one.sample, groups[one.key], random.Random(key), model),
+                record=lambda trajectory=trajectory, key=key: self._make_choices(
+                    trajectory.sample, groups[trajectory.key], random.Random(key), model
+                ),
             )
 
     async def verify(self, record: Record) -> str | None:
         """Returns why choices are unfit: equal options, an output in an option, or no choice."""
         for step, item in enumerate(record["items"], start=1):
             options = item["options"]
-            if len({_form(option) for option in options}) < len(options):
+            if len({_normalise_step(option) for option in options}) < len(options):
                 return f"two options are equal: at step {step}"
             if any(_OUTPUT.search(option) for option in options):
                 return f"an option has the output of a tool: at step {step}"
         return None if record["items"] else "no step"
 
-    async def _choices(
+    async def _make_choices(
         self, sample: Sample, group: Sequence[Sample], rng: random.Random, model: ChatModel | None
     ) -> Record:
-        siblings = [one for one in group if one is not sample and one.prompt == sample.prompt]
+        siblings = [sibling for sibling in group if sibling is not sample and sibling.prompt == sample.prompt]
         items, outputs = [], []
         for number, turn in enumerate(sample.turns):
-            if not (taken := _step(turn)):
+            if not (original := _render_step(turn)):
                 raise RefusedError(f"an empty step: step {number + 1}")
-            others = await self._others(sample, number, siblings, rng, model)
-            options = rng.sample([taken, *others], len(others) + 1)
-            items.append({"options": options, "original": options.index(taken)})
+            others = await self._collect_alternatives(sample, number, siblings, rng, model)
+            options = rng.sample([original, *others], len(others) + 1)
+            items.append({"options": options, "original": options.index(original)})
             outputs.append("\n\n".join(turn.observations))
         assert sample.env is not None
         is_right = sample.env.outcome >= self.solved_at
         return {
-            "messages": _messages(sample.prompt, items, outputs, is_right=is_right),
+            "messages": _make_messages(sample.prompt, items, outputs, is_right=is_right),
             "items": items,
             "outcome": sample.env.outcome,
             "extra_info": {"choices": hashlib.sha256(json.dumps(items).encode()).hexdigest()[:10]},
             "data_source": "decisions",
         }
 
-    async def _others(
+    async def _collect_alternatives(
         self, sample: Sample, number: int, siblings: Sequence[Sample], rng: random.Random, model: ChatModel | None
     ) -> list[str]:
         """Returns N alternatives to a step, those of siblings first. Raises RefusedError if there are fewer."""
-        state, known = _state(sample, number), [_step(sample.turns[number])]
+        state, steps = _collect_state(sample, number), [_render_step(sample.turns[number])]
         same = [
-            _step(one.turns[number]) for one in siblings if len(one.turns) > number and _state(one, number) == state
+            _render_step(sibling.turns[number])
+            for sibling in siblings
+            if len(sibling.turns) > number and _collect_state(sibling, number) == state
         ]
-        forms = {_form(known[0])}
+        forms = {_normalise_step(steps[0])}
         for step in rng.sample(same, len(same)):
-            if _form(step) not in forms and len(known) <= self.alternatives:
-                known.append(step)
-                forms.add(_form(step))
-        while model is not None and len(known) <= self.alternatives:
-            shown = _ASKED.format(state=_told(sample, number), known="\n".join(f"- {step}" for step in known))
-            known.append(await ask(model, shown))
-            if not known[-1] or _form(known[-1]) in forms:
-                raise RefusedError(f"the model repeats a step: at step {number + 1}: {known[-1][:80]!r}")
-            forms.add(_form(known[-1]))
-        if len(known) <= self.alternatives:
+            if _normalise_step(step) not in forms and len(steps) <= self.alternatives:
+                steps.append(step)
+                forms.add(_normalise_step(step))
+        while model is not None and len(steps) <= self.alternatives:
+            request = _ASKED.format(
+                state=_render_history(sample, number), known="\n".join(f"- {step}" for step in steps)
+            )
+            steps.append(await ask(model, request))
+            if not steps[-1] or _normalise_step(steps[-1]) in forms:
+                raise RefusedError(f"the model repeats a step: at step {number + 1}: {steps[-1][:80]!r}")
+            forms.add(_normalise_step(steps[-1]))
+        if len(steps) <= self.alternatives:
             raise RefusedError(
-                f"too few alternatives: {len(known) - 1} of {self.alternatives} at step {number + 1} of siblings; a "
+                f"too few alternatives: {len(steps) - 1} of {self.alternatives} at step {number + 1} of siblings; a "
                 "model (--url) writes the others"
             )
-        return known[1:]
+        return steps[1:]
 
 
 def _is_whole(sample: Sample) -> bool:
     return sample.env is not None and bool(sample.turns) and sample.stop_reason not in VOID_REASONS
 
 
-def _step(turn: Turn) -> str:
+def _render_step(turn: Turn) -> str:
     """Returns thoughts and calls of a turn as text without the markers of a protocol."""
     calls = [f"{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})" for call in turn.calls]
     return "\n".join([*filter(None, [turn.content.strip()]), *calls])
 
 
-def _form(step: str) -> str:
+def _normalise_step(step: str) -> str:
     return " ".join(step.casefold().split())
 
 
-def _state(sample: Sample, number: int) -> _State:
+def _collect_state(sample: Sample, number: int) -> _State:
     return tuple((turn.text, turn.observations) for turn in sample.turns[:number])
 
 
-def _told(sample: Sample, number: int) -> str:
-    told = [f"{message.role}: {message.content}" for message in sample.prompt]
+def _render_history(sample: Sample, number: int) -> str:
+    lines = [f"{message.role}: {message.content}" for message in sample.prompt]
     for turn in sample.turns[:number]:
-        told += [f"agent: {_step(turn)}", *(f"environment: {text}" for text in turn.observations)]
-    return "\n\n".join(told)
+        lines += [f"agent: {_render_step(turn)}", *(f"environment: {text}" for text in turn.observations)]
+    return "\n\n".join(lines)
 
 
-def _messages(
+def _make_messages(
     prompt: Sequence[Message], items: Sequence[Mapping[str, Any]], outputs: Sequence[str], *, is_right: bool
 ) -> list[dict[str, Any]]:
     """Returns the conversation: options are messages of the user, choices those of the assistant."""

@@ -64,21 +64,21 @@ class EnvironmentsMaker(Settings):
     """Maximum time of the validation, in seconds."""
 
     def check_together(self) -> None:
-        self._gate()
+        self._make_gate()
 
     def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterator[Candidate]:
         """Yields environments of the model."""
         chat = needed(model, "environments")
         for number in range(n):
             name = f"made_{seed}_{number}"
-            yield Candidate(key=name, record=lambda name=name, number=number: self._package(chat, name, number))
+            yield Candidate(key=name, record=lambda name=name, number=number: self._make_package(chat, name, number))
 
     async def verify(self, record: Record) -> str | None:
         """Returns why an environment is unfit: its code does more than it may, or `env validate` refuses it."""
         for path in _WRITTEN:
             if reason := _source_fault(record["files"][path]):
                 return f"{reason} in {path}"
-        return await self._gate().fault(record["name"], record["files"], count=self.rows)
+        return await self._make_gate().fault(record["name"], record["files"], count=self.rows)
 
     def write_beside(self, out: Path, rows: Sequence[Record]) -> None:
         """Writes the packages of rows into the folder with the name of `out`."""
@@ -88,31 +88,31 @@ class EnvironmentsMaker(Settings):
             for path, text in row["files"].items():
                 (folder / path).write_text(text, encoding="utf-8")
 
-    async def _package(self, model: ChatModel, name: str, number: int) -> Record:
+    async def _make_package(self, model: ChatModel, name: str, number: int) -> Record:
         skeleton = "\n\n".join(f"```python\n# {path}\n{(_SKELETON / path).read_text()}```" for path in _WRITTEN)
         modules = ", ".join(sorted(_MODULES - {"verl_agentic"}))
         reply = await ask(
             model, _ASKED.format(topic=self.topic, number=number, name=name, modules=modules, skeleton=skeleton)
         )
-        written = {path: text for path, text in _FENCED.findall(reply) if path in _WRITTEN}
-        if missing := sorted({*_WRITTEN} - {*written}):
+        sources = {path: text for path, text in _FENCED.findall(reply) if path in _WRITTEN}
+        if missing := sorted({*_WRITTEN} - {*sources}):
             raise RefusedError(f"no block of a file: {missing}; the reply has {len(reply)} characters")
-        files = {"__init__.py": _init(name, model), **written}
-        reason, examples = await self._gate().examples(name, files)
+        files = {"__init__.py": _render_init(name, model), **sources}
+        reason, examples = await self._make_gate().examples(name, files)
         if reason or not examples:
             raise RefusedError(reason or "it makes no examples")
         return {
-            "text": "\n\n".join(written.values()),
+            "text": "\n\n".join(sources.values()),
             "name": name,
             "files": {**files, EXAMPLES: examples},
             "data_source": "environments",
         }
 
-    def _gate(self) -> EnvGate:
+    def _make_gate(self) -> EnvGate:
         return EnvGate(backend=self.sandbox, load_s=self.load_s, validate_s=self.validate_s)
 
 
-def _init(name: str, model: ChatModel) -> str:
+def _render_init(name: str, model: ChatModel) -> str:
     return (
         f'"""The environment `{name}`, written by the model {model.model}."""\n\n'
         "from .env import make_env\nfrom .gold import gold\nfrom .rows import make_rows\n\n"
@@ -126,15 +126,15 @@ def _source_fault(source: str) -> str | None:
     if tree is None:
         return "no Python: the source does not compile"
     for node in ast.walk(tree):
-        if (name := _reach(node)) is not None:
+        if (name := _find_foreign_name(node)) is not None:
             return f"the code may not use this: {name}"
     return None
 
 
-def _reach(node: Any) -> str | None:
+def _find_foreign_name(node: Any) -> str | None:
     """Returns the name of what a node reaches outside of the package; None if it may."""
     if isinstance(node, ast.Import):
-        return next((one.name for one in node.names if one.name not in _MODULES), None)
+        return next((alias.name for alias in node.names if alias.name not in _MODULES), None)
     if isinstance(node, ast.ImportFrom) and node.level == 0:
         return None if node.module in _MODULES else node.module
     return node.id if isinstance(node, ast.Name) and node.id in _REFUSED_NAMES else None

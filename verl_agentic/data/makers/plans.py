@@ -50,11 +50,12 @@ class PlansMaker(Settings):
         """Yields a plan and its first reasoning step for each question in turn."""
         chat = needed(model, "plans")
         records = read_records(Path(self.questions))
-        asked = [prompt_text(record, f"{self.questions}: row {row}") for row, record in enumerate(records)]
-        for number in range(min(n, len(asked) * self.plans)):
+        questions = [prompt_text(record, f"{self.questions}: row {row}") for row, record in enumerate(records)]
+        for number in range(min(n, len(questions) * self.plans)):
             row, plan = number // self.plans, number % self.plans
             yield Candidate(
-                key=f"{seed}-{row}-{plan}", record=lambda row=row, plan=plan: self._planned(chat, asked[row], plan)
+                key=f"{seed}-{row}-{plan}",
+                record=lambda row=row, plan=plan: self._make_plan(chat, questions[row], plan),
             )
 
     async def verify(self, record: Record) -> str | None:
@@ -62,11 +63,11 @@ class PlansMaker(Settings):
         for name in ("plan", "reasoning"):
             if not record[name]:
                 return f"no {name}"
-            if found := _CALL.search(record[name]):
-                return f"a call or an output in the {name}: {found[0]!r}"
+            if match := _CALL.search(record[name]):
+                return f"a call or an output in the {name}: {match[0]!r}"
         return None
 
-    async def _planned(self, model: ChatModel, question: str, number: int) -> Record:
+    async def _make_plan(self, model: ChatModel, question: str, number: int) -> Record:
         plan = await ask(model, _PLAN.format(question=question, number=number + 1, plans=self.plans))
         reasoning = await ask(model, _REASON.format(question=question, plan=plan))
         return {

@@ -60,7 +60,7 @@ class _World:
     """Relation -> text of the object by its subject `{}`."""
     backward: Mapping[str, str]
     """Relation -> text of the subject by its object `{}`."""
-    shown: Mapping[str, str] = field(default_factory=dict)
+    value_texts: Mapping[str, str] = field(default_factory=dict)
     """Value -> its text."""
     corpus: str = ""
     """Corpus of `browse`; empty for facts of a file."""
@@ -86,21 +86,23 @@ class SetQuestionsMaker(Settings):
         """Yields questions."""
         chat = needed(model, "set_questions with reword") if self.reword else None
         for number in range(n):
-            yield Candidate(key=f"{seed}-{number}", record=lambda number=number: self._question(seed, number, chat))
+            yield Candidate(
+                key=f"{seed}-{number}", record=lambda number=number: self._make_question(seed, number, chat)
+            )
 
     async def verify(self, record: Record) -> str | None:
         """Returns why a question is wrong: no or several answers, a constraint without effect, or a shown answer."""
-        world, query = _world(self.facts), from_json(json.loads(record["extra_info"]["query"]))
+        world, query = _load_world(self.facts), from_json(json.loads(record["extra_info"]["query"]))
         if reason := fault(world.facts, query):
             return reason
         question, answer = record["prompt"][-1]["content"], record["reward_model"]["ground_truth"]
         if answer.casefold() in question.casefold():
             return f"the answer is shown: {answer}"
-        lost = [name for name in names_in(query) if world.shown.get(name, name) not in question]
+        lost = [name for name in names_in(query) if world.value_texts.get(name, name) not in question]
         return f"a name is lost: {lost}" if lost else None
 
-    async def _question(self, seed: int, number: int, model: ChatModel | None) -> Record:
-        world, rng = _world(self.facts), random.Random(f"{seed}/{number}")
+    async def _make_question(self, seed: int, number: int, model: ChatModel | None) -> Record:
+        world, rng = _load_world(self.facts), random.Random(f"{seed}/{number}")
         things = sorted(world.facts.things)
         for _ in range(_TRIES):
             thing = rng.choice(things)
@@ -112,10 +114,10 @@ class SetQuestionsMaker(Settings):
                 break
         else:
             raise RefusedError(f"no question after {_TRIES} draws: there are {len(things)} things")
-        text = f"What is the name of {_text(world, query)}?"
+        text = f"What is the name of {_render_query(world, query)}?"
         if model is not None:
             text = await ask(model, _REWORD.format(text))
-        return _row(world, text, query, thing)
+        return _make_row(world, text, query, thing)
 
 
 def to_json(query: Query) -> dict[str, Any]:
@@ -138,7 +140,7 @@ def from_json(value: Mapping[str, Any]) -> Query:
 
 
 @functools.cache
-def _world(path: str) -> _World:
+def _load_world(path: str) -> _World:
     if not path:
         return _browse_world()
     rows, forward, backward = [], {}, {}
@@ -168,7 +170,7 @@ def _browse_world() -> _World:
         forward={key: relation.forward for key, relation in world.RELATIONS.items()},
         backward={key: relation.backward for key, relation in world.RELATIONS.items()}
         | {f"{kind}.{fact}": text for kind, facts in world.FACTS.items() for fact, text in facts.items()},
-        shown={
+        value_texts={
             f"{thing.kind}.{fact}={value}": value
             for thing in world.make_world().things.values()
             for fact, value in thing.facts.items()
@@ -178,24 +180,24 @@ def _browse_world() -> _World:
     )
 
 
-def _text(world: _World, query: Query) -> str:
+def _render_query(world: _World, query: Query) -> str:
     """Returns a description of the things that fulfil a query."""
     if isinstance(query, Named):
-        return world.shown.get(query.name, query.name)
+        return world.value_texts.get(query.name, query.name)
     if isinstance(query, Projection) and query.is_forward:
-        return world.forward[query.relation].format(_text(world, query.of))
+        return world.forward[query.relation].format(_render_query(world, query.of))
     parts = query.parts if isinstance(query, Intersection | AnyOf) else (query,)
     link = " or " if isinstance(query, AnyOf) else " and "
-    return f"the one that {link.join(_clause(world, part) for part in parts)}"
+    return f"the one that {link.join(_render_clause(world, part) for part in parts)}"
 
 
-def _clause(world: _World, query: Query) -> str:
+def _render_clause(world: _World, query: Query) -> str:
     if isinstance(query, Projection) and not query.is_forward:
-        return world.backward[query.relation].format(_text(world, query.of))
-    return f"is {_text(world, query)}"
+        return world.backward[query.relation].format(_render_query(world, query.of))
+    return f"is {_render_query(world, query)}"
 
 
-def _steps(world: _World, query: Query) -> Iterator[tuple[str, str]]:
+def _iter_steps(world: _World, query: Query) -> Iterator[tuple[str, str]]:
     """Yields searches and pages that lead from the named things to the answer."""
     if isinstance(query, Named):
         if query.name in world.facts.things:
@@ -203,13 +205,13 @@ def _steps(world: _World, query: Query) -> Iterator[tuple[str, str]]:
         return
     parts = query.parts if isinstance(query, Intersection | AnyOf) else (query,)
     for part in parts:
-        yield from _steps(world, part.of if isinstance(part, Projection) else part)
+        yield from _iter_steps(world, part.of if isinstance(part, Projection) else part)
     if not (isinstance(query, Projection) and query.is_forward):  # else the page has a link
-        yield "search", " ".join(_clause(world, _solved(world, part)) for part in parts)
+        yield "search", " ".join(_render_clause(world, _solve_inner(world, part)) for part in parts)
     yield from (("open", name) for name in solve(world.facts, query))
 
 
-def _solved(world: _World, query: Query) -> Query:
+def _solve_inner(world: _World, query: Query) -> Query:
     """Returns a constraint on the name of the thing that it describes."""
     if not isinstance(query, Projection):
         return query
@@ -221,17 +223,17 @@ def _is_findable(world: _World, query: Query) -> bool:
     """Returns whether each search of the solution shows the page that is opened after it."""
     if world.search is None:
         return True
-    pairs = pairwise(_steps(world, query))
+    pairs = pairwise(_iter_steps(world, query))
     return all(name in world.search(text) for (action, text), (_, name) in pairs if action == "search")
 
 
-def _row(world: _World, text: str, query: Query, answer: str) -> Record:
+def _make_row(world: _World, text: str, query: Query, answer: str) -> Record:
     extra = {
         "task_id": f"set-{hashlib.sha256(text.encode()).hexdigest()[:10]}",
         "query": json.dumps(to_json(query), ensure_ascii=False),
     }
     if world.corpus:
-        steps = json.dumps(list(dict.fromkeys(_steps(world, query))))
+        steps = json.dumps(list(dict.fromkeys(_iter_steps(world, query))))
         extra |= {"corpus": world.corpus, "kind": "name", "steps": steps, "env": "browse"}
     return {
         "data_source": "browse" if world.corpus else "set_questions",

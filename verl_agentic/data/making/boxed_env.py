@@ -51,20 +51,20 @@ class EnvBox:
 
     async def start(self, name: str, files: Mapping[str, str]) -> None:
         """Loads the package of these files. Raises EnvUnavailableError if it does not run."""
-        await self._there(self._start(name, files))
+        await self._run_in_thread(self._start_session(name, files))
 
     async def call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the answer to a call. Raises EnvUnavailableError if the code ended the session or took too long."""
-        return await self._there(self._answer(call))
+        return await self._run_in_thread(self._answer_call(call))
 
     def ask(self, op: str, data: Mapping[str, Any]) -> Any:
         """Waits for the result of a call of the package. Raises AgenticError for a failure."""
-        call = self._answer({"op": op, "session": "", "data": data})
+        call = self._answer_call({"op": op, "session": "", "data": data})
         return result_of(asyncio.run_coroutine_threadsafe(call, self._loop).result())
 
     async def close(self) -> None:
         """Ends the sandbox and the thread."""
-        await self._there(self._backend.close())
+        await self._run_in_thread(self._backend.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join)
         self._loop.close()
@@ -74,18 +74,18 @@ class EnvBox:
 
     drop = keep
 
-    async def _there(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def _run_in_thread(self, work: Coroutine[Any, Any, _T]) -> _T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def _start(self, name: str, files: Mapping[str, str]) -> None:
+    async def _start_session(self, name: str, files: Mapping[str, str]) -> None:
         await self._backend.start()
         sandbox = await self._backend.create()
         await sandbox.put_tree({path: text.encode() for path, text in files.items()}, at=name)
         self._session = await sandbox.open_session("python", limits=self._limits)
         source = inspect.getsource(sandboxed_env)
-        await self._run(f"{source}\nbegin({'./' + name!r}, {self._packages!r})\n")
+        await self._run_code(f"{source}\nbegin({'./' + name!r}, {self._packages!r})\n")
 
-    async def _answer(self, call: Mapping[str, Any]) -> dict[str, Any]:
+    async def _answer_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the answer to a call, which goes to the sandbox together with others of this moment."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._calls.append((call, future))
@@ -99,7 +99,7 @@ class EnvBox:
         failure: EnvError | None = None
         answers: Any = ()
         try:
-            answers = await self._run(f"answer({dumps([call for call, _ in waiting]).decode()!r})")
+            answers = await self._run_code(f"answer({dumps([call for call, _ in waiting]).decode()!r})")
         except EnvError as cause:
             failure = cause
         if failure is None and (not isinstance(answers, list) or len(answers) != len(waiting)):
@@ -112,7 +112,7 @@ class EnvBox:
             else:
                 future.set_result(answers[index] if isinstance(answers[index], dict) else {})
 
-    async def _run(self, text: str) -> Any:
+    async def _run_code(self, text: str) -> Any:
         """Returns the last line of what the session prints."""
         assert self._session is not None
         result = await self._session.run(text, wall_s=self._limits.wall_s)

@@ -54,19 +54,19 @@ class EnvGate:
     async def examples(self, name: str, files: Mapping[str, str]) -> tuple[str | None, str]:
         """Returns why the package of these files makes no examples, or None; and its `example.jsonl`."""
         place = f"{name}/{EXAMPLES}"
-        result = await self._run([_LOAD, name], files, wall_s=self.load_s, outputs=[place])
+        result = await self._run_python([_LOAD, name], files, wall_s=self.load_s, outputs=[place])
         if reason := _no_result(result, self.load_s):
             return reason, ""
         return None, result.files[place].decode(errors="replace") if place in result.files else ""
 
     async def fault(self, name: str, files: Mapping[str, str], *, count: int) -> str | None:
         """Returns why `env validate` with `count` new rows refuses the package of these files, or None."""
-        backend = make_backend(self.backend, read_only=self._shown())
-        box = EnvBox(backend, limits=self._limits(self.validate_s), packages=self._paths())
+        backend = make_backend(self.backend, read_only=self._list_read_only())
+        box = EnvBox(backend, limits=self._make_limits(self.validate_s), packages=self._list_paths())
         try:
             with tempfile.TemporaryDirectory() as folder:
                 await asyncio.to_thread(Path(folder, EXAMPLES).write_text, files.get(EXAMPLES, ""), "utf-8")
-                checking = self._validate(box, name, files, count=count, folder=Path(folder))
+                checking = self._validate_package(box, name, files, count=count, folder=Path(folder))
                 return await asyncio.wait_for(checking, self.validate_s)
         except TimeoutError:
             return f"no result in time: it ran for more than {self.validate_s:g} s"
@@ -75,7 +75,7 @@ class EnvGate:
         finally:
             await box.close()
 
-    async def _validate(
+    async def _validate_package(
         self, box: EnvBox, name: str, files: Mapping[str, str], *, count: int, folder: Path
     ) -> str | None:
         await box.start(name, files)
@@ -83,11 +83,11 @@ class EnvGate:
         package = boxed_package(box, env_id=name, folder=folder)
         with log_only_from(logging.CRITICAL, logger="verl_agentic"):
             rows = rows_to_validate(package, count=count)
-            found = await validate(package, rows, codec=codec, tokenizer=tokenizer)
-        failed = [f"{check.check}: {check.evidence['problems'][0]}" for check in found.checks if check.status != "ok"]
+            report = await validate(package, rows, codec=codec, tokenizer=tokenizer)
+        failed = [f"{check.check}: {check.evidence['problems'][0]}" for check in report.checks if check.status != "ok"]
         return "; ".join(failed) or None
 
-    async def _run(
+    async def _run_python(
         self,
         arguments: Sequence[str],
         files: Mapping[str, str],
@@ -95,26 +95,26 @@ class EnvGate:
         wall_s: float,
         outputs: Sequence[str] = (),
     ) -> CommandResult:
-        pool = shared_pool(self.backend, at_least=None, read_only=self._shown())
+        pool = shared_pool(self.backend, at_least=None, read_only=self._list_read_only())
         command = Command(
             argv=["python", "-c", *arguments],
             files={f"{arguments[1]}/{path}": text.encode() for path, text in files.items()},
             outputs=outputs,
-            env={"PYTHONPATH": ":".join(self._paths()), "OMP_NUM_THREADS": "1"},
+            env={"PYTHONPATH": ":".join(self._list_paths()), "OMP_NUM_THREADS": "1"},
         )
-        return await pool.run(command, limits=self._limits(wall_s))
+        return await pool.run(command, limits=self._make_limits(wall_s))
 
-    def _shown(self) -> list[Any]:
+    def _list_read_only(self) -> list[Any]:
         """Returns the option `read_only` of the backend."""
-        packages = _packages()
+        packages = _find_package_folders()
         return list(zip(packages, _INSIDE, strict=False)) if self.backend == "namespaces" else packages
 
-    def _paths(self) -> list[str]:
+    def _list_paths(self) -> list[str]:
         """Returns the folders of packages as the sandbox may see them."""
-        packages = _packages()
+        packages = _find_package_folders()
         return [*(_INSIDE[: len(packages)]), *packages]
 
-    def _limits(self, wall_s: float) -> Limits:
+    def _make_limits(self, wall_s: float) -> Limits:
         return Limits(
             wall_s=wall_s,
             cpu_s=int(wall_s) + 1,
@@ -125,10 +125,12 @@ class EnvGate:
         )
 
 
-def _packages() -> list[str]:
+def _find_package_folders() -> list[str]:
     """Returns the folders with this package, verl and all that they import."""
-    own = str(Path(__file__).parents[3])
-    return list(dict.fromkeys([own, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))]))
+    root = str(Path(__file__).parents[3])
+    return list(
+        dict.fromkeys([root, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))])
+    )
 
 
 def _no_result(result: CommandResult, wall_s: float) -> str | None:

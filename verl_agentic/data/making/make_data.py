@@ -94,7 +94,7 @@ async def make_data(
     try:
         async with finishing or finishing_here(maker, asks=model is not None) as finish:
 
-            async def one(candidate: Candidate) -> None:
+            async def finish_one(candidate: Candidate) -> None:
                 try:
                     record = await journal.kept(candidate.key, lambda: finish(candidate))
                 except EnvError as error:
@@ -102,11 +102,11 @@ async def make_data(
                 else:
                     on_candidate(record["reason"])
 
-            await run_each(candidates, one, max_concurrent=jobs)
+            await run_each(candidates, finish_one, max_concurrent=jobs)
     finally:
         journal.close()
-    records = [journal.records[one.key] for one in candidates if one.key in journal.records]
-    return await _report(maker, records, out, against, encode=encode, failures=failures)
+    records = [journal.records[candidate.key] for candidate in candidates if candidate.key in journal.records]
+    return await _write_verified(maker, records, out, against, encode=encode, failures=failures)
 
 
 def _check_other(out: Path, against: Sequence[Path]) -> None:
@@ -135,7 +135,7 @@ async def finishing_here(maker: Maker, *, asks: bool) -> AsyncIterator[Finish]:
         yield finish
 
 
-async def _report(
+async def _write_verified(
     maker: Maker,
     records: Sequence[Mapping[str, Any]],
     out: Path,
@@ -152,7 +152,7 @@ async def _report(
         reasons.update({key: row for key, row in right.items() if isinstance(row, str)})
     rows = {key: row for key, row in right.items() if not isinstance(row, str)}
     keeps_near = getattr(maker, "KEEPS_NEAR", False)
-    reasons.update(await asyncio.to_thread(_write, rows, out, against, keeps_near=keeps_near))
+    reasons.update(await asyncio.to_thread(_write_unrepeated, rows, out, against, keeps_near=keeps_near))
     if write_beside := getattr(maker, "write_beside", None):
         write_beside(out, [row for key, row in rows.items() if key not in reasons])
     short = {key: reason.partition(":")[0] for key, reason in reasons.items()}
@@ -165,25 +165,27 @@ async def _report(
     )
 
 
-def _write(rows: Mapping[str, Record], out: Path, against: Sequence[Path], *, keeps_near: bool) -> dict[str, str]:
+def _write_unrepeated(
+    rows: Mapping[str, Record], out: Path, against: Sequence[Path], *, keeps_near: bool
+) -> dict[str, str]:
     """Writes rows without repeated ones; returns key -> reason of the dropped ones."""
-    made = out.with_suffix(".made.jsonl")
-    write_json_lines(refuse_dates(rows.values(), out), made)
+    candidates_path = out.with_suffix(".made.jsonl")
+    write_json_lines(refuse_dates(rows.values(), out), candidates_path)
     try:
-        found = find_overlaps([made], against)
-        repeated = found.repeated
+        overlaps = find_overlaps([candidates_path], against)
+        repeated = overlaps.repeated
         if keeps_near:
-            is_near = (found.kinds == KINDS.index("near")) & (found.others >= found.num_against)
+            is_near = (overlaps.kinds == KINDS.index("near")) & (overlaps.others >= overlaps.num_against)
             repeated = repeated[~is_near[repeated]]
         is_kept = np.ones(len(rows), dtype=bool)
-        is_kept[repeated - found.num_against] = False
-        write_kept(made, is_kept, out)
+        is_kept[repeated - overlaps.num_against] = False
+        write_kept(candidates_path, is_kept, out)
     finally:
-        made.unlink()
+        candidates_path.unlink()
     keys, reasons = list(rows), {}
     for row in repeated.tolist():
-        file, number = found.place(int(found.others[row]))
-        where = out if found.files[file] == made else found.files[file]
-        kind = KINDS[found.kinds[row]]
-        reasons[keys[row - found.num_against]] = f"repeats another row ({kind}): row {number} of {where}"
+        file, number = overlaps.place(int(overlaps.others[row]))
+        location = out if overlaps.files[file] == candidates_path else overlaps.files[file]
+        kind = KINDS[overlaps.kinds[row]]
+        reasons[keys[row - overlaps.num_against]] = f"repeats another row ({kind}): row {number} of {location}"
     return reasons

@@ -57,7 +57,7 @@ class Maker(Protocol):
 
 def maker_names() -> list[str]:
     """Returns the kinds of data."""
-    return sorted(module.name for module in pkgutil.iter_modules(_package().__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(_import_makers().__path__))
 
 
 def load_maker(name: str, options: Mapping[str, Any]) -> Maker:
@@ -66,8 +66,8 @@ def load_maker(name: str, options: Mapping[str, Any]) -> Maker:
         raise ConfigError(
             f"unknown kind of data, got {name!r}; one of {maker_names()}{did_you_mean(name, maker_names())}"
         )
-    made = importlib.import_module(f"{_package().__name__}.{name}").MAKER
-    return read_settings(made, options, section=name)
+    maker_class = importlib.import_module(f"{_import_makers().__name__}.{name}").MAKER
+    return read_settings(maker_class, options, section=name)
 
 
 async def ask(model: ChatModel, prompt: str, *, system: str = "") -> str:
@@ -97,5 +97,5 @@ def needed(model: ChatModel | None, kind: str) -> ChatModel:
     return model
 
 
-def _package() -> Any:
+def _import_makers() -> Any:
     return importlib.import_module("verl_agentic.data.makers")

@@ -43,7 +43,7 @@ def mix_files(
     shares: Mapping[Path, float],
     out: Path,
     *,
-    by: Unit = "rows",
+    unit: Unit = "rows",
     total: int | None = None,
     may_repeat: bool = False,
     seed: int = 0,
@@ -53,7 +53,7 @@ def mix_files(
     Args:
         shares: file (JSON lines or parquet) -> share.
         out: a file of JSON lines.
-        by: unit of the shares; tokens are those of `input_ids`.
+        unit: unit of the shares; tokens are those of `input_ids`.
         total: rows or tokens of the mix; None: as many as possible without copies.
         may_repeat: lets files that are too small give rows again.
         seed: of the choice and the order.
@@ -68,28 +68,28 @@ def mix_files(
     is_read = out.resolve() in {file.resolve() for file in shares}
     if out.suffix != ".jsonl" or is_read or (total is not None and total < 1):
         raise ConfigError(f"rows go into another .jsonl file, at least 1, got {out} and {total}; change it")
-    tokens = {file: _tokens(file) for file in shares}
+    tokens = {file: _count_tokens(file) for file in shares}
     _check_forms(list(shares))
-    if by == "tokens" and (unknown := [file for file, counts in tokens.items() if (counts < 0).any()]):
+    if unit == "tokens" and (unknown := [file for file, counts in tokens.items() if (counts < 0).any()]):
         raise DataError(f"tokens are counted in input_ids, got rows of {unknown[0]} without; add ids, or mix by rows")
-    sizes = {file: counts if by == "tokens" else np.ones_like(counts) for file, counts in tokens.items()}
+    sizes = {file: counts if unit == "tokens" else np.ones_like(counts) for file, counts in tokens.items()}
     weights = [*shares.values()]
     total = total or _largest_total(weights, [int(size.sum()) for size in sizes.values()])
     rng = np.random.default_rng(seed)
     chosen: dict[Path, np.ndarray] = {}
-    for (file, size), target in zip(sizes.items(), _targets(weights, total), strict=True):
+    for (file, size), target in zip(sizes.items(), _divide_total(weights, total), strict=True):
         if target > size.sum() and not may_repeat:
             raise DataError(
-                f"{file} is too small, got {size.sum()} {by} of {target}; lower the total, or allow repeated rows"
+                f"{file} is too small, got {size.sum()} {unit} of {target}; lower the total, or allow repeated rows"
             )
-        chosen[file] = _choose(size, target, rng)
-    parts = _parts(shares, chosen, tokens, by)
-    lines = [line for file, rows in chosen.items() for line in _lines(file, rows)]
+        chosen[file] = _choose_rows(size, target, rng)
+    parts = _measure_parts(shares, chosen, tokens, unit)
+    lines = [line for file, rows in chosen.items() for line in _iter_lines(file, rows)]
     write_json_lines(refuse_dates((json.loads(lines[place]) for place in rng.permutation(len(lines))), out), out)
     return parts
 
 
-def _tokens(file: Path) -> np.ndarray:
+def _count_tokens(file: Path) -> np.ndarray:
     """Returns the number of tokens of each row, [N]; -1 if unknown. Raises DataError for a file without rows."""
     counts = [len(row["input_ids"]) if row.get("input_ids") else -1 for _, row in numbered_records(file)]
     if not counts:
@@ -101,11 +101,11 @@ def _check_forms(files: Sequence[Path]) -> None:
     """Raises DataError if no trainer could read the rows of all files."""
     forms = [{form for form in _FORMS if next(numbered_records(file))[1].get(form)} for file in files]
     if not set.intersection(*forms):
-        found = ", ".join(f"{file}: {sorted(form)}" for file, form in zip(files, forms, strict=True))
-        raise DataError(f"files of a mix need a common column of {_FORMS}, got {found}; write them in one form")
+        summary = ", ".join(f"{file}: {sorted(form)}" for file, form in zip(files, forms, strict=True))
+        raise DataError(f"files of a mix need a common column of {_FORMS}, got {summary}; write them in one form")
 
 
-def _targets(shares: Sequence[float], total: int) -> list[int]:
+def _divide_total(shares: Sequence[float], total: int) -> list[int]:
     """Returns the amount of each file; the sum is the total."""
     ends = [round(share * total) for share in accumulate(shares, initial=0.0)]
     return [end - start for start, end in pairwise(ends)]
@@ -113,12 +113,12 @@ def _targets(shares: Sequence[float], total: int) -> list[int]:
 
 def _largest_total(shares: Sequence[float], sizes: Sequence[int]) -> int:
     total = int(min(size / share for size, share in zip(sizes, shares, strict=True)) + 1e-9)
-    while any(target > size for target, size in zip(_targets(shares, total), sizes, strict=True)):
+    while any(target > size for target, size in zip(_divide_total(shares, total), sizes, strict=True)):
         total -= 1
     return total
 
 
-def _choose(sizes: np.ndarray, target: int, rng: np.random.Generator) -> np.ndarray:
+def _choose_rows(sizes: np.ndarray, target: int, rng: np.random.Generator) -> np.ndarray:
     """Returns numbers of rows whose sizes sum to about the target; every row is used before one is used again."""
     rounds = max(1, -(-target // int(sizes.sum())))
     order = np.concatenate([rng.permutation(len(sizes)) for _ in range(rounds)])
@@ -126,11 +126,11 @@ def _choose(sizes: np.ndarray, target: int, rng: np.random.Generator) -> np.ndar
     return order[: int(np.abs(sums - target).argmin()) + 1]
 
 
-def _parts(
-    shares: Mapping[Path, float], chosen: Mapping[Path, np.ndarray], tokens: Mapping[Path, np.ndarray], by: Unit
+def _measure_parts(
+    shares: Mapping[Path, float], chosen: Mapping[Path, np.ndarray], tokens: Mapping[Path, np.ndarray], unit: Unit
 ) -> list[MixedFile]:
     """Returns the parts. Raises DataError if their shares are wrong."""
-    amounts = {file: int(tokens[file][rows].sum()) if by == "tokens" else len(rows) for file, rows in chosen.items()}
+    amounts = {file: int(tokens[file][rows].sum()) if unit == "tokens" else len(rows) for file, rows in chosen.items()}
     parts = []
     for file, rows in chosen.items():
         share = amounts[file] / sum(amounts.values())
@@ -152,7 +152,7 @@ def _parts(
     return parts
 
 
-def _lines(file: Path, rows: np.ndarray) -> Iterator[str]:
+def _iter_lines(file: Path, rows: np.ndarray) -> Iterator[str]:
     """Yields the chosen rows of a file as JSON, with their copies."""
     copies = Counter(rows.tolist())
     for number, (_, row) in enumerate(numbered_records(file)):

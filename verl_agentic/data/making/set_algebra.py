@@ -63,12 +63,12 @@ class Facts:
     @cached_property
     def objects(self) -> dict[tuple[str, str], frozenset[str]]:
         """(relation, subject) -> objects."""
-        return self._grouped("subject", "object")
+        return self._group_facts("subject", "object")
 
     @cached_property
     def subjects(self) -> dict[tuple[str, str], frozenset[str]]:
         """(relation, object) -> subjects."""
-        return self._grouped("object", "subject")
+        return self._group_facts("object", "subject")
 
     @cached_property
     def things(self) -> frozenset[str]:
@@ -78,17 +78,17 @@ class Facts:
     @cached_property
     def of_thing(self) -> dict[str, list[Fact]]:
         """Thing -> facts that it is in."""
-        found: dict[str, list[Fact]] = {}
+        facts_by_thing: dict[str, list[Fact]] = {}
         for fact in self.rows:
             for name in {fact.subject, fact.object}:
-                found.setdefault(name, []).append(fact)
-        return found
+                facts_by_thing.setdefault(name, []).append(fact)
+        return facts_by_thing
 
-    def _grouped(self, by: str, value: str) -> dict[tuple[str, str], frozenset[str]]:
-        found: dict[tuple[str, str], set[str]] = {}
+    def _group_facts(self, key_field: str, value_field: str) -> dict[tuple[str, str], frozenset[str]]:
+        groups: dict[tuple[str, str], set[str]] = {}
         for fact in self.rows:
-            found.setdefault((fact.relation, getattr(fact, by)), set()).add(getattr(fact, value))
-        return {key: frozenset(values) for key, values in found.items()}
+            groups.setdefault((fact.relation, getattr(fact, key_field)), set()).add(getattr(fact, value_field))
+        return {key: frozenset(values) for key, values in groups.items()}
 
 
 def solve(facts: Facts, query: Query) -> frozenset[str]:
@@ -168,8 +168,8 @@ def describe(facts: Facts, rng: random.Random, thing: str, *, avoid: frozenset[s
 def expand(facts: Facts, rng: random.Random, query: Query, *, avoid: frozenset[str], max_parts: int) -> Query:
     """Returns the query with each named thing replaced by a description of it, where there is one (one layer)."""
     if isinstance(query, Named):
-        found = describe(facts, rng, query.name, avoid=avoid | {query.name}, max_parts=max_parts)
-        return found or query
+        description = describe(facts, rng, query.name, avoid=avoid | {query.name}, max_parts=max_parts)
+        return description or query
     if isinstance(query, Projection):
         return replace(query, of=expand(facts, rng, query.of, avoid=avoid, max_parts=max_parts))
     parts = tuple(expand(facts, rng, part, avoid=avoid, max_parts=max_parts) for part in query.parts)

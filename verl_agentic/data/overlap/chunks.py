@@ -50,14 +50,14 @@ class Chunk:
                 line = file.readline()
                 if not line.strip():
                     continue
-                where = f"{self.path}: the row at byte {place}"
+                location = f"{self.path}: the row at byte {place}"
                 try:
                     record = json.loads(line)
                 except ValueError as cause:
-                    raise DataError(f"{where} is not JSON, got {line[:80]!r}; write one object per line") from cause
+                    raise DataError(f"{location} is not JSON, got {line[:80]!r}; write one object per line") from cause
                 if not isinstance(record, dict):
-                    raise DataError(f"{where} is not a JSON object, got {line[:80]!r}; write one object per line")
-                yield where, record
+                    raise DataError(f"{location} is not a JSON object, got {line[:80]!r}; write one object per line")
+                yield location, record
 
 
 def chunks_of(path: Path) -> list[Chunk]:

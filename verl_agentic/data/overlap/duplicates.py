@@ -57,7 +57,7 @@ def near_candidates(bands: Hashes, keys: Hashes, is_excluded: np.ndarray) -> Int
         is_excluded: [N] rows that are left out.
     """
     rows = np.flatnonzero((bands[:, 0] != 0) & ~is_excluded)
-    found = [np.zeros(0, dtype=np.int64)]
+    pair_codes = [np.zeros(0, dtype=np.int64)]
     for band in bands.T:
         order = rows[np.argsort(band[rows], kind="stable")]
         sorted_band = band[order]
@@ -65,8 +65,8 @@ def near_candidates(bands: Hashes, keys: Hashes, is_excluded: np.ndarray) -> Int
             same = np.flatnonzero(sorted_band[distance:] == sorted_band[:-distance])
             if not len(same):
                 break
-            found.append(order[same + distance] * len(bands) + order[same])
-    codes, counts = np.unique(np.concatenate(found), return_counts=True)
+            pair_codes.append(order[same + distance] * len(bands) + order[same])
+    codes, counts = np.unique(np.concatenate(pair_codes), return_counts=True)
     pairs = np.stack([codes // len(bands), codes % len(bands)], axis=1) if len(codes) else np.zeros((0, 2), np.int64)
     is_kept = ~are_different_tasks(keys[pairs[:, 0]], keys[pairs[:, 1]])
     pairs, counts = pairs[is_kept], counts[is_kept]

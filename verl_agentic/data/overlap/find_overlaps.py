@@ -90,13 +90,13 @@ class Overlaps:
 
     def tasks(self, rows: Sequence[int]) -> dict[int, RowTask]:
         """Reads rows again: number -> task."""
-        wanted, found = np.unique(np.array(rows, dtype=np.int64)), {}
-        places = np.searchsorted(self.chunk_starts, wanted, side="right") - 1
+        unique_rows, tasks_by_row = np.unique(np.array(rows, dtype=np.int64)), {}
+        places = np.searchsorted(self.chunk_starts, unique_rows, side="right") - 1
         for place in np.unique(places):
-            own = wanted[places == place]
-            tasks = read_tasks(self.chunks[place], (own - self.chunk_starts[place]).tolist())
-            found.update(zip(own.tolist(), tasks, strict=True))
-        return found
+            chunk_rows = unique_rows[places == place]
+            tasks = read_tasks(self.chunks[place], (chunk_rows - self.chunk_starts[place]).tolist())
+            tasks_by_row.update(zip(chunk_rows.tolist(), tasks, strict=True))
+        return tasks_by_row
 
 
 def find_overlaps(
@@ -121,23 +121,27 @@ def find_overlaps(
     chunks = [chunks_of(path) for path in paths]
     old, new = [*chain(*chunks[: len(against)])], [*chain(*chunks[len(against) :])]
     deadline = time.monotonic() + budget_s
-    with _workers(jobs if len(old) + len(new) >= _MIN_PARALLEL_CHUNKS else 1) as pool:
+    with _open_pool(jobs if len(old) + len(new) >= _MIN_PARALLEL_CHUNKS else 1) as pool:
         common = np.union1d(*(_common_grams(side, pool) for side in (old, new)))
-        thinning = _thinning(old, pool)
-        known = list(_until(deadline, _map(pool, partial(read_grams, common=common, thinning=thinning), old)))
-        index = SpanIndex.make(known) if known else SpanIndex()
-        del known
-        with _shared(index, pool) as place:
-            work = partial(_summarise, common=common, index=place)
-            summaries = list(_until(deadline, _map(pool, work, [*old, *new])))
+        thinning = _choose_thinning(old, pool)
+        grams = list(
+            _limit_time(deadline, _map_chunks(pool, partial(read_grams, common=common, thinning=thinning), old))
+        )
+        index = SpanIndex.make(grams) if grams else SpanIndex()
+        del grams
+        with _share_index(index, pool) as place:
+            work = partial(_summarise_chunk, common=common, index=place)
+            summaries = list(_limit_time(deadline, _map_chunks(pool, work, [*old, *new])))
         read = [*old, *new][: len(summaries)]
         sizes = [len(summary.sources) for summary in summaries]
         num_against = sum(sizes[: len(old)])
         keys = np.concatenate([np.zeros((0, 3), np.uint64), *(summary.keys for summary in summaries)])
-        kinds, others, pairs = _compare(summaries, keys, num_against, partial(_similarities, read, sizes, common, pool))
+        kinds, others, pairs = _classify_rows(
+            summaries, keys, num_against, partial(_measure_similarities, read, sizes, common, pool)
+        )
     return Overlaps(
         files=paths,
-        starts=_starts(chunks, sizes),
+        starts=_find_starts(chunks, sizes),
         num_against_files=len(against),
         chunks=read,
         chunk_starts=np.cumsum([0, *sizes]),
@@ -152,7 +156,7 @@ def find_overlaps(
     )
 
 
-def _compare(
+def _classify_rows(
     summaries: Sequence[ChunkSummary], keys: Hashes, num_against: int, similarities: Callable[[Ints], np.ndarray]
 ) -> tuple[np.ndarray, Ints, Ints]:
     """Returns the kind of each row, the row that it repeats, and all exact and near pairs."""
@@ -172,12 +176,12 @@ def _compare(
     return kinds, others, np.concatenate([exact_pairs(keys), pairs])
 
 
-def _similarities(
+def _measure_similarities(
     chunks: Sequence[Chunk], sizes: Sequence[int], common: Hashes, pool: Executor | None, pairs: Ints
 ) -> np.ndarray:
     """Returns the similarity of each pair of rows; the rows are read again, a bounded number at a time."""
     starts = np.cumsum([0, *sizes])
-    found = np.zeros(len(pairs))
+    similarities = np.zeros(len(pairs))
     step = _MAX_VERIFIED_ROWS // 2
     for begin in range(0, len(pairs), step):
         part = pairs[begin : begin + step]
@@ -186,17 +190,17 @@ def _similarities(
         work = [(chunks[place], (rows[places == place] - starts[place]).tolist()) for place in np.unique(places)]
         grams: dict[int, Hashes] = {}
         remaining = iter(rows.tolist())
-        for read in _map(pool, partial(_read_some, common=common), work):
-            for own in np.split(read.hashes, np.cumsum(read.counts)[:-1]):
-                grams[next(remaining)] = own
-        found[begin : begin + step] = [similarity(grams[one], grams[other]) for one, other in part.tolist()]
-    return found
+        for read in _map_chunks(pool, partial(_read_some, common=common), work):
+            for hashes in np.split(read.hashes, np.cumsum(read.counts)[:-1]):
+                grams[next(remaining)] = hashes
+        similarities[begin : begin + step] = [similarity(grams[row], grams[other]) for row, other in part.tolist()]
+    return similarities
 
 
 def _common_grams(chunks: Sequence[Chunk], pool: Executor | None) -> Hashes:
     """Returns the sorted grams that are in too many different rows to belong to one task; measured on a sample."""
     step = max(1, -(-len(chunks) // _SAMPLED_CHUNKS))
-    sampled = list(_map(pool, read_grams, chunks[::step]))
+    sampled = list(_map_chunks(pool, read_grams, chunks[::step]))
     if not sampled:
         return np.zeros(0, dtype=np.uint64)
     keys = np.concatenate([part.keys for part in sampled])
@@ -217,16 +221,16 @@ def _common_grams(chunks: Sequence[Chunk], pool: Executor | None) -> Hashes:
     return grams[in_rows > max(limit, 3 if share < 1 else 0)]
 
 
-def _thinning(chunks: Sequence[Chunk], pool: Executor | None) -> int:
+def _choose_thinning(chunks: Sequence[Chunk], pool: Executor | None) -> int:
     """Returns the factor by which the index is thinned, so that it fits into memory."""
     if len(chunks) <= _MIN_PARALLEL_CHUNKS:
         return 1
-    sizes = [len(part.hashes) for part in _map(pool, read_grams, chunks[:: len(chunks) // 4])]
+    sizes = [len(part.hashes) for part in _map_chunks(pool, read_grams, chunks[:: len(chunks) // 4])]
     return max(1, round(np.mean(sizes) * len(chunks) / _MAX_INDEXED))
 
 
 @contextmanager
-def _shared(index: SpanIndex, pool: Executor | None) -> Iterator[SpanIndex | Path]:
+def _share_index(index: SpanIndex, pool: Executor | None) -> Iterator[SpanIndex | Path]:
     """Yields the index, or for processes a folder from which they map it."""
     if pool is None:
         yield index
@@ -239,7 +243,7 @@ def _shared(index: SpanIndex, pool: Executor | None) -> Iterator[SpanIndex | Pat
 _load = lru_cache(maxsize=1)(SpanIndex.load)
 
 
-def _summarise(chunk: Chunk, *, common: Hashes, index: SpanIndex | Path) -> ChunkSummary:
+def _summarise_chunk(chunk: Chunk, *, common: Hashes, index: SpanIndex | Path) -> ChunkSummary:
     return summarise(chunk, common=common, index=_load(index) if isinstance(index, Path) else index)
 
 
@@ -249,7 +253,7 @@ def _read_some(work: tuple[Chunk, Sequence[int]], *, common: Hashes) -> Grams:
 
 
 @contextmanager
-def _workers(jobs: int) -> Iterator[Executor | None]:
+def _open_pool(jobs: int) -> Iterator[Executor | None]:
     if jobs == 1:
         yield None
         return
@@ -257,7 +261,7 @@ def _workers(jobs: int) -> Iterator[Executor | None]:
         yield pool
 
 
-def _map(pool: Executor | None, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+def _map_chunks(pool: Executor | None, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
     """Yields results in order; at most two chunks per process wait, so that memory stays bounded."""
     if pool is None:
         yield from map(function, items)
@@ -271,14 +275,14 @@ def _map(pool: Executor | None, function: Callable[[Any], Any], items: Sequence[
         yield future.result()
 
 
-def _until(deadline: float, results: Iterator[Any]) -> Iterator[Any]:
+def _limit_time(deadline: float, results: Iterator[Any]) -> Iterator[Any]:
     for result in results:
         yield result
         if time.monotonic() > deadline:
             return
 
 
-def _starts(chunks: Sequence[Sequence[Chunk]], sizes: Sequence[int]) -> list[int]:
+def _find_starts(chunks: Sequence[Sequence[Chunk]], sizes: Sequence[int]) -> list[int]:
     ends = np.cumsum([len(of_file) for of_file in chunks])
     rows = np.cumsum([0, *sizes])
     return [0, *(int(rows[min(end, len(sizes))]) for end in ends)]

@@ -34,7 +34,7 @@ def grams_of(texts: Sequence[Sequence[str]], short: Sequence[int]) -> tuple[Hash
     hashed: list[int] = []
     for words in texts:
         hashed.extend(map(zlib.crc32, " ".join(words).encode("utf-8", "surrogatepass").split()))
-    words_W = _mixed(np.array(hashed, dtype=np.uint64))
+    words_W = _mix_bits(np.array(hashed, dtype=np.uint64))
     num_starts = max(0, len(words_W) - SIZE + 1)
     grams_W = np.zeros(num_starts, dtype=np.uint64)
     for offset, power in enumerate(_POWERS):
@@ -42,11 +42,11 @@ def grams_of(texts: Sequence[Sequence[str]], short: Sequence[int]) -> tuple[Hash
     ends = np.cumsum(lengths)
     # Grams that begin in one text and end in the next are left out.
     left_in_text = np.repeat(ends, lengths)[:num_starts] - np.arange(num_starts)
-    grams = _mixed(grams_W[left_in_text >= SIZE])
+    grams = _mix_bits(grams_W[left_in_text >= SIZE])
     counts = np.maximum(lengths - SIZE + 1, 0)
     is_short = counts == 0
     places = np.cumsum(counts)[is_short]
-    grams = np.insert(grams, places, _mixed(np.array(short, dtype=np.uint64)[is_short]))
+    grams = np.insert(grams, places, _mix_bits(np.array(short, dtype=np.uint64)[is_short]))
     return grams, np.maximum(counts, 1)
 
 
@@ -60,14 +60,14 @@ def bands_of(grams: Hashes, counts: NDArray[np.int64]) -> Hashes:
         for index, (mask, factor) in enumerate(zip(_MASKS, _FACTORS, strict=True)):
             least_N = np.minimum.reduceat((half ^ mask) * factor, starts)
             band = index // _ROWS
-            bands_NB[full, band] = _mixed(bands_NB[full, band] * _ODD + least_N + np.uint64(1))
+            bands_NB[full, band] = _mix_bits(bands_NB[full, band] * _ODD + least_N + np.uint64(1))
     return bands_NB
 
 
-def similarity(one: Hashes, other: Hashes) -> float:
+def similarity(grams: Hashes, other: Hashes) -> float:
     """Returns the Jaccard similarity of two sets of grams; 0 if both are empty."""
-    shared = len(np.intersect1d(one, other))
-    total = len(np.unique(one)) + len(np.unique(other)) - shared
+    shared = len(np.intersect1d(grams, other))
+    total = len(np.unique(grams)) + len(np.unique(other)) - shared
     return shared / total if total else 0.0
 
 
@@ -80,7 +80,7 @@ def is_in(grams: Hashes, sorted_hashes: Hashes) -> NDArray[np.bool_]:
     return sorted_hashes[places] == grams
 
 
-def _mixed(hashes: Hashes) -> Hashes:
+def _mix_bits(hashes: Hashes) -> Hashes:
     """Spreads hashes over 64 bits (the finaliser of splitmix64)."""
     hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -36,7 +36,7 @@ class RowTask:
     words: Sequence[str]
     """Of the prompt without system messages, in normal form."""
     prompt_key: int
-    """64-bit digest of the words and of `_symbols`: `3 - 5` is not `3 + 5`."""
+    """64-bit digest of the words and of `_find_symbols`: `3 - 5` is not `3 + 5`."""
     words_key: int
     """64-bit digest of the words."""
     answer_key: int
@@ -45,24 +45,24 @@ class RowTask:
     """`data_source`."""
 
 
-def task_of_record(record: Mapping[str, Any], where: str) -> RowTask:
+def task_of_record(record: Mapping[str, Any], location: str) -> RowTask:
     """Returns the task of a row.
 
     Args:
         record: columns; the prompt is in `prompt`, `messages`, `question` or `text`.
-        where: begins error messages.
+        location: begins error messages.
 
     Raises:
         DataError: the row has no prompt, or its ground truth or hidden fields are malformed.
     """
-    text = one_form(prompt_text(record, where))
-    found = words_of(text)
-    answer = _answer(record, where)
+    text = one_form(prompt_text(record, location))
+    words = words_of(text)
+    answer = _render_answer(record, location)
     return RowTask(
-        words=found,
-        prompt_key=_digest(" ".join([*found, "\0", *_symbols(text)])),
-        words_key=_digest(" ".join(found)),
-        answer_key=_digest(answer) if answer else 0,
+        words=words,
+        prompt_key=_hash_text(" ".join([*words, "\0", *_find_symbols(text)])),
+        words_key=_hash_text(" ".join(words)),
+        answer_key=_hash_text(answer) if answer else 0,
         source=str(record.get("data_source") or ""),
     )
 
@@ -73,7 +73,7 @@ def words_of(text: str) -> list[str]:
     return pattern.findall(text.replace("'", ""))
 
 
-def prompt_text(record: Mapping[str, Any], where: str) -> str:
+def prompt_text(record: Mapping[str, Any], location: str) -> str:
     """Returns the text of the prompt: of `messages`, what is before the first message of the assistant.
 
     Raises DataError without one.
@@ -81,35 +81,38 @@ def prompt_text(record: Mapping[str, Any], where: str) -> str:
     name = next((name for name in ("prompt", "messages", "question", "text") if record.get(name)), None)
     if name is None:
         raise DataError(
-            f"{where} has no prompt, got the columns {sorted(record)}; it must be in prompt, messages, question or text"
+            f"{location} has no prompt, got the columns {sorted(record)}; it must be in prompt, messages, question "
+            "or text"
         )
     value = record[name]
     if isinstance(value, str):
         return value
     if not isinstance(value, Sequence) or not all(isinstance(message, Mapping) for message in value):
-        raise DataError(f"{where}: {name} must be a text or a list of messages, got {str(value)[:80]!r}; write it so")
+        raise DataError(
+            f"{location}: {name} must be a text or a list of messages, got {str(value)[:80]!r}; write it so"
+        )
     by_policy = [number for number, message in enumerate(value) if message.get("role") == "assistant"]
     # Examples in a prompt are turns of the assistant, too. What it ends with is the beginning of an answer.
     if by_policy and (name != "prompt" or by_policy[-1] == len(value) - 1):
         value = value[: by_policy[-1 if name == "prompt" else 0]]
-    asked: list[Mapping[str, Any]] = list(value)
+    messages: list[Mapping[str, Any]] = list(value)
     # The same question below another system prompt is the same task.
-    own = [message for message in asked if message.get("role") != "system"] or asked
-    return "\n".join(_content(message) for message in own)
+    task_messages = [message for message in messages if message.get("role") != "system"] or messages
+    return "\n".join(_join_content(message) for message in task_messages)
 
 
-def _content(message: Mapping[str, Any]) -> str:
+def _join_content(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
     return "\n".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
 
 
-def _answer(record: Mapping[str, Any], where: str) -> str:
+def _render_answer(record: Mapping[str, Any], location: str) -> str:
     """Returns the ground truth and the hidden fields as text; empty without any."""
-    truth = _plain(ground_truth_of(record.get("reward_model"), where))
-    extra = extra_of(record.get("extra_info"), where)
-    hidden = _plain({key: value for key, value in extra.items() if key not in BOOKKEEPING})
+    truth = _normalise_value(ground_truth_of(record.get("reward_model"), location))
+    extra = extra_of(record.get("extra_info"), location)
+    hidden = _normalise_value({key: value for key, value in extra.items() if key not in BOOKKEEPING})
     if truth in (None, "") and not hidden:
         return ""
     is_number = isinstance(truth, int | float) and not isinstance(truth, bool)
@@ -117,29 +120,29 @@ def _answer(record: Mapping[str, Any], where: str) -> str:
     return json.dumps([truth, hidden], sort_keys=True, default=str)
 
 
-def _plain(value: Any) -> Any:
+def _normalise_value(value: Any) -> Any:
     """Returns a value as it would be in any file: parquet adds empty keys, and makes integers floats."""
     if isinstance(value, Mapping):
-        plain = {key: _plain(item) for key, item in value.items()}
+        plain = {key: _normalise_value(item) for key, item in value.items()}
         return {key: item for key, item in plain.items() if item is not None and item not in ({}, [], "")}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_normalise_value(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _symbols(text: str) -> list[str]:
+def _find_symbols(text: str) -> list[str]:
     """Returns the operators between operands, drawings and signs; other such characters are punctuation."""
     symbols = []
-    for found in _OPERATORS.finditer(text):
-        before = text[max(0, found.start() - 9) : found.start()]
-        if _OPERAND_AFTER.match(text, found.end()) and _OPERAND_BEFORE.search(before):
-            symbols.append(found[0])
-    drawings = ("".join(found.split()) for found in _DRAWING.findall(text))
+    for match in _OPERATORS.finditer(text):
+        before = text[max(0, match.start() - 9) : match.start()]
+        if _OPERAND_AFTER.match(text, match.end()) and _OPERAND_BEFORE.search(before):
+            symbols.append(match[0])
+    drawings = ("".join(match.split()) for match in _DRAWING.findall(text))
     symbols += [drawing for drawing in drawings if len(set(drawing)) > 1]
     if not text.isascii():
         symbols += [char for char in text if not char.isascii() and unicodedata.category(char) in _SIGNS]
     return symbols
 
 
-def _digest(text: str) -> int:
+def _hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little") or 1

@@ -12,8 +12,8 @@ def shared_span(task: RowTask, other: RowTask, *, common: Hashes) -> str:
     """Returns the longest run of words in shared grams that are not common; the whole text if it is short."""
     if len(task.words) < SIZE:
         return " ".join(task.words)
-    (own, _), (others, _) = (grams_of([one.words], [one.prompt_key]) for one in (task, other))
-    is_shared = is_in(own, np.unique(others)) & ~is_in(own, common)
+    (grams, _), (others, _) = (grams_of([side.words], [side.prompt_key]) for side in (task, other))
+    is_shared = is_in(grams, np.unique(others)) & ~is_in(grams, common)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], is_shared, [False]])))
     if not len(edges):
         return ""

@@ -35,12 +35,14 @@ def choose_sft(path: Path, *, share: float, rates_N: Floats | None = None, seed:
     """
     if not 0 < share < 1:
         raise ConfigError(f"the share of SFT is between 0 and 1, got {share}; for example 0.3")
-    found = find_overlaps([path], jobs=jobs)
-    _, groups, sizes = np.unique(_connected(found.starts[-1], found.pairs), return_inverse=True, return_counts=True)
+    overlaps = find_overlaps([path], jobs=jobs)
+    _, groups, sizes = np.unique(
+        _connect_rows(overlaps.starts[-1], overlaps.pairs), return_inverse=True, return_counts=True
+    )
     rates = np.full(len(groups), np.nan) if rates_N is None else rates_N
-    known = np.bincount(groups, weights=~np.isnan(rates))
+    num_known = np.bincount(groups, weights=~np.isnan(rates))
     with np.errstate(invalid="ignore"):
-        rate_of_group = np.bincount(groups, weights=np.nan_to_num(rates)) / known
+        rate_of_group = np.bincount(groups, weights=np.nan_to_num(rates)) / num_known
     order = np.random.default_rng(seed).permutation(len(sizes))
     is_sft = np.zeros(len(sizes), dtype=bool)
     for part in (order[np.isnan(rate_of_group[order])], order[~np.isnan(rate_of_group[order])]):
@@ -53,13 +55,13 @@ def choose_sft(path: Path, *, share: float, rates_N: Floats | None = None, seed:
     return is_sft[groups]
 
 
-def _connected(num_rows: int, pairs: Ints) -> Ints:
+def _connect_rows(num_rows: int, pairs: Ints) -> Ints:
     """Returns the first row that each row is connected with, [N]; a row that nearly equals two others connects them."""
     first, rows = np.arange(num_rows), pairs.T
     while (first[rows[0]] != first[rows[1]]).any():
-        least = np.minimum(first[rows[0]], first[rows[1]])
-        np.minimum.at(first, first[rows[0]], least)
-        np.minimum.at(first, first[rows[1]], least)
+        minimum = np.minimum(first[rows[0]], first[rows[1]])
+        np.minimum.at(first, first[rows[0]], minimum)
+        np.minimum.at(first, first[rows[1]], minimum)
         first = first[first]
     return first
 
@@ -76,5 +78,5 @@ def rates_of_rows(path: Path, records: Sequence[Mapping[str, Any]]) -> Floats:
     """
     rows = [record for chunk in chunks_of(path) for _, record in chunk.records()]
     tasks = [extra_of(row.get("extra_info")).get("task_id") for row in rows]
-    named = ({**one, "task": str(one["task_id"])} for one in records if one.get("task_id") is not None)
+    named = ({**attempt, "task": str(attempt["task_id"])} for attempt in records if attempt.get("task_id") is not None)
     return pass_rates_of(named, ["" if task is None else str(task) for task in tasks])

@@ -89,13 +89,13 @@ def read_grams(chunk: Chunk, *, common: Hashes = _NONE, thinning: int = 1, rows:
         thinning: keep one gram in this number, by its hash.
         rows: only these rows, by ascending number in the chunk.
     """
-    return _grams(read_tasks(chunk, rows), common, thinning)
+    return _make_grams(read_tasks(chunk, rows), common, thinning)
 
 
 def summarise(chunk: Chunk, *, common: Hashes, index: SpanIndex) -> ChunkSummary:
     """Returns the summary of a chunk, with the spans that it shares with rows of the index."""
     tasks = read_tasks(chunk)
-    grams = _grams(tasks, common, 1)
+    grams = _make_grams(tasks, common, 1)
     return ChunkSummary(
         keys=grams.keys,
         bands=bands_of(grams.hashes, grams.counts),
@@ -106,15 +106,15 @@ def summarise(chunk: Chunk, *, common: Hashes, index: SpanIndex) -> ChunkSummary
 
 def read_tasks(chunk: Chunk, rows: Sequence[int] | None = None) -> list[RowTask]:
     """Returns the tasks of a chunk's rows; of those with these ascending numbers if `rows` is given."""
-    wanted = None if rows is None else set(rows)
+    row_set = None if rows is None else set(rows)
     return [
-        task_of_record(record, where)
-        for number, (where, record) in enumerate(chunk.records())
-        if wanted is None or number in wanted
+        task_of_record(record, location)
+        for number, (location, record) in enumerate(chunk.records())
+        if row_set is None or number in row_set
     ]
 
 
-def _grams(tasks: Sequence[RowTask], common: Hashes, thinning: int) -> Grams:
+def _make_grams(tasks: Sequence[RowTask], common: Hashes, thinning: int) -> Grams:
     hashes, counts = grams_of([task.words for task in tasks], [task.prompt_key for task in tasks])
     is_kept = ~is_in(hashes, common)
     if thinning > 1:
@@ -122,25 +122,25 @@ def _grams(tasks: Sequence[RowTask], common: Hashes, thinning: int) -> Grams:
     if not is_kept.all():
         counts = np.bincount(np.repeat(np.arange(len(tasks)), counts)[is_kept], minlength=len(tasks))
         hashes = hashes[is_kept]
-    found = [(task.prompt_key, task.answer_key, task.words_key) for task in tasks]
-    keys = np.array(found, dtype=np.uint64).reshape(-1, 3)
+    row_keys = [(task.prompt_key, task.answer_key, task.words_key) for task in tasks]
+    keys = np.array(row_keys, dtype=np.uint64).reshape(-1, 3)
     return Grams(keys=keys, hashes=hashes, counts=counts)
 
 
 def _span_rows(grams: Grams, index: SpanIndex) -> Ints:
     """Returns for each row the row of the index that shares most of its grams, or -1."""
-    found = np.full(len(grams.keys), -1, dtype=np.int64)
+    span_rows = np.full(len(grams.keys), -1, dtype=np.int64)
     if not len(index.hashes):
-        return found
+        return span_rows
     places = np.flatnonzero(index.table[_first_bits(grams.hashes, index.table)])
     places = places[is_in(grams.hashes[places], index.hashes)]
-    own = np.repeat(np.arange(len(grams.keys)), grams.counts)[places]
+    rows = np.repeat(np.arange(len(grams.keys)), grams.counts)[places]
     others = index.rows[np.searchsorted(index.hashes, grams.hashes[places])]
-    differ = are_different_tasks(grams.keys[own], index.keys[others])
-    pairs, counts = np.unique(np.stack([own[~differ], others[~differ]], axis=1), axis=0, return_counts=True)
+    differ = are_different_tasks(grams.keys[rows], index.keys[others])
+    pairs, counts = np.unique(np.stack([rows[~differ], others[~differ]], axis=1), axis=0, return_counts=True)
     order = np.argsort(counts, kind="stable")
-    found[pairs[order, 0]] = pairs[order, 1]
-    return found
+    span_rows[pairs[order, 0]] = pairs[order, 1]
+    return span_rows
 
 
 def are_different_tasks(one_keys: Hashes, other_keys: Hashes) -> NDArray[np.bool_]:

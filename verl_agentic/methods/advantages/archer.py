@@ -12,16 +12,16 @@ from verl_agentic.credit.credit.gae import critic_targets, next_values
 from verl_agentic.credit.credit.turn_states import TurnStates
 
 
-def q_targets(rewards: Tensor, next_values: Tensor, done: Tensor, *, gamma: float = 0.9) -> Tensor:
-    """Returns `r + gamma * (1 - done) * V'`, the target of Q(state, turn).
+def q_targets(rewards: Tensor, next_values: Tensor, is_last: Tensor, *, gamma: float = 0.9) -> Tensor:
+    """Returns `r + gamma * (1 - is_last) * V'`, the target of Q(state, turn).
 
     Args:
         rewards: float, any shape: rewards of the turns.
         next_values: the target network's V of the next state.
-        done: bool: the turn is the last one.
+        is_last: bool: the turn is the last one.
         gamma: discount per turn.
     """
-    return rewards + gamma * torch.where(done, 0.0, next_values)
+    return rewards + gamma * torch.where(is_last, 0.0, next_values)
 
 
 @advantage(needs=("turn_ids_BT", "values_BT"), accepts=("target_values_BT",), discounts={"gamma": "turn"})

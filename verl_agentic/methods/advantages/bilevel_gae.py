@@ -39,8 +39,8 @@ def bilevel_gae(
     assert batch.values_BT is not None
     states = TurnStates.of(batch)
     values_BK = states.at_last(batch.values_BT)
-    at = {"next_B": states.next_B, "gamma": turn_gamma}
-    returns_BK = values_BK + gae(states.rewards_BK, values_BK, states.exists_BK, lam=lam, **at)
+    discounts = {"next_B": states.next_B, "gamma": turn_gamma}
+    returns_BK = values_BK + gae(states.rewards_BK, values_BK, states.exists_BK, lam=lam, **discounts)
     trained_BT = states.turns.mask_BT
     values_BT = where_known(batch.values_BT, trained_BT)
     if gamma == 1.0 and lam == 1.0:
@@ -50,7 +50,7 @@ def bilevel_gae(
     return Advantages(
         advantages_BT=whitened(advantages_BT, trained_BT) if whiten else advantages_BT,
         returns_BT=critic_targets(batch, advantages_BT + values_BT, trained_BT),
-        metrics=critic_metrics(batch, values_BK, states.rewards_BK, states.exists_BK, **at),
+        metrics=critic_metrics(batch, values_BK, states.rewards_BK, states.exists_BK, **discounts),
     )
 
 

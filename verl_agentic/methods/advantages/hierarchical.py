@@ -35,7 +35,7 @@ def hierarchical(batch: CreditBatch, *, gamma: float = 1.0) -> Tensor:
     turn_BK = exists_BK.long().cumsum(dim=1) - 1 + sums_before(exists_BK.sum(dim=1), states.next_B).unsqueeze(1)
     num_turns = int(torch.where(exists_BK, turn_BK, 0).max()) + 1 if exists_BK.numel() else 1
     place_BK = batch.group_B.unsqueeze(1) * num_turns + turn_BK.clamp(min=0)
-    count_GK = _sums(exists_BK.double(), place_BK, batch.num_groups, num_turns)
+    count_GK = _sum_cells(exists_BK.double(), place_BK, batch.num_groups, num_turns)
     mean_GK = torch.zeros_like(count_GK)
     cells = {"group_N": place_BK.flatten(), "valid_N": exists_BK.flatten(), "num_groups": mean_GK.numel()}
     mean_GK.view(-1)[cells["group_N"]] = group_means(returns_BK.flatten(), **cells)
@@ -47,6 +47,6 @@ def hierarchical(batch: CreditBatch, *, gamma: float = 1.0) -> Tensor:
     return states.to_tokens(advantages_BK.float())
 
 
-def _sums(values_BK: Tensor, place_BK: Tensor, num_groups: int, num_turns: int) -> Tensor:
+def _sum_cells(values_BK: Tensor, place_BK: Tensor, num_groups: int, num_turns: int) -> Tensor:
     sums = torch.zeros(num_groups * num_turns, dtype=values_BK.dtype, device=values_BK.device)
     return sums.index_add_(0, place_BK.flatten(), values_BK.flatten()).reshape(num_groups, num_turns)

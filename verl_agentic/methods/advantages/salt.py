@@ -40,14 +40,16 @@ def salt(batch: CreditBatch, *, base: Base = "grpo", history: int = 0) -> Advant
     assert batch.steps is not None
     advantages_S, steps = session_advantages(batch, base=base), StepList.of(batch)
     played = SessionTurns.of(batch)
-    values_N = _means(advantages_S[steps.session_N], edge_N=_edges(steps, history=history), session_N=steps.session_N)
+    values_N = _average_edges(
+        advantages_S[steps.session_N], edge_N=_number_edges(steps, history=history), session_N=steps.session_N
+    )
     own_Bk = advantages_S[batch.session_B].unsqueeze(-1).expand(played.turns.exists_BK.shape)
     values_Bk = steps.to_turns(values_N, steps=batch.steps, turns=played.turns, otherwise_Bk=own_Bk)
     advantages_BT = played.to_tokens(values_Bk)
     return Advantages(advantages_BT=advantages_BT, returns_BT=advantages_BT, sessions_S=advantages_S)
 
 
-def _edges(steps: StepList, *, history: int) -> Tensor:
+def _number_edges(steps: StepList, *, history: int) -> Tensor:
     """Returns `[N]` edge numbers, from 0 without gaps; edges of different groups differ."""
     if history < 0:
         raise ConfigError(f"history must not be negative, got {history}; it is a number of steps")
@@ -59,7 +61,7 @@ def _edges(steps: StepList, *, history: int) -> Tensor:
     return joint_ids(steps.group_N, steps.state_N, steps.action_N, next_N, *columns)
 
 
-def _means(values_N: Tensor, *, edge_N: Tensor, session_N: Tensor) -> Tensor:
+def _average_edges(values_N: Tensor, *, edge_N: Tensor, session_N: Tensor) -> Tensor:
     """Returns `[N]`: the mean over the sessions of each edge. All steps of a session have one value."""
     num_edges = int(edge_N.max()) + 1 if len(edge_N) else 0
     pair_N = joint_ids(edge_N, session_N)

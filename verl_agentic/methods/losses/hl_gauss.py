@@ -67,7 +67,7 @@ def hl_gauss_loss(
         edges: `[N + 1]` float, evenly spaced.
     """
     targets_BTN = target_histogram(returns_BT, edges, sigma_per_bin=sigma_per_bin)
-    log_probs_BTN = _clean(logits_BTN, mask_BT).log_softmax(dim=-1)
+    log_probs_BTN = _zero_masked(logits_BTN, mask_BT).log_softmax(dim=-1)
     return masked(-(targets_BTN * log_probs_BTN).sum(dim=-1), mask_BT)
 
 
@@ -75,8 +75,8 @@ def decode_values(logits_BTN: Tensor, mask_BT: Tensor, edges: Tensor) -> Tensor:
     """Returns `[B, T]` float32: the mean of the bins' centers, `sum p_n c_n`; 0 where the mask is 0."""
     edges = edges.float()
     centers = (edges[:-1] + edges[1:]) / 2
-    return masked(_clean(logits_BTN, mask_BT).softmax(dim=-1) @ centers, mask_BT)
+    return masked(_zero_masked(logits_BTN, mask_BT).softmax(dim=-1) @ centers, mask_BT)
 
 
-def _clean(logits_BTN: Tensor, mask_BT: Tensor) -> Tensor:
+def _zero_masked(logits_BTN: Tensor, mask_BT: Tensor) -> Tensor:
     return torch.where(mask_BT.unsqueeze(-1), logits_BTN.float(), 0.0)

@@ -23,5 +23,5 @@ def linear_lr_factor(step: int, *, num_steps: int, min_ratio: float = 0.0) -> fl
         num_steps: of the run; later steps have `min_ratio`.
         min_ratio: share of the learning rate at the end.
     """
-    done = min(1.0, (step - 1) / max(1, num_steps))
-    return 1.0 - (1.0 - min_ratio) * done
+    progress = min(1.0, (step - 1) / max(1, num_steps))
+    return 1.0 - (1.0 - min_ratio) * progress

@@ -60,14 +60,14 @@ class TargetNetwork:
         Args:
             weights: returns the network's own tensors; called at entry and at exit.
         """
-        own = weights()
+        network_weights = weights()
         # Saved on the copy's device, because an accelerator may lack memory for a third set.
-        online = {name: weight.to(self._copy[name].device, copy=True) for name, weight in own.items()}
+        online = {name: weight.to(self._copy[name].device, copy=True) for name, weight in network_weights.items()}
         try:
-            _write(self._copy, own)
+            _copy_weights(self._copy, network_weights)
             yield
         finally:
-            _write(online, weights())
+            _copy_weights(online, weights())
 
     def state_dict(self) -> dict[str, Tensor]:
         return self._copy
@@ -75,19 +75,19 @@ class TargetNetwork:
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Loads a saved copy. Raises DataError if the state belongs to another network. Nothing is changed."""
-        if _shapes(state) != _shapes(self._copy):
+        if _list_shapes(state) != _list_shapes(self._copy):
             raise DataError(
                 f"the target network has {len(self._copy)} weights, got {len(state)} of other names or shapes; "
                 "resume with the model of the checkpoint"
             )
-        _write(state, self._copy)
+        _copy_weights(state, self._copy)
 
 
-def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+def _list_shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: weight.shape for name, weight in weights.items()}
 
 
 @torch.no_grad()
-def _write(source: Mapping[str, Tensor], destination: Mapping[str, Tensor]) -> None:
+def _copy_weights(source: Mapping[str, Tensor], destination: Mapping[str, Tensor]) -> None:
     for name, weight in destination.items():
         weight.copy_(source[name])

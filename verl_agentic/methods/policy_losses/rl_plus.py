@@ -50,14 +50,14 @@ def rl_plus(batch: LossBatch, *, exponent: float = 0.5) -> Loss:
     """
     is_external_B1 = cast("Tensor", batch.is_external_B).bool().unsqueeze(-1)
     external_BT, own_BT = batch.mask_BT & is_external_B1, batch.mask_BT & ~is_external_B1
-    own = ppo_surrogate(replace(batch, mask_BT=own_BT))
+    own_surrogate = ppo_surrogate(replace(batch, mask_BT=own_BT))
     log_prob_BT = masked(batch.log_prob_BT, external_BT)
     ratio_BT = external_ratio(log_prob_BT, masked(batch.old_log_prob_BT, external_BT))
     advantages_BT = masked(batch.advantages_BT, external_BT)
     external_loss_BT = -ratio_BT * exploration_advantage(advantages_BT, log_prob_BT, exponent=exponent)
     metrics = {
-        **own.metrics,
+        **own_surrogate.metrics,
         "external_ratio_mean": token_mean(ratio_BT, external_BT),
         "external_frac": token_mean(external_BT, batch.mask_BT),
     }
-    return Loss(per_token_BT=external_loss_BT + own.per_token_BT, metrics=metrics)
+    return Loss(per_token_BT=external_loss_BT + own_surrogate.per_token_BT, metrics=metrics)

@@ -37,7 +37,7 @@ async def split_tasks(
         key = f"split {task.instance_id}"
         results += await _try_all(
             bugs, "hunk", key, (files, hidden, Origin.of(task)), journal, suites,
-            on_result=on_result, known=len(results), notes={"task": task.instance_id},
+            on_result=on_result, num_results=len(results), notes={"task": task.instance_id},
         )  # fmt: skip
     return results
 
@@ -82,11 +82,11 @@ async def combine_tasks(
     results: list[dict[str, Any]] = []
     for group in groups.values():
         files, hidden = await asyncio.to_thread(tree_of_task, group[0], journal.store)
-        bugs = list(itertools.islice(_combinations(group, files, journal), count))
+        bugs = list(itertools.islice(_iter_combinations(group, files, journal), count))
         key = f"combine {group[0].repo.partition('/')[2]}=={group[0].version}"
         results += await _try_all(
             bugs, "combined", key, (files, hidden, Origin.of(group[0])), journal, suites,
-            on_result=on_result, known=len(results),
+            on_result=on_result, num_results=len(results),
         )  # fmt: skip
     return results
 
@@ -108,20 +108,22 @@ def combined(good: str, first: str, second: str) -> str | None:
     return "".join(lines)
 
 
-def _combinations(group: Sequence[RepoTask], files: dict[str, bytes], journal: TaskJournal) -> Iterator[Bug]:
+def _iter_combinations(group: Sequence[RepoTask], files: dict[str, bytes], journal: TaskJournal) -> Iterator[Bug]:
     """Yields pairs that are near in the order of the file, each task at most once per round of distance."""
     ordered = sorted(group, key=lambda task: (task.provenance["file"], task.provenance["unit"], task.instance_id))
     broken = {task.instance_id: read_tree(journal.store.base(task)) for task in ordered}
     for distance in range(1, len(ordered)):
-        for one, two in zip(ordered, ordered[distance:], strict=False):
-            path = one.provenance["file"]
-            if path != two.provenance["file"] or one.provenance["unit"] == two.provenance["unit"]:
+        for first, second in zip(ordered, ordered[distance:], strict=False):
+            path = first.provenance["file"]
+            if path != second.provenance["file"] or first.provenance["unit"] == second.provenance["unit"]:
                 continue
-            sides = [broken[task.instance_id][path].decode() for task in (one, two)]
+            sides = [broken[task.instance_id][path].decode() for task in (first, second)]
             text = combined(files[path].decode(), *sides)
             if text is not None:
-                name = f"{one.provenance['bug']} and {two.provenance['bug']}"
-                yield Bug(path=path, broken=text, name=name, unit=f"{one.provenance['unit']}, {two.provenance['unit']}")
+                name = f"{first.provenance['bug']} and {second.provenance['bug']}"
+                yield Bug(
+                    path=path, broken=text, name=name, unit=f"{first.provenance['unit']}, {second.provenance['unit']}"
+                )
 
 
 async def _try_all(
@@ -133,11 +135,11 @@ async def _try_all(
     suites: Suites,
     *,
     on_result: OnResult,
-    known: int = 0,
+    num_results: int = 0,
     notes: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Tries the bugs that the journal does not have; the good tree's tests run only if there is one."""
-    total = known + len(bugs)
+    total = num_results + len(bugs)
     missing = [bug for bug in bugs if journal.result(bug.key(key)) is None]
     if missing:
         files, hidden, origin = tree
@@ -151,8 +153,8 @@ async def _try_all(
 
         async def try_one(bug: Bug) -> None:
             tried = await try_bug(good, bug, kind=kind, store=journal.store, suites=suites)
-            found = [tried.task] if tried.task is not None else []
-            result = journal.add(bug.key(key), tried.status, found, **tried.figures)
+            new_tasks = [tried.task] if tried.task is not None else []
+            result = journal.add(bug.key(key), tried.status, new_tasks, **tried.figures)
             on_result(result, total)
 
         await asyncio.gather(*map(try_one, missing))

@@ -36,10 +36,10 @@ class Bug:
     unit: str
     """Qualified name of the function that has the bug; empty for module level."""
 
-    def key(self, what: str) -> str:
+    def key(self, prefix: str) -> str:
         """Returns the key of the bug in a journal."""
         digest = hashlib.sha256(self.broken.encode(errors="surrogateescape")).hexdigest()[:12]
-        return f"{what} {self.path} {self.name} {digest}"
+        return f"{prefix} {self.path} {self.name} {digest}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,12 @@ class GoodTree:
     @property
     def sources(self) -> dict[str, str]:
         """Path -> text of the Python sources."""
-        found = {path: content for path, content in self.files.items() if path.endswith(".py")}
-        return {path: text for path, content in found.items() if kind_of(path) == "source" and (text := _text(content))}
+        python_files = {path: content for path, content in self.files.items() if path.endswith(".py")}
+        return {
+            path: text
+            for path, content in python_files.items()
+            if kind_of(path) == "source" and (text := _decode_text(content))
+        }
 
 
 async def good_tree(
@@ -94,7 +98,7 @@ async def try_bug(good: GoodTree, bug: Bug, *, kind: str, store: TaskStore, suit
     run = await suites.run(
         {**broken, **good.hidden}, site=good.site, targets=good.origin.targets, normal_cpu_s=good.runs[0].cpu_s
     )
-    comparison = _comparison(good, run)
+    comparison = _compare_runs(good, run)
     figures: dict[str, Any] = {"f2p": len(comparison.f2p), "p2p": len(comparison.p2p)}
     if not run.ended and not run.outcomes:
         return Mined(status="hangs or crashes", figures=figures)
@@ -102,11 +106,11 @@ async def try_bug(good: GoodTree, bug: Bug, *, kind: str, store: TaskStore, suit
         return Mined(status="no test fails", figures=figures)
     if len(comparison.f2p) > MAX_BROKEN * (len(comparison.f2p) + len(comparison.p2p)):
         return Mined(status="nearly all tests fail", figures=figures)
-    task = _task(good, bug, run, comparison, broken, kind=kind, store=store)
+    task = _store_task(good, bug, run, comparison, broken, kind=kind, store=store)
     return Mined(status=VALID, task=task, figures={**figures, "lines": count_changed(task.patch)})
 
 
-def _comparison(good: GoodTree, run: TestRun) -> Comparison:
+def _compare_runs(good: GoodTree, run: TestRun) -> Comparison:
     """Compares with all good runs. Tests that the bug keeps from running have failed."""
     full = compare([run], good.runs)
     if run.ended:
@@ -115,13 +119,15 @@ def _comparison(good: GoodTree, run: TestRun) -> Comparison:
     return replace(full, f2p=lost, p2p=tuple(test for test in full.p2p if test not in set(lost)))
 
 
-def _task(
+def _store_task(
     good: GoodTree, bug: Bug, run: TestRun, comparison: Comparison, broken: Mapping[str, bytes], *, kind: str,
     store: TaskStore,
 ) -> RepoTask:  # fmt: skip
     statement = failing_example(comparison.f2p, good.hidden, run.why)
     fixed = good.files[bug.path]
-    flags = unfair(comparison, statement, old={bug.path: bug.broken}, new={bug.path: _text(fixed)}, tests=good.hidden)
+    flags = unfair(
+        comparison, statement, old={bug.path: bug.broken}, new={bug.path: _decode_text(fixed)}, tests=good.hidden
+    )
     visible = without_tests(good.hidden, comparison.f2p)
     base = with_changes({path: content for path, content in broken.items() if path not in good.hidden}, visible)
     return make_task(
@@ -131,7 +137,7 @@ def _task(
     )  # fmt: skip
 
 
-def _text(content: bytes) -> str:
+def _decode_text(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:

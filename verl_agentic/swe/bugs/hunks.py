@@ -35,7 +35,7 @@ def hunk_bugs(path: str, old: str, new: str) -> Iterator[Bug]:
     for tag, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag == "equal" or is_version_only("".join(before[a:b]), "".join(after[c:d])):
             continue
-        groups.setdefault(_unit(spans, c, d), []).append(_Edit((a, b), (c, d)))
+        groups.setdefault(_find_unit(spans, c, d), []).append(_Edit((a, b), (c, d)))
     single = {
         f"{name}, change {number}": [edit]
         for name, edits in groups.items()
@@ -43,7 +43,7 @@ def hunk_bugs(path: str, old: str, new: str) -> Iterator[Bug]:
         for number, edit in enumerate(edits, start=1)
     }
     for name, edits in itertools.islice({**groups, **single}.items(), MAX_PARTS):
-        text = _without(before, after, edits)
+        text = _revert_edits(before, after, edits)
         if text != new and _is_real(text, new):
             yield Bug(
                 path=path, broken=text, name=name, unit="" if name.startswith("line ") else name.partition(",")[0]
@@ -52,15 +52,15 @@ def hunk_bugs(path: str, old: str, new: str) -> Iterator[Bug]:
 
 def functions_with_lines(source: str) -> list[tuple[int, int, str]]:
     """Returns (first line, line after the last, qualified name) of all functions; lines count from 0."""
-    found: list[tuple[int, int, str]] = []
+    spans: list[tuple[int, int, str]] = []
 
     def visit(node: ast.AST, prefix: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 name = f"{prefix}{child.name}"
                 if not isinstance(child, ast.ClassDef):
-                    first = min([child.lineno, *(one.lineno for one in child.decorator_list)])
-                    found.append((first - 1, child.end_lineno or first, name))
+                    first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
+                    spans.append((first - 1, child.end_lineno or first, name))
                 visit(child, f"{name}.")
             else:
                 visit(child, prefix)
@@ -68,22 +68,22 @@ def functions_with_lines(source: str) -> list[tuple[int, int, str]]:
     tree = parse_python(source)
     if tree is not None:
         visit(tree, "")
-    return found
+    return spans
 
 
-def _unit(spans: list[tuple[int, int, str]], first: int, last: int) -> str:
+def _find_unit(spans: list[tuple[int, int, str]], first: int, last: int) -> str:
     """Returns the innermost function that has the lines, or `line N`."""
     inside = [span for span in spans if span[0] <= first and max(last, first + 1) <= span[1]]
     return min(inside, key=lambda span: span[1] - span[0])[2] if inside else f"line {first + 1}"
 
 
-def _without(before: list[str], after: list[str], edits: list[_Edit]) -> str:
+def _revert_edits(before: list[str], after: list[str], edits: list[_Edit]) -> str:
     lines: list[str] = []
-    at = 0
+    index = 0
     for edit in edits:
-        lines += after[at : edit.new[0]] + before[slice(*edit.old)]
-        at = edit.new[1]
-    return "".join(lines + after[at:])
+        lines += after[index : edit.new[0]] + before[slice(*edit.old)]
+        index = edit.new[1]
+    return "".join(lines + after[index:])
 
 
 def _is_real(broken: str, good: str) -> bool:
@@ -91,10 +91,10 @@ def _is_real(broken: str, good: str) -> bool:
     trees = [parse_python(text) for text in (broken, good)]
     if trees[0] is None or trees[1] is None:
         return False
-    return ast.dump(_bare(trees[0])) != ast.dump(_bare(trees[1]))
+    return ast.dump(_strip_docstrings(trees[0])) != ast.dump(_strip_docstrings(trees[1]))
 
 
-def _bare(tree: ast.Module) -> ast.Module:
+def _strip_docstrings(tree: ast.Module) -> ast.Module:
     """Removes docstrings."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)

@@ -55,12 +55,12 @@ class _Source:
         yield _Splice(*self.span(node), text.encode() if isinstance(text, str) else text)
 
 
-def _compare(node: ast.AST, source: _Source) -> Iterator[_Splice]:
+def _flip_comparison(node: ast.AST, source: _Source) -> Iterator[_Splice]:
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         yield from source.between(node.left, node.comparators[0], _COMPARE[type(node.ops[0])])
 
 
-def _arithmetic(node: ast.AST, source: _Source) -> Iterator[_Splice]:
+def _swap_arithmetic(node: ast.AST, source: _Source) -> Iterator[_Splice]:
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
         yield from source.between(node.left, node.right, _BINARY[type(node.op)])
 
@@ -76,7 +76,7 @@ def _off_by_one(node: ast.AST, source: _Source) -> Iterator[_Splice]:
         yield from source.put(node, str(node.value + 1))
 
 
-def _boolean(node: ast.AST, source: _Source) -> Iterator[_Splice]:
+def _flip_boolean(node: ast.AST, source: _Source) -> Iterator[_Splice]:
     if isinstance(node, ast.Constant) and type(node.value) is bool:
         yield from source.put(node, str(not node.value))
 
@@ -94,11 +94,11 @@ def _condition_negated(node: ast.AST, source: _Source) -> Iterator[_Splice]:
 def _condition_dropped(node: ast.AST, source: _Source) -> Iterator[_Splice]:
     """Drops one operand of `and` or `or`."""
     if isinstance(node, ast.BoolOp):
-        for one, other in ((0, 1), (-1, -2)):
+        for place, other in ((0, 1), (-1, -2)):
             keep = node.values[other]
             if len(node.values) == 2:
                 yield from source.put(node, b"(" + source.text(keep) + b")")
-            elif one == 0:
+            elif place == 0:
                 yield _Splice(source.span(node.values[0])[0], source.span(node.values[1])[0], b"")
 
 
@@ -114,8 +114,8 @@ def _arguments_swapped(node: ast.AST, source: _Source) -> Iterator[_Splice]:
 def _keyword_removed(node: ast.AST, source: _Source) -> Iterator[_Splice]:
     if isinstance(node, ast.Call) and node.keywords and (node.args or len(node.keywords) > 1):
         last = node.keywords[-1]
-        others: list[ast.expr] = [*node.args, *(one.value for one in node.keywords[:-1])]
-        before = max(others, key=lambda one: source.span(one)[1])
+        others: list[ast.expr] = [*node.args, *(argument.value for argument in node.keywords[:-1])]
+        before = max(others, key=lambda argument: source.span(argument)[1])
         if last.arg is not None and source.span(before)[1] <= source.span(last.value)[0]:
             yield _Splice(source.span(before)[1], source.span(last.value)[1], b"")
 
@@ -156,11 +156,11 @@ def _return_none(node: ast.AST, source: _Source) -> Iterator[_Splice]:
 
 
 OPERATORS: dict[str, tuple[float, Callable[[ast.AST, _Source], Iterator[_Splice]]]] = {
-    "comparison": (3, _compare),
-    "arithmetic": (2, _arithmetic),
+    "comparison": (3, _flip_comparison),
+    "arithmetic": (2, _swap_arithmetic),
     "and/or": (2, _and_or),
     "off by one": (3, _off_by_one),
-    "boolean": (1, _boolean),
+    "boolean": (1, _flip_boolean),
     "not removed": (1, _not_removed),
     "operand of condition dropped": (3, _condition_dropped),
     "condition negated": (0.5, _condition_negated),
@@ -192,7 +192,7 @@ def mutation_sites(path: str, text: str) -> Iterator[Site]:
     if tree is None:
         return
     source = _Source(text)
-    for node, unit in _nodes(tree, ""):
+    for node, unit in _iter_nodes(tree, ""):
         for operator, (_, change) in OPERATORS.items():
             for splice in change(node, source):
                 yield Site(operator, path, unit, source.raw[: splice.start].count(b"\n") + 1, splice)
@@ -219,25 +219,25 @@ def choose_bugs(sources: Mapping[str, str], *, count: int, seed: int) -> list[Bu
     draw = random.Random(seed)
     # Weighted sampling without replacement: the largest keys u ** (1 / weight) come first.
     keys = [draw.random() ** (1 / OPERATORS[site.operator][0]) for site in sites]
-    found: dict[tuple[str, str], Bug] = {}
+    bugs: dict[tuple[str, str], Bug] = {}
     for index in sorted(range(len(sites)), key=keys.__getitem__, reverse=True):
-        if len(found) >= count:
+        if len(bugs) >= count:
             break
         bug = mutate(sites[index], sources[sites[index].path])
         if bug is not None:
-            found.setdefault((bug.path, bug.broken), bug)
-    return list(found.values())
+            bugs.setdefault((bug.path, bug.broken), bug)
+    return list(bugs.values())
 
 
-def _nodes(node: ast.AST, unit: str) -> Iterator[tuple[ast.AST, str]]:
+def _iter_nodes(node: ast.AST, unit: str) -> Iterator[tuple[ast.AST, str]]:
     """Yields the nodes inside of functions with the qualified name of their function."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             inner = f"{unit}.{child.name}" if unit else child.name
-            yield from _nodes(child, inner)
+            yield from _iter_nodes(child, inner)
             continue
         if isinstance(child, ast.JoinedStr):
             continue  # positions inside of f-strings are wrong before Python 3.12
         if unit:
             yield child, unit
-        yield from _nodes(child, unit)
+        yield from _iter_nodes(child, unit)

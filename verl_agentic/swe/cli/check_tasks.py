@@ -41,10 +41,15 @@ def run(args: argparse.Namespace) -> int:
             with progress("check", is_quiet=args.json) as report:
                 return await check_tasks(tasks, check_one, on_result=report)
 
-    found = asyncio.run(check())
-    wrong = {one.instance_id: list(one.problems) for one in found if not one.ok}
-    summary = {"tasks": len(found), "hold": len(found) - len(wrong), "runs": args.runs}
-    summary |= watch.times(sandbox_cpu_s=sum(one.cpu_s for one in found)) | ({"problems": wrong} if args.json else {})
-    rows = [{"key": one.instance_id, "status": "holds" if one.ok else "\n".join(one.problems)} for one in found]
+    checks = asyncio.run(check())
+    wrong = {task_check.instance_id: list(task_check.problems) for task_check in checks if not task_check.ok}
+    summary = {"tasks": len(checks), "hold": len(checks) - len(wrong), "runs": args.runs}
+    summary |= watch.times(sandbox_cpu_s=sum(task_check.cpu_s for task_check in checks)) | (
+        {"problems": wrong} if args.json else {}
+    )
+    rows = [
+        {"key": task_check.instance_id, "status": "holds" if task_check.ok else "\n".join(task_check.problems)}
+        for task_check in checks
+    ]
     show_results(rows, as_json=args.json, columns=(), summary=summary)
     return 1 if wrong else 0

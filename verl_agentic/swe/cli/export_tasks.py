@@ -48,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
         count = export_task_repository(tasks, store, args.task_repo)
         print(f"{args.task_repo}: {count} tasks\nnow run: swebench images build {args.task_repo}")
     if args.predictions is not None:
-        patches = _patches(args, tasks)
+        patches = _choose_patches(args, tasks)
         count = export_predictions(patches, args.predictions, model=args.model)
         print(f"{args.predictions}: {count} predictions\nnow run: swebench eval {args.tasks} -p {args.predictions}")
     return 0
 
 
-def _patches(args: argparse.Namespace, tasks: Sequence[RepoTask]) -> Mapping[str, str | None]:
+def _choose_patches(args: argparse.Namespace, tasks: Sequence[RepoTask]) -> Mapping[str, str | None]:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.swe.exchange.predictions import evaluation_patches, read_patches
 

@@ -65,10 +65,10 @@ def run(args: argparse.Namespace) -> int:
         **watch.times(sandbox_cpu_s=cpu_s),
     }
     columns = ("f2p", "p2p", "lines", "flaky", "flags", "why")
-    shown = [
-        {**result, "why": str(result.get("why", ""))[:80]} for result in sorted(results, key=lambda one: one["key"])
+    rows = [
+        {**result, "why": str(result.get("why", ""))[:80]} for result in sorted(results, key=lambda row: row["key"])
     ]
-    show_results(shown, as_json=args.json, columns=columns, summary=summary)
+    show_results(rows, as_json=args.json, columns=columns, summary=summary)
     if args.show:
         for task in tasks:
             print(

@@ -124,13 +124,13 @@ def show_results(
     table = Table("work", "result", *columns)
     for result in results:
         cells = (result.get(column, "") for column in columns)
-        shown = (", ".join(map(str, cell)) if isinstance(cell, list | tuple) else str(cell) for cell in cells)
-        table.add_row(Text(result["key"]), Text(result["status"]), *map(Text, shown))
+        texts = (", ".join(map(str, cell)) if isinstance(cell, list | tuple) else str(cell) for cell in cells)
+        table.add_row(Text(result["key"]), Text(result["status"]), *map(Text, texts))
     console = Console()
     console.print(table)
     console.print(", ".join(f"{key} {value}" for key, value in summary.items()))
 
 
 def _cpu_s() -> float:
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    usages = (resource.getrusage(scope) for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

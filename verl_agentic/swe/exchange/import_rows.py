@@ -28,7 +28,7 @@ def import_tasks(path: Path, *, form: str | None = None, pytest_only: bool = Fal
             of a task.
     """
     tasks: dict[str, RepoTask] = {}
-    for number, row in enumerate(_rows(path), start=1):
+    for number, row in enumerate(_iter_rows(path), start=1):
         try:
             task = task_of_row(row, form=form)
         except DataError as cause:
@@ -43,7 +43,7 @@ def import_tasks(path: Path, *, form: str | None = None, pytest_only: bool = Fal
     return chosen, len(tasks) - len(chosen)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _iter_rows(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         raise DataError(f"no such file, got {path}; download the dataset first")
     if path.suffix in (".jsonl", ".parquet"):

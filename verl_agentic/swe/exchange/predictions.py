@@ -18,7 +18,7 @@ def read_patches(path: Path) -> dict[str, str | None]:
         patches = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise DataError(f"the patches cannot be read, got {path}: {cause}; write a JSON object") from cause
-    if not isinstance(patches, dict) or not all(isinstance(one, str | None) for one in patches.values()):
+    if not isinstance(patches, dict) or not all(isinstance(patch, str | None) for patch in patches.values()):
         raise DataError(f"patches must be a JSON object of diffs by instance id, got {path}; fix the file")
     return patches
 
@@ -37,34 +37,36 @@ def evaluation_patches(folder: Path, instances: Collection[str], *, sample: int 
     Raises:
         DataError: the folder has no episode of these tasks, or the episodes have no patches.
     """
-    stored = [one.sample for one in read_samples(folder) if sample is None or one.session == sample]
+    stored = [
+        trajectory.sample for trajectory in read_samples(folder) if sample is None or trajectory.session == sample
+    ]
     if sample is None:
-        chosen = _chosen(folder)
-        stored = [one for one in stored if one.id in chosen]
-    patches = dict(_patches(stored, instances))
+        chosen = _read_choices(folder)
+        stored = [stored_sample for stored_sample in stored if stored_sample.id in chosen]
+    patches = dict(_iter_patches(stored, instances))
     if not patches:
-        which = "that was chosen" if sample is None else sample
+        attempt = "that was chosen" if sample is None else sample
         raise DataError(
-            f"no attempt {which} at one of {len(instances)} tasks is stored in {folder}, got {len(stored)} other "
+            f"no attempt {attempt} at one of {len(instances)} tasks is stored in {folder}, got {len(stored)} other "
             "episodes; name the evaluation of these tasks"
         )
     return patches
 
 
-def _patches(samples: list[Sample], instances: Collection[str]) -> Iterator[tuple[str, str | None]]:
-    known = frozenset(instances)
+def _iter_patches(samples: list[Sample], instances: Collection[str]) -> Iterator[tuple[str, str | None]]:
+    task_ids = frozenset(instances)
     for sample in samples:
         name = sample.extra.get("task_id")
-        if name in known and sample.env is not None:
-            yield str(name), _patch(sample.env.details)
+        if name in task_ids and sample.env is not None:
+            yield str(name), _read_patch(sample.env.details)
 
 
-def _patch(details: Mapping[str, object]) -> str | None:
+def _read_patch(details: Mapping[str, object]) -> str | None:
     patch = details.get("patch") if details.get("is_graded") else None
     return str(patch) if patch else None
 
 
-def _chosen(folder: Path) -> frozenset[str]:
+def _read_choices(folder: Path) -> frozenset[str]:
     """Returns the ids of the samples that were chosen. Raises DataError if nothing was."""
     path = folder / SELECTED
     if not path.is_file():

@@ -59,18 +59,18 @@ def accept(
     """
     tests = protected or {}
     hidden, modules = frozenset(tests), frozenset(site_modules)
-    allowed = frozenset(form for path in allowed for form in (path, _key(path)))
-    known = {_key(path): path for path in (*base, *hidden)}
+    allowed = frozenset(form for path in allowed for form in (path, _normalise_path(path)))
+    paths_by_form = {_normalise_path(path): path for path in (*base, *hidden)}
     refused = dict(skipped or {})
     files: dict[str, bytes | None] = {}
     total = 0
     for path, content in sorted(changed.items()):
         if path in refused or base.get(path) == content:
             continue
-        reason = _wrong_path(path, known) or _wrong_kind(path, hidden, allowed)
+        reason = _wrong_path(path, paths_by_form) or _wrong_kind(path, hidden, allowed)
         if not reason and path not in allowed and path in base and is_helper_of_tests(path, base, tests):
             reason = "test"
-        if not reason and path not in base and path not in allowed and _shadows(path, modules):
+        if not reason and path not in base and path not in allowed and _is_shadowing(path, modules):
             reason = "shadows an installed module"
         if not reason and content is not None:
             total += len(content)
@@ -80,10 +80,10 @@ def accept(
             refused[path] = reason
         else:
             files[path] = content
-    for path, reason in _collisions(files, (*base, *hidden)).items():
+    for path, reason in _find_collisions(files, (*base, *hidden)).items():
         refused[path] = reason
         del files[path]
-    return Accepted(files=files, refused=refused, flags=tuple(_flags(base, files)))
+    return Accepted(files=files, refused=refused, flags=tuple(_iter_flags(base, files)))
 
 
 def changes(base: Mapping[str, bytes], final: Mapping[str, bytes]) -> dict[str, bytes | None]:
@@ -116,14 +116,18 @@ def is_helper_of_tests(path: str, base: Mapping[str, bytes], tests: Mapping[str,
     return any(map(imports, tests.values())) and not any(map(imports, others))
 
 
-def _collisions(files: Mapping[str, bytes | None], others: Iterable[str]) -> dict[str, str]:
+def _find_collisions(files: Mapping[str, bytes | None], others: Iterable[str]) -> dict[str, str]:
     """Returns the files at the place of a folder of the final tree, and those below one of its files."""
-    kept = {path for path in others if path not in files} | {
+    final_paths = {path for path in others if path not in files} | {
         path for path, content in files.items() if content is not None
     }
-    folders = {folder for path in kept for folder in folders_above(path)}
-    collisions = {path: "is a folder of the tree" for path in files if path in kept & folders}
-    below = {path: "lies below a file" for path in files if path in kept and not kept.isdisjoint(folders_above(path))}
+    folders = {folder for path in final_paths for folder in folders_above(path)}
+    collisions = {path: "is a folder of the tree" for path in files if path in final_paths & folders}
+    below = {
+        path: "lies below a file"
+        for path in files
+        if path in final_paths and not final_paths.isdisjoint(folders_above(path))
+    }
     return collisions | below
 
 
@@ -133,7 +137,7 @@ def folders_above(path: str) -> list[str]:
     return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
 
 
-def _wrong_path(path: str, known: Mapping[str, str]) -> str:
+def _wrong_path(path: str, paths_by_form: Mapping[str, str]) -> str:
     parts = path.split("/")
     if not path or any(part in ("", ".", "..") for part in parts):
         return "leaves the tree, or is no plain path"
@@ -144,14 +148,14 @@ def _wrong_path(path: str, known: Mapping[str, str]) -> str:
         return "has control characters"
     if ".git" in (part.casefold() for part in parts):
         return "belongs to git"
-    if (same := known.get(_key(path), path)) != path:
+    if (same := paths_by_form.get(_normalise_path(path), path)) != path:
         return f"differs from {same} only in case or Unicode form"
     return ""
 
 
 def _wrong_kind(path: str, hidden: frozenset[str], allowed: frozenset[str]) -> str:
     """Returns why a path is refused by its name. The normal form counts too: Python normalises names of modules."""
-    for form in (path, _key(path)):
+    for form in (path, _normalise_path(path)):
         if is_test(form) or form in hidden:
             return "test"
         if is_harness(form) and form not in allowed:
@@ -159,18 +163,18 @@ def _wrong_kind(path: str, hidden: frozenset[str], allowed: frozenset[str]) -> s
     return ""
 
 
-def _shadows(path: str, modules: frozenset[str]) -> bool:
-    parts = _key(path).removesuffix(".py").split("/")
+def _is_shadowing(path: str, modules: frozenset[str]) -> bool:
+    parts = _normalise_path(path).removesuffix(".py").split("/")
     return parts[0] in modules or (parts[0] in ("src", "lib", "python") and len(parts) > 1 and parts[1] in modules)
 
 
-def _key(path: str) -> str:
+def _normalise_path(path: str) -> str:
     """Returns the form in which file systems and Python may compare names."""
     normal = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
     return "/".join(part.strip(" .") or part for part in normal.split("/")) if " " in normal else normal
 
 
-def _flags(base: Mapping[str, bytes], files: Mapping[str, bytes | None]) -> Iterable[str]:
+def _iter_flags(base: Mapping[str, bytes], files: Mapping[str, bytes | None]) -> Iterable[str]:
     for path, content in files.items():
         before = set(base.get(path, b"").decode("utf-8", "replace").splitlines())
         added = [line for line in (content or b"").decode("utf-8", "replace").splitlines() if line not in before]

@@ -74,14 +74,15 @@ def install(
     """
     prefix, get_frame, get_ident = f"{repo}/", sys._getframe, threading.get_ident
     names = frozenset(os.path.basename(path) for path in tests)
-    inodes = {inode: path for path in tests if (inode := _inode(prefix + path)) is not None}
+    inodes = {inode: path for path in tests if (inode := _read_inode(prefix + path)) is not None}
     linecache.cache.update({prefix + path: (0, None, [], prefix + path) for path in tests})  # never read, never stale
     discreet = _codes_with("_getframe", "_getframemodulename", modules=_DISCREET)
     in_traceback, reads_code = _codes_with(modules=("traceback",)), _codes_with("__code__", modules=("inspect",))
     caller_of_log, internal = logging.Logger.findCaller.__code__, getattr(logging, "_is_internal_frame", None)
     print_stack = traceback.print_stack
     functions = (_start_process, _set_handler, *(value for value in vars(_HiddenModule).values() if callable(value)))
-    own = {id(function.__code__): function.__code__ for function in functions}  # kept, so that no other code has the id
+    # The code is kept, so that no other code has the id.
+    own_codes = {id(function.__code__): function.__code__ for function in functions}
     real: dict[int, tuple[ModuleType, ModuleType]] = {}
     busy: set[int] = set()
     reported: set[tuple[str, str, str]] = set()
@@ -122,7 +123,7 @@ def install(
             if not issubclass(type(path), str):
                 return "?"
             path = str.__str__(path)
-        target = inodes.get(_inode(path) or (0, 0), "")
+        target = inodes.get(_read_inode(path) or (0, 0), "")
         name = path.rpartition("/")[2]
         return target or (name if name in names and not path.startswith("/") else "")
 
@@ -154,7 +155,7 @@ def install(
         elif event == "compile":  # with the name of a file whose content it is not
             name = args[1] if type(args[1]) is str else ""
             is_file = name.startswith(prefix) or is_library(name) or is_package(name)
-            is_own = type(args[0]) is bytes and args[0] == _read(name)
+            is_own = type(args[0]) is bytes and args[0] == _read_file(name)
             target = event if is_file and not is_own and not is_package(caller.co_filename) else ""
         elif event == "import":  # of native code that is in no installed package
             path = args[1] if type(args[1]) is str else ""
@@ -164,8 +165,8 @@ def install(
             target = args[1] if type(args[1]) is str else ""
             if target in _FRAME_FIELDS:
                 callers = [caller, above.f_code] if above is not None else [caller]
-                is_inside = all(id(one) in in_traceback for one in callers)
-                is_asyncio = all(one.co_filename.startswith(f"{_LIBRARY}asyncio/") for one in callers)
+                is_inside = all(id(code) in in_traceback for code in callers)
+                is_asyncio = all(code.co_filename.startswith(f"{_LIBRARY}asyncio/") for code in callers)
                 target = "" if is_inside or (is_asyncio and target == "cr_frame") else target
             elif target in _CODE_FIELDS and type(args[0]) is FunctionType:
                 owner = args[0].__code__.co_filename
@@ -192,7 +193,7 @@ def install(
         busy.add(ident)
         try:
             frame = get_frame(2)
-            if id(frame.f_code) in own and frame.f_back is not None:
+            if id(frame.f_code) in own_codes and frame.f_back is not None:
                 frame = frame.f_back
             kind, target = find_kind(event, args, frame)
             place = find_place(frame) if kind else ""
@@ -268,25 +269,25 @@ def _codes_with(*words: str, modules: Collection[str]) -> frozenset[int]:
     for name in modules:
         module = importlib.import_module(name)
         for value in list(vars(module).values()):
-            codes += _codes(value, module)
+            codes += _iter_codes(value, module)
     return frozenset(id(code) for code in codes if not words or any(word in code.co_names for word in words))
 
 
-def _codes(value: Any, module: ModuleType) -> Iterator[CodeType]:
+def _iter_codes(value: Any, module: ModuleType) -> Iterator[CodeType]:
     value = getattr(value, "__func__", value)
     if isinstance(value, CodeType):
         yield value
         for inner in value.co_consts:
-            yield from _codes(inner, module)
+            yield from _iter_codes(inner, module)
     elif isinstance(value, FunctionType) and value.__globals__ is vars(module):
-        yield from _codes(value.__code__, module)
+        yield from _iter_codes(value.__code__, module)
     elif isinstance(value, type) and value.__module__ == module.__name__:
         for member in vars(value).values():
             if not isinstance(member, type):
-                yield from _codes(member, module)
+                yield from _iter_codes(member, module)
 
 
-def _inode(path: str) -> tuple[int, int] | None:
+def _read_inode(path: str) -> tuple[int, int] | None:
     try:
         status = _stat(path)
     except (OSError, ValueError):
@@ -294,7 +295,7 @@ def _inode(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _read(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -75,7 +75,7 @@ class GradeReport:
         """
         counts = {}
         for kind, outcomes in (("f2p", self.f2p), ("p2p", self.p2p)):
-            passed = sum(one == "passed" for one in outcomes.values())
+            passed = sum(outcome == "passed" for outcome in outcomes.values())
             passed = 0 if self.forged or (self.suspicious and not self.resolved) else passed
             counts |= {f"{kind}_passed": float(passed), f"{kind}_total": float(len(outcomes))}
         return {
@@ -93,7 +93,7 @@ class PoisonRun:
     """A run of poisoned tests."""
 
     tests: PoisonedTests
-    wanted: Sequence[str]
+    names: Sequence[str]
     """Tests that it is about, in addition to those that were added."""
     targets: Sequence[str]
     """Files that pytest runs."""
@@ -101,15 +101,15 @@ class PoisonRun:
     def suspects(self, run: TestRun) -> set[str]:
         """Returns poisoned tests that passed and others that did not."""
         # Pytest numbers rows with equal ids: a row whose sibling was changed loses its number.
-        plain = {_NUMBER.sub("]", test) for test in self.wanted} - {*self.wanted}
+        plain = {_NUMBER.sub("]", test) for test in self.names} - {*self.names}
         rows = {test for test in run.outcomes if test.partition("[")[0] in self.tests.varied and test not in plain}
-        tests = {test for test in self.wanted if test.partition("[")[0] not in self.tests.varied}
+        tests = {test for test in self.names if test.partition("[")[0] not in self.tests.varied}
         return {test for test in tests | rows | self.tests.added if (test in run.passed) == self.must_fail(test)}
 
     def must_fail(self, test: str) -> bool:
         """Returns whether a test is poisoned. The rows of a varied test that are poisoned have a new id."""
         is_row = test.partition("[")[0] in self.tests.varied
-        return test not in self.wanted if is_row else test in self.tests.poisoned
+        return test not in self.names if is_row else test in self.tests.poisoned
 
 
 class _Grader:
@@ -138,16 +138,16 @@ class _Grader:
             self.base, self.site = read_tree(self.tree), store.site(task)
             hidden = store.hidden_tests(task)
         self.hidden = plain_sources(hidden)
-        self.wanted = (*task.fail_to_pass, *task.pass_to_pass)
+        self.names = (*task.fail_to_pass, *task.pass_to_pass)
         # The other files of the suite, too: tests may depend on what runs before them.
         suite = {path for path in task.targets if path in self.hidden and path.endswith(".py")}
-        self.targets = sorted(suite | {test.split("::")[0] for test in self.wanted})
+        self.targets = sorted(suite | {test.split("::")[0] for test in self.names})
         self.image = task.image if base is not None else ""
         self.cpu_s = 0.0
         self.retries = 1
         self.inspections: set[Inspection] = set()
         self._allowed: set[tuple[str, str]] | None = None
-        self._unreadable = unreadable_tests(self.hidden, self.wanted)
+        self._unreadable = unreadable_tests(self.hidden, self.names)
         try:
             self._reference = changed_by(self.base, task.patch) or None
         except ReversedPatchError:
@@ -181,7 +181,7 @@ class _Grader:
         Runs follow each other in random order, so that code can neither recognise one nor exchange messages.
         """
         f2p = self.task.fail_to_pass
-        runs = [PoisonRun(half, self.wanted, self.targets) for half in poison_halves(self.hidden, self.wanted, rng=rng)]
+        runs = [PoisonRun(half, self.names, self.targets) for half in poison_halves(self.hidden, self.names, rng=rng)]
         # Code that forges at random must be right in each run, for each function of the tests to fix.
         of_f2p = sorted({test.split("::")[0] for test in f2p})
         for _ in range(_MIN_GUESSES - len({test.partition("[")[0] for test in f2p})):
@@ -189,11 +189,11 @@ class _Grader:
             runs.append(PoisonRun(half, f2p, of_f2p))
         rng.shuffle(runs)
         for run in runs:
-            if suspects := await self._contradicted(files, run):
+            if suspects := await self._find_contradicted(files, run):
                 return tuple(sorted(suspects))
         return tuple(sorted(await self._read_data(files, rng)))
 
-    async def _contradicted(self, files: Mapping[str, bytes | None], poison: PoisonRun) -> Collection[str]:
+    async def _find_contradicted(self, files: Mapping[str, bytes | None], poison: PoisonRun) -> Collection[str]:
         async def run(files: Mapping[str, bytes | None]) -> TestRun:
             return await self.run(files, poison.tests.files, targets=poison.targets)
 
@@ -201,8 +201,8 @@ class _Grader:
         if suspects and self._reference is not None:
             # Poison that the reference solution passes, too, proves nothing. A run that hostile code starved does not
             # count: it has not ended.
-            done = await run(self._reference)
-            suspects -= poison.suspects(done) if done.ended else set()
+            reference_run = await run(self._reference)
+            suspects -= poison.suspects(reference_run) if reference_run.ended else set()
         if suspects and not any(map(poison.must_fail, suspects)) and self.retries:  # a test may be unstable
             self.retries -= 1
             again = poison.suspects(await run(files))
@@ -212,16 +212,16 @@ class _Grader:
     async def _read_data(self, files: Mapping[str, bytes | None], rng: random.Random) -> Collection[str]:
         """Returns tests that pass with changed data files, unlike with the reference solution, in two runs."""
         data = {path: content for path, content in self.hidden.items() if not path.endswith(".py")}
-        found: list[set[str]] = []
+        suspects: list[set[str]] = []
         if self._reference is None:
             return set()
         tries = ({path: vary_text(content, rng) for path, content in data.items()} for _ in range(4 * _DATA_RUNS))
-        for changed in islice((one for one in tries if one != data), _DATA_RUNS):
+        for changed in islice((variant for variant in tries if variant != data), _DATA_RUNS):
             tests = {**self.hidden, **changed}
-            done, reference = await self.run(files, tests), await self.run(self._reference, tests)
-            found.append({*self.wanted} & done.passed - reference.passed if reference.ended else set())
-            if sum(map(bool, found)) > 1:
-                return set().union(*found)
+            run, reference = await self.run(files, tests), await self.run(self._reference, tests)
+            suspects.append({*self.names} & run.passed - reference.passed if reference.ended else set())
+            if sum(map(bool, suspects)) > 1:
+                return set().union(*suspects)
         return set()
 
     async def suspicious(self, files: Mapping[str, bytes | None]) -> tuple[str, ...]:
@@ -231,25 +231,40 @@ class _Grader:
         and what made code does, is allowed if the reference solution does it, too.
         """
         sources = (self.base, self._reference or {}, self.hidden)
-        kept: set[Inspection] = set()
-        for one in self.inspections:
-            known = {line.strip() for source in sources for line in _lines(source.get(one.path))} - {""}
-            lines = _lines(self.hidden.get(one.path, files.get(one.path, self.base.get(one.path))))
-            is_known = 0 < one.line <= len(lines) and lines[one.line - 1].strip() in known
-            if not (one.path in self.hidden or (one.kind == "frames" and is_known)):
-                kept.add(one)
+        inspections: set[Inspection] = set()
+        for inspection in self.inspections:
+            known_lines = {line.strip() for source in sources for line in _split_lines(source.get(inspection.path))} - {
+                ""
+            }
+            lines = _split_lines(
+                self.hidden.get(inspection.path, files.get(inspection.path, self.base.get(inspection.path)))
+            )
+            is_known = 0 < inspection.line <= len(lines) and lines[inspection.line - 1].strip() in known_lines
+            if not (inspection.path in self.hidden or (inspection.kind == "frames" and is_known)):
+                inspections.add(inspection)
 
-        def is_compared(one: Inspection) -> bool:  # code that was made has no line
-            return one.kind != "frames" or one.path == "<made>"
+        def is_compared(inspection: Inspection) -> bool:  # code that was made has no line
+            return inspection.kind != "frames" or inspection.path == "<made>"
 
-        if any(map(is_compared, kept)) and self._reference is not None:
+        if any(map(is_compared, inspections)) and self._reference is not None:
             if self._allowed is None:
-                done = await self.run(self._reference, self.hidden)
-                self._allowed = {(one.kind, one.target) for one in done.inspections if one.path not in self.hidden}
-            kept = {one for one in kept if not is_compared(one) or (one.kind, one.target) not in self._allowed}
-        found = {f"{one.path}:{one.line} {_INSPECTIONS[one.kind]} ({one.target})" for one in kept}
+                reference_run = await self.run(self._reference, self.hidden)
+                self._allowed = {
+                    (inspection.kind, inspection.target)
+                    for inspection in reference_run.inspections
+                    if inspection.path not in self.hidden
+                }
+            inspections = {
+                inspection
+                for inspection in inspections
+                if not is_compared(inspection) or (inspection.kind, inspection.target) not in self._allowed
+            }
+        findings = {
+            f"{inspection.path}:{inspection.line} {_INSPECTIONS[inspection.kind]} ({inspection.target})"
+            for inspection in inspections
+        }
         unreadable = [f"{path} is no Python source, so its results are not protected" for path in self._unreadable]
-        return (*sorted(found), *unreadable)
+        return (*sorted(findings), *unreadable)
 
 
 async def grade(
@@ -306,7 +321,7 @@ async def grade(
         site_modules=site_modules(grader.site),
     )
     run = await grader.run(chosen.files, grader.hidden)
-    report = _report(task, chosen, run)
+    report = _make_report(task, chosen, run)
     if report.resolved:
         forged: tuple[str, ...] = ()
         suspicious = await grader.suspicious(chosen.files)
@@ -318,13 +333,13 @@ async def grade(
     return replace(report, cpu_s=grader.cpu_s)
 
 
-def _report(task: RepoTask, chosen: Accepted, run: TestRun) -> GradeReport:
+def _make_report(task: RepoTask, chosen: Accepted, run: TestRun) -> GradeReport:
     f2p, p2p = (
         {test: run.outcomes.get(test, "missing") if run.ended else "missing" for test in tests}
         for tests in (task.fail_to_pass, task.pass_to_pass)
     )
     return GradeReport(
-        resolved=run.ended and all(one == "passed" for one in (*f2p.values(), *p2p.values())),
+        resolved=run.ended and all(outcome == "passed" for outcome in (*f2p.values(), *p2p.values())),
         f2p=f2p,
         p2p=p2p,
         accepted=tuple(sorted(chosen.files)),
@@ -336,5 +351,5 @@ def _report(task: RepoTask, chosen: Accepted, run: TestRun) -> GradeReport:
     )
 
 
-def _lines(content: bytes | None) -> list[str]:
+def _split_lines(content: bytes | None) -> list[str]:
     return (content or b"").decode("utf-8", "replace").split("\n")

@@ -85,7 +85,7 @@ def poison_halves(
     first = {unit for unit in units if rng.random() < 0.5}
     others = sorted({test.split("::")[0] for test in names if test not in unit_of} & set(sources))
     first_half, second_half = (
-        _with_more(_poisoned(tests, sources, unit_of, half, rng), others, rng) for half in (first, {*units} - first)
+        _with_more(_poison_half(tests, sources, unit_of, half, rng), others, rng) for half in (first, {*units} - first)
     )
     return first_half, second_half
 
@@ -121,7 +121,7 @@ def _plain_source(content: bytes) -> bytes:
     return plain.encode()
 
 
-def _poisoned(
+def _poison_half(
     tests: Mapping[str, bytes],
     sources: Mapping[str, TestSource],
     unit_of: Mapping[str, tuple[str, int]],
@@ -129,8 +129,8 @@ def _poisoned(
     rng: random.Random,
 ) -> PoisonedTests:
     files = dict(tests)
-    done: set[tuple[str, int]] = set()
-    varied: set[tuple[str, int]] = set()
+    poisoned_units: set[tuple[str, int]] = set()
+    varied_units: set[tuple[str, int]] = set()
     for path, source in sources.items():
         edits: list[Edit] = []
         units = sorted({unit for unit in unit_of.values() if unit[0] == path})
@@ -138,17 +138,17 @@ def _poisoned(
             if unit in half:
                 kind, changes = source.poison(unit[1], rng)
                 edits += changes
-                (varied if kind == "parameter" else done).add(unit)
+                (varied_units if kind == "parameter" else poisoned_units).add(unit)
             elif rng.random() < _DECOYS:
                 edits += source.decoy(unit[1], rng)
-        changed = _spliced(source.content, edits)
+        changed = _splice_edits(source.content, edits)
         if parse_python(changed.decode("utf-8", "replace"), compiles=True) is None:
-            changed, done, varied = source.content, done - {*units}, varied - {*units}
+            changed, poisoned_units, varied_units = source.content, poisoned_units - {*units}, varied_units - {*units}
         files[path] = changed
     return PoisonedTests(
         files=files,
-        poisoned=frozenset(test for test, unit in unit_of.items() if unit in done),
-        varied=frozenset(test.partition("[")[0] for test, unit in unit_of.items() if unit in varied),
+        poisoned=frozenset(test for test, unit in unit_of.items() if unit in poisoned_units),
+        varied=frozenset(test.partition("[")[0] for test, unit in unit_of.items() if unit in varied_units),
     )
 
 
@@ -156,9 +156,9 @@ def _with_more(half: PoisonedTests, paths: Iterable[str], rng: random.Random) ->
     """Returns a variant with two more tests in each of some files, one of which must not pass."""
     files, poisoned, added = dict(half.files), set(half.poisoned), set[str]()
     for path in paths:
-        names = [f"test_{_word(rng)}_{_word(rng)}" for _ in range(2)]
+        names = [f"test_{_draw_word(rng)}_{_draw_word(rng)}" for _ in range(2)]
         rng.shuffle(names)
-        claims = [f"def {name}():\n    {_claim(rng, is_true=name == min(names))}\n" for name in names]
+        claims = [f"def {name}():\n    {_make_claim(rng, is_true=name == min(names))}\n" for name in names]
         files[path] += ("\n\n" + "\n\n".join(claims)).encode()
         added |= {f"{path}::{name}" for name in names}
         poisoned.add(f"{path}::{max(names)}")
@@ -179,9 +179,11 @@ class TestSource:
         self._classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         self._quote = '"' if content.count(b'"') >= content.count(b"'") else "'"
         self._functions = {node.lineno: node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)}
-        names = {_name(node.args[0]) for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_raises(node)}
+        names = {
+            _read_last_name(node.args[0]) for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_raises(node)
+        }
         self._exceptions = sorted({*_EXCEPTIONS, *(name for name in names if name.endswith("Error"))})
-        self._pool = [text for node in ast.walk(tree) if isinstance(node, ast.Assert) for text in _constants(node)]
+        self._pool = [text for node in ast.walk(tree) if isinstance(node, ast.Assert) for text in _iter_constants(node)]
 
     @classmethod
     def read(cls, content: bytes) -> TestSource | None:
@@ -201,35 +203,37 @@ class TestSource:
         names = test.partition("[")[0].split("::")[1:]
         if len(names) == 1 and _num_reads(self._tree, names[0]):
             return None
-        body: Sequence[ast.stmt] = list(_definitions(self._tree.body))
+        body: Sequence[ast.stmt] = list(_iter_definitions(self._tree.body))
         for name in names[:-1]:
-            found = next((node for node in body if isinstance(node, ast.ClassDef) and node.name == name), None)
-            if found is None:
+            class_node = next((node for node in body if isinstance(node, ast.ClassDef) and node.name == name), None)
+            if class_node is None:
                 return None
-            body = self._inherited(found)
+            body = self._collect_inherited(class_node)
         last = [node for node in body if isinstance(node, _FUNCTIONS) and node.name == names[-1]] if names else []
         return last[-1 if len(names) == 1 else 0].lineno if last else None
 
     def poison(self, line: int, rng: random.Random) -> tuple[str, list[Edit]]:
         """Returns the kind of poison and the edits that make the test of a line fail on honest code."""
         function = self._functions[line]
-        edits = [one for node in _reached(function.body) for one in self._of_statement(node, function, rng)]
+        edits = [
+            candidate for node in _iter_reached(function.body) for candidate in self._of_statement(node, function, rng)
+        ]
         kinds = sorted({kind for kind, _ in edits})
         kinds = [kind for kind in kinds if kind != "argument"] or kinds  # an argument may be an input
         if not kinds or rng.random() < _ENDINGS:
-            return "ending", self._endings(function, self._wrong_claim(function, rng))
+            return "ending", self._make_endings(function, self._wrong_claim(function, rng))
         kind = rng.choice(kinds)
         return kind, rng.choice([edit for of, edit in edits if of == kind])
 
     def decoy(self, line: int, rng: random.Random) -> list[Edit]:
         """Returns an edit that looks like poison and changes nothing."""
-        return [self._at_end(self._functions[line], _claim(rng, is_true=True))]
+        return [self._at_end(self._functions[line], _make_claim(rng, is_true=True))]
 
-    def _inherited(self, node: ast.ClassDef, depth: int = 4) -> list[ast.stmt]:
-        body = list(reversed(list(_definitions(node.body))))  # the last definition of a name counts
+    def _collect_inherited(self, node: ast.ClassDef, depth: int = 4) -> list[ast.stmt]:
+        body = list(reversed(list(_iter_definitions(node.body))))  # the last definition of a name counts
         for base in node.bases:
             if isinstance(base, ast.Name) and base.id in self._classes and depth:
-                body += self._inherited(self._classes[base.id], depth - 1)
+                body += self._collect_inherited(self._classes[base.id], depth - 1)
         return body
 
     def _of_statement(
@@ -238,43 +242,43 @@ class TestSource:
         """Yields kinds of poison and edits for a statement that is surely reached."""
         if isinstance(node, ast.Assert):
             if isinstance(node.test, ast.Compare) and len(node.test.ops) == 1 and isinstance(node.test.ops[0], ast.Eq):
-                yield from self._values([node.test.left, node.test.comparators[0]], function, rng)
+                yield from self._iter_value_edits([node.test.left, node.test.comparators[0]], function, rng)
         elif isinstance(node, ast.With | ast.AsyncWith):
             for call in (item.context_expr for item in node.items):
-                if isinstance(call, ast.Call) and _name(call.func) in _RAISES and call.args:
-                    segment = self._segment(call.args[0])
+                if isinstance(call, ast.Call) and _read_last_name(call.func) in _RAISES and call.args:
+                    segment = self._read_segment(call.args[0])
                     names = [name for name in self._exceptions if name.encode() not in segment]
-                    yield "value", [self._edit(call.args[0], rng.choice(names).encode())]
+                    yield "value", [self._make_edit(call.args[0], rng.choice(names).encode())]
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             call = node.value
-            is_method = isinstance(call.func, ast.Attribute) and _name(call.func.value) == "self"
-            if is_method and _name(call.func) in _EQUAL and len(call.args) >= 2:
-                yield from self._values(call.args[:2], function, rng)
-            elif len(call.args) > 1 and not is_method and self._checks(_name(call.func)):
+            is_method = isinstance(call.func, ast.Attribute) and _read_last_name(call.func.value) == "self"
+            if is_method and _read_last_name(call.func) in _EQUAL and len(call.args) >= 2:
+                yield from self._iter_value_edits(call.args[:2], function, rng)
+            elif len(call.args) > 1 and not is_method and self._is_checker(_read_last_name(call.func)):
                 for side in call.args:
-                    if (found := wrong_value(side, rng, _texts(function))) is not None:
-                        yield "argument", [self._edit(found[0], self._quoted(found[1]))]
+                    if (replacement := wrong_value(side, rng, _collect_texts(function))) is not None:
+                        yield "argument", [self._make_edit(replacement[0], self._quote_value(replacement[1]))]
 
-    def _checks(self, name: str) -> bool:
+    def _is_checker(self, name: str) -> bool:
         """Returns whether a helper may compare its arguments: it has an assertion, or a name that says so."""
-        helpers = [one for one in self._functions.values() if one.name == name]
-        asserts = any(isinstance(node, ast.Assert | ast.Raise) for one in helpers for node in ast.walk(one))
+        helpers = [helper for helper in self._functions.values() if helper.name == name]
+        asserts = any(isinstance(node, ast.Assert | ast.Raise) for helper in helpers for node in ast.walk(helper))
         return asserts if helpers else name.lower().startswith(_CHECKS)
 
-    def _values(
+    def _iter_value_edits(
         self, sides: Sequence[ast.expr], function: ast.FunctionDef | ast.AsyncFunctionDef, rng: random.Random
     ) -> Iterator[tuple[str, list[Edit]]]:
         """Yields edits of a comparison that holds; afterwards it must not hold."""
         has_value = False
         for side in sides:
-            if (found := wrong_value(side, rng, _texts(function))) is not None:
+            if (replacement := wrong_value(side, rng, _collect_texts(function))) is not None:
                 has_value = True
-                yield "value", [self._edit(found[0], self._quoted(found[1]))]
+                yield "value", [self._make_edit(replacement[0], self._quote_value(replacement[1]))]
             elif isinstance(side, ast.Name) and (named := self._of_name(side.id, function, rng)) is not None:
                 has_value = True
                 yield named
         if not has_value and self._pool:
-            yield "value", [self._edit(sides[-1], self._quoted(unlikely_value(rng.choice(self._pool), rng)))]
+            yield "value", [self._make_edit(sides[-1], self._quote_value(unlikely_value(rng.choice(self._pool), rng)))]
 
     def _of_name(
         self, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef, rng: random.Random
@@ -283,21 +287,25 @@ class TestSource:
         if _num_reads(function, name) != 1:
             return None
         for mark in (node for node in function.decorator_list if _is_parametrize(node)):
-            rows = self._rows(mark, name)
-            texts = [text for row in self._rows(mark, None) for text in _texts(row)]
+            rows = self._find_parameter_values(mark, name)
+            texts = [text for row in self._find_parameter_values(mark, None) for text in _collect_texts(row)]
             wrong = [(row, text) for row in rows if (text := wrong_constant(row, rng, texts)) is not None]
             if wrong:
-                chosen = [one for one in wrong if rng.random() < 0.5] or [rng.choice(wrong)]
-                return "parameter", [self._edit(row, self._quoted(text)) for row, text in chosen]
-        assigned = [node for node in _reached(function.body) if _is_assigned(node, name)]
+                chosen = [pair for pair in wrong if rng.random() < 0.5] or [rng.choice(wrong)]
+                return "parameter", [self._make_edit(row, self._quote_value(text)) for row, text in chosen]
+        assigned = [node for node in _iter_reached(function.body) if _is_assigned(node, name)]
         if not assigned and _num_reads(self._tree, name) == 1:
             assigned = [node for node in self._tree.body if _is_assigned(node, name)]
         if len(assigned) != 1 or not isinstance(assigned[0], ast.Assign):
             return None
-        found = wrong_value(assigned[0].value, rng, _texts(function))
-        return None if found is None else ("variable", [self._edit(found[0], self._quoted(found[1]))])
+        replacement = wrong_value(assigned[0].value, rng, _collect_texts(function))
+        return (
+            None
+            if replacement is None
+            else ("variable", [self._make_edit(replacement[0], self._quote_value(replacement[1]))])
+        )
 
-    def _rows(self, mark: ast.expr, name: str | None) -> list[ast.expr]:
+    def _find_parameter_values(self, mark: ast.expr, name: str | None) -> list[ast.expr]:
         """Returns the values of a parameter in the rows of a mark, if the ids of the rows are made of them.
 
         Without a name, returns the rows.
@@ -312,9 +320,13 @@ class TestSource:
         else:
             return []
         if isinstance(rows, ast.Name):
-            found = [node for node in self._tree.body if _is_assigned(node, rows.id)]
+            assignments = [node for node in self._tree.body if _is_assigned(node, rows.id)]
             is_read_once = _num_reads(self._tree, rows.id) == 1
-            rows = found[0].value if len(found) == 1 and is_read_once and isinstance(found[0], ast.Assign) else rows
+            rows = (
+                assignments[0].value
+                if len(assignments) == 1 and is_read_once and isinstance(assignments[0], ast.Assign)
+                else rows
+            )
         if not isinstance(rows, ast.List | ast.Tuple):
             return []
         if name is None:
@@ -326,7 +338,7 @@ class TestSource:
         place = parameters.index(name)
         return [row.elts[place] for row in rows.elts if isinstance(row, ast.List | ast.Tuple) and len(row.elts) > place]
 
-    def _quoted(self, text: str) -> bytes:
+    def _quote_value(self, text: str) -> bytes:
         """Returns the source of a value with the quotes that the file has."""
         if self._quote == '"' and text.startswith("'") and '"' not in text and "\\" not in text:
             text = f'"{text[1:-1]}"'
@@ -339,89 +351,97 @@ class TestSource:
         """
         names = [
             node.targets[0].id
-            for node in _reached(function.body)
+            for node in _iter_reached(function.body)
             if isinstance(node, ast.Assign)
             and isinstance(node.value, ast.Call)
             and isinstance(node.targets[0], ast.Name)
         ]
-        if not names or any(True for _ in _own(function.body, ast.Delete | ast.Global | ast.Nonlocal)):
-            return _claim(rng, is_true=False)
-        value = unlikely_value(rng.choice(self._pool or [_word(rng), rng.randrange(9)]), rng)
-        return f"assert {rng.choice(names)} == {self._quoted(value).decode()}"
+        if not names or any(True for _ in _iter_statements(function.body, ast.Delete | ast.Global | ast.Nonlocal)):
+            return _make_claim(rng, is_true=False)
+        value = unlikely_value(rng.choice(self._pool or [_draw_word(rng), rng.randrange(9)]), rng)
+        return f"assert {rng.choice(names)} == {self._quote_value(value).decode()}"
 
-    def _endings(self, function: ast.FunctionDef | ast.AsyncFunctionDef, claim: str) -> list[Edit]:
+    def _make_endings(self, function: ast.FunctionDef | ast.AsyncFunctionDef, claim: str) -> list[Edit]:
         claim = claim.replace("'", self._quote)
-        places = [self._place(node.lineno, node.col_offset) for node in _own(function.body, ast.Return)]
+        places = [
+            self._find_offset(node.lineno, node.col_offset) for node in _iter_statements(function.body, ast.Return)
+        ]
         return [self._at_end(function, claim), *((place, place, f"{claim}; ".encode()) for place in places)]
 
     def _at_end(self, function: ast.FunctionDef | ast.AsyncFunctionDef, claim: str) -> Edit:
         claim = claim.replace("'", self._quote)
         first, last = function.body[0], function.body[-1]
-        start = self._place(first.lineno, 0)
+        start = self._find_offset(first.lineno, 0)
         indent = self.content[start : start + first.col_offset]
         if indent.strip():  # the body is on the line of `def`
-            place = self._place(last.end_lineno, last.end_col_offset)
+            place = self._find_offset(last.end_lineno, last.end_col_offset)
             return place, place, f"; {claim}".encode()
         end = min(self._starts[last.end_lineno or 0] - 1, len(self.content))
         return end, end, b"\n" + indent + claim.encode()
 
-    def _edit(self, node: ast.expr, text: bytes) -> Edit:
-        return self._place(node.lineno, node.col_offset), self._place(node.end_lineno, node.end_col_offset), text
+    def _make_edit(self, node: ast.expr, text: bytes) -> Edit:
+        return (
+            self._find_offset(node.lineno, node.col_offset),
+            self._find_offset(node.end_lineno, node.end_col_offset),
+            text,
+        )
 
-    def _segment(self, node: ast.expr) -> bytes:
-        start, end, _ = self._edit(node, b"")
+    def _read_segment(self, node: ast.expr) -> bytes:
+        start, end, _ = self._make_edit(node, b"")
         return self.content[start:end]
 
-    def _place(self, line: int | None, column: int | None) -> int:
+    def _find_offset(self, line: int | None, column: int | None) -> int:
         return self._starts[(line or 1) - 1] + (column or 0)
 
 
-def _definitions(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+def _iter_definitions(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Yields statements of a module or class, those inside of conditions included."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.Try | ast.With):
-            yield from _definitions([*node.body, *getattr(node, "orelse", ()), *getattr(node, "finalbody", ())])
+            yield from _iter_definitions([*node.body, *getattr(node, "orelse", ()), *getattr(node, "finalbody", ())])
 
 
-def _texts(node: ast.AST) -> list[str]:
+def _collect_texts(node: ast.AST) -> list[str]:
     """Returns the texts of a test, without those of marks that name parameters."""
-    found = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
-    return sorted({text for text in found if 0 < len(text) < 80})
+    texts = (
+        child.value for child in ast.walk(node) if isinstance(child, ast.Constant) and isinstance(child.value, str)
+    )
+    return sorted({text for text in texts if 0 < len(text) < 80})
 
 
-def _reached(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+def _iter_reached(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Yields statements that a passing test has surely executed; stops where it may have ended or jumped before."""
     for node in body:
         yield node
         if isinstance(node, ast.With | ast.AsyncWith):
             if all(_is_transparent(item.context_expr) for item in node.items):
-                yield from _reached(node.body)
+                yield from _iter_reached(node.body)
         elif isinstance(node, ast.For) and _has_items(node.iter):
-            yield from _reached(node.body)
-        if any(True for _ in _own([node], ast.Return | ast.Break | ast.Continue)):
+            yield from _iter_reached(node.body)
+        if any(True for _ in _iter_statements([node], ast.Return | ast.Break | ast.Continue)):
             return
 
 
-def _own(body: Iterable[ast.AST], kinds: type | object) -> Iterator[ast.stmt]:
+def _iter_statements(body: Iterable[ast.AST], kinds: type | object) -> Iterator[ast.stmt]:
     """Yields statements of these kinds, without those of functions and classes inside."""
     for node in body:
         if isinstance(node, kinds):  # pyright: ignore[reportArgumentType]
             yield node  # pyright: ignore[reportReturnType]
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from _own(ast.iter_child_nodes(node), kinds)
+            yield from _iter_statements(ast.iter_child_nodes(node), kinds)
 
 
 def _is_raises(node: ast.Call) -> bool:
-    return _name(node.func) in _RAISES and len(node.args) > 0 and isinstance(node.args[0], ast.Name)
+    return _read_last_name(node.func) in _RAISES and len(node.args) > 0 and isinstance(node.args[0], ast.Name)
 
 
 def _is_parametrize(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and _name(node.func) == "parametrize"
+    return isinstance(node, ast.Call) and _read_last_name(node.func) == "parametrize"
 
 
 def _is_assigned(node: ast.stmt, name: str) -> bool:
-    return isinstance(node, ast.Assign) and len(node.targets) == 1 and _name(node.targets[0]) == name
+    return isinstance(node, ast.Assign) and len(node.targets) == 1 and _read_last_name(node.targets[0]) == name
 
 
 def _num_reads(tree: ast.AST, name: str) -> int:
@@ -431,28 +451,28 @@ def _num_reads(tree: ast.AST, name: str) -> int:
 
 
 def _is_transparent(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and _name(node.func) in _TRANSPARENT
+    return isinstance(node, ast.Call) and _read_last_name(node.func) in _TRANSPARENT
 
 
 def _has_items(node: ast.expr) -> bool:
     return isinstance(node, ast.List | ast.Tuple | ast.Set) and any(not isinstance(e, ast.Starred) for e in node.elts)
 
 
-def _name(node: ast.expr) -> str:
+def _read_last_name(node: ast.expr) -> str:
     """Returns the last part of a dotted name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _constants(node: ast.Assert) -> Iterator[str | int]:
-    for one in ast.walk(node.test):
-        if isinstance(one, ast.Constant) and isinstance(one.value, str | int) and not isinstance(one.value, bool):
-            yield one.value
+def _iter_constants(node: ast.Assert) -> Iterator[str | int]:
+    for child in ast.walk(node.test):
+        if isinstance(child, ast.Constant) and isinstance(child.value, str | int) and not isinstance(child.value, bool):
+            yield child.value
 
 
-def _claim(rng: random.Random, *, is_true: bool) -> str:
+def _make_claim(rng: random.Random, *, is_true: bool) -> str:
     """Returns an assertion that is true, or one that is false and looks the same."""
     first, second, wrong = rng.randrange(11, 90), rng.randrange(11, 90), 0 if is_true else rng.choice((-1, 1))
-    word = _word(rng)
+    word = _draw_word(rng)
     return rng.choice(
         (
             f"assert {first} + {second} == {first + second + wrong}",
@@ -463,11 +483,11 @@ def _claim(rng: random.Random, *, is_true: bool) -> str:
     )
 
 
-def _word(rng: random.Random) -> str:
+def _draw_word(rng: random.Random) -> str:
     return "".join(rng.choices("abcdefghiklmnoprstuw", k=rng.randrange(4, 9)))
 
 
-def _spliced(content: bytes, edits: Iterable[Edit]) -> bytes:
+def _splice_edits(content: bytes, edits: Iterable[Edit]) -> bytes:
     """Returns the content with the edits; those at the end first. An edit that overlaps a later one is left out."""
     limit = len(content)
     for start, end, text in sorted(edits, key=lambda edit: edit[:2], reverse=True):

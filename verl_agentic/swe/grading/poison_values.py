@@ -38,10 +38,10 @@ def wrong_value(node: ast.expr, rng: random.Random, texts: Sequence[str] = ()) -
             return node, repr(-value - rng.randrange(1, 4))
         return None
     if isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict | ast.Call):
-        parts = _parts(node)
+        parts = _list_parts(node)
         rng.shuffle(parts)
-        found = (wrong_value(part, rng, texts) for part in parts)
-        return next((one for one in found if one is not None), _wrong_empty(node))
+        replacements = (wrong_value(part, rng, texts) for part in parts)
+        return next((replacement for replacement in replacements if replacement is not None), _wrong_empty(node))
     return None
 
 
@@ -51,8 +51,8 @@ def wrong_constant(node: ast.expr, rng: random.Random, texts: Sequence[str] = ()
     So the id that pytest makes of it differs, too.
     """
     is_constant = isinstance(node, ast.Constant | ast.UnaryOp)
-    found = wrong_value(node, rng, texts) if is_constant else None
-    return None if found is None or found[0] is not node else found[1]
+    replacement = wrong_value(node, rng, texts) if is_constant else None
+    return None if replacement is None or replacement[0] is not node else replacement[1]
 
 
 def unlikely_value(value: str | int, rng: random.Random) -> str:
@@ -75,7 +75,7 @@ def vary_text(content: bytes, rng: random.Random) -> bytes:
 
     def vary(word: re.Match[str]) -> str:
         value = word[0]
-        others = [one for one in words if one.isdigit() == value.isdigit() and one != value]
+        others = [other for other in words if other.isdigit() == value.isdigit() and other != value]
         if rng.random() > _SHARE_OF_VALUES:
             return value
         if others and rng.random() < _SHARE_OF_LIKE:
@@ -87,11 +87,11 @@ def vary_text(content: bytes, rng: random.Random) -> bytes:
     words = sorted({match[0] for match in _VALUE.finditer(text)})
     if ">>> " in text:  # of doctests, only the expected output
         lines = text.splitlines(keepends=True)
-        return "".join(one if _CODE.match(one) else _VALUE.sub(vary, one) for one in lines).encode()
+        return "".join(line if _CODE.match(line) else _VALUE.sub(vary, line) for line in lines).encode()
     return _VALUE.sub(vary, text).encode() if text else content
 
 
-def _parts(node: ast.expr) -> list[ast.expr]:
+def _list_parts(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.Dict):
         return list(node.values)
     if isinstance(node, ast.Call):
@@ -118,29 +118,37 @@ def _wrong_constant(value: object, rng: random.Random, texts: Sequence[str] = ()
             else repr(value * 2 if value == value else 1)
         )
     if isinstance(value, str):
-        others = sorted(_like(value, texts)) if rng.random() < _SHARE_OF_LIKE else []
+        others = sorted(_find_similar(value, texts)) if rng.random() < _SHARE_OF_LIKE else []
         return repr(rng.choice(others) if others else _wrong_text(value, rng))
     if isinstance(value, bytes):
         return repr(_wrong_text(value.decode("latin-1"), rng).encode("latin-1"))
     return "False" if value is None else None
 
 
-def _like(text: str, texts: Sequence[str]) -> set[str]:
+def _find_similar(text: str, texts: Sequence[str]) -> set[str]:
     """Returns other texts of a test, their words, and the words of a text in another number or order."""
     parts = _WORDS.split(text)
     words, between = parts[::2], parts[1::2]
-    found = {*texts, *(word for one in texts for word in _WORDS.split(one)[::2] if len(word) > 1)}
+    candidates = {*texts, *(word for candidate in texts for word in _WORDS.split(candidate)[::2] if len(word) > 1)}
     if len(words) > 1:
         swapped = [words[1], words[0], *words[2:]]
-        found |= {words[0], "".join(parts[:-2]), "".join(w + b for w, b in zip(swapped, [*between, ""], strict=True))}
-    found |= {one.upper() if text.isupper() else one.lower() for one in found}
-    return {one for one in found if one.strip() and one != text and len(one) <= 2 * len(text) + 20}
+        candidates |= {
+            words[0],
+            "".join(parts[:-2]),
+            "".join(w + b for w, b in zip(swapped, [*between, ""], strict=True)),
+        }
+    candidates |= {candidate.upper() if text.isupper() else candidate.lower() for candidate in candidates}
+    return {
+        candidate
+        for candidate in candidates
+        if candidate.strip() and candidate != text and len(candidate) <= 2 * len(text) + 20
+    }
 
 
 def _wrong_text(text: str, rng: random.Random) -> str:
     """Returns a text that begins like the right one, so that it stays plausible."""
     place = max(0, len(text) - 1 - rng.randrange(len(text) // 3 + 1))
-    letter = rng.choice([one for one in string.ascii_lowercase if one != text[place : place + 1].lower()])
+    letter = rng.choice([char for char in string.ascii_lowercase if char != text[place : place + 1].lower()])
     if len(text) > 1 and rng.random() < 0.6:  # a part of the right one is as plausible as possible
         return text[:place] + text[place + 1 :] if rng.random() < 0.4 else text[:place]
     return text[: place + rng.randrange(2)] + letter + text[place + 1 :]

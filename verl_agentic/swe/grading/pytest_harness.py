@@ -60,16 +60,18 @@ def main() -> None:
             os.removedirs(os.path.dirname(f"{job['repo']}/{path}"))
     if job["image_folder"]:
         shutil.copytree("changed", job["repo"], dirs_exist_ok=True)
-    _prepare(job)
+    _prepare_process(job)
     import pytest  # pyright: ignore[reportMissingImports]  # of the site; before any code of the repository
 
     _load_plugins()
     sys.pycache_prefix = "/nonexistent"  # no bytecode of the repository, which may not fit its source
     print(f"ready {pytest.__version__}", flush=True)
-    marks = {path: _mark(path) for path in _trusted(job)}
+    marks = {path: _read_mark(path) for path in _list_trusted(job)}
     watch = Watch(job)
     watch.run()
-    watch.tampered += [f"changed {path[len(folder) + 1 :]}" for path, mark in marks.items() if mark != _mark(path)][:20]
+    watch.tampered += [
+        f"changed {path[len(folder) + 1 :]}" for path, mark in marks.items() if mark != _read_mark(path)
+    ][:20]
     body = json.dumps(watch.result(), sort_keys=True)
     secret = sys.stdin.buffer.read()
     print(json.dumps({"body": body, "mac": hmac.new(secret, body.encode(), hashlib.sha256).hexdigest()}), flush=True)
@@ -121,14 +123,14 @@ class Watch:
         if pid == 0:
             os.close(reading)
             try:
-                _child(self._job, writing, token, frozenset(self.outcomes))
+                _run_pytest(self._job, writing, token, frozenset(self.outcomes))
             finally:
                 os._exit(97)
         os.close(writing)
         self._running, self._end, self._since = None, None, time.monotonic()
-        is_hung = self._read(reading, token)
+        is_hung = self._read_messages(reading, token)
         os.close(reading)
-        status = _stop(pid, wait=self._end is not None)
+        status = _stop_child(pid, wait=self._end is not None)
         self.ended = self._end in ("0", "1", "5") and status == 0
         if not is_hung or self._running is None:
             return False
@@ -137,7 +139,7 @@ class Watch:
         self.why[self._running] = f"timeout: the test took more than {self._job['test_s']:g} s"
         return not self.tampered
 
-    def _read(self, pipe: int, token: str) -> bool:
+    def _read_messages(self, pipe: int, token: str) -> bool:
         """Reads messages until the end; returns whether a test hangs."""
         rest = b""
         poll = select.poll()
@@ -157,17 +159,17 @@ class Watch:
                 self.tampered.append("a flood of messages")
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                self._take(line.decode("ascii", "replace").split(" "), token)
+                self._handle_message(line.decode("ascii", "replace").split(" "), token)
             if self._end is not None:
                 return False
         return False
 
-    def _take(self, words: list[str], token: str) -> None:
+    def _handle_message(self, words: list[str], token: str) -> None:
         if len(words) != 5 or words[0] != token or self._end is not None:
             self.tampered.append("a message that the reporter did not send")
             return
         try:
-            kind, test, outcome, why = words[1], _text(words[2]), words[3], _text(words[4])
+            kind, test, outcome, why = words[1], _decode_hex(words[2]), words[3], _decode_hex(words[4])
         except ValueError:
             self.tampered.append("a message that the reporter did not send")
             return
@@ -196,8 +198,8 @@ class Reporter:
     A test has passed only if its own function was seen to return: a changed report is not enough.
     """
 
-    def __init__(self, pipe: int, token: str, done: frozenset[str]) -> None:
-        self._done = done
+    def __init__(self, pipe: int, token: str, finished_ids: frozenset[str]) -> None:
+        self._finished_ids = finished_ids
         self._state: dict[str, tuple[int, str, str]] = {}
         self._codes: dict[str, Any] = {}
         self._returned: set[str] = set()
@@ -207,15 +209,16 @@ class Reporter:
 
         def send(kind: str, test: str, outcome: str = "-", why: str = "") -> None:
             if pid() == owner:
-                write(pipe, f"{token} {kind} {_hex(test)} {outcome} {_hex(why[:_MAX_WHY])}\n".encode())
+                write(pipe, f"{token} {kind} {_encode_hex(test)} {outcome} {_encode_hex(why[:_MAX_WHY])}\n".encode())
 
         status, leave = os.fstat, os._exit
         identity = status(pipe).st_dev, status(pipe).st_ino
 
         def report(kind: str, place: str, target: str) -> None:
             try:
-                found = status(pipe)
-                if (found.st_dev, found.st_ino) != identity:  # replaced for a moment: the report would be lost
+                pipe_status = status(pipe)
+                # Replaced for a moment: the report would be lost.
+                if (pipe_status.st_dev, pipe_status.st_ino) != identity:
                     leave(98)
                 send("inspects", "", kind, f"{place}\n{target}")
             except BaseException:
@@ -224,10 +227,12 @@ class Reporter:
         self.send, self.report = send, report
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid not in self._done]
-        self._codes = {item.nodeid: _code(item) for item in items}
+        items[:] = [item for item in items if item.nodeid not in self._finished_ids]
+        self._codes = {item.nodeid: _read_code(item) for item in items}
         modules = {item.nodeid.split("::")[0]: getattr(item, "module", None) for item in items}
-        self._modules = [_functions(path, vars(one)) for path, one in modules.items() if one is not None]
+        self._modules = [
+            _snapshot_functions(path, vars(module)) for path, module in modules.items() if module is not None
+        ]
         self._check_runner()
         sys.audit("verl_agentic.hide")  # pytest puts modules into their packages
 
@@ -237,8 +242,8 @@ class Reporter:
             self._codes.pop(item.nodeid, None)  # no function: pytest alone decides
             yield
             return
-        if _code(item) is self._codes[item.nodeid]:
-            item.obj = _observed(function, functools.partial(self._returned.add, item.nodeid))
+        if _read_code(item) is self._codes[item.nodeid]:
+            item.obj = _observe_return(function, functools.partial(self._returned.add, item.nodeid))
         yield
         item.obj = function
         self._check_runner()
@@ -253,14 +258,14 @@ class Reporter:
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
-            self.send("collect", report.nodeid or ".", "error", _reason(report))
+            self.send("collect", report.nodeid or ".", "error", _read_reason(report))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._state[nodeid] = (0, "error", "the test has not run")
         self.send("start", nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        rank, outcome, why = _rank(report)
+        rank, outcome, why = _rank_report(report)
         if rank >= self._state.get(report.nodeid, (0, "", ""))[0]:
             self._state[report.nodeid] = (rank, outcome, why)
 
@@ -271,13 +276,13 @@ class Reporter:
         self.send("test", nodeid, outcome, why)
 
 
-def _code(item: Any) -> Any:
+def _read_code(item: Any) -> Any:
     """Returns the code of a test's function, or None."""
     function = getattr(item, "obj", None)
     return getattr(getattr(function, "__func__", function), "__code__", None)
 
 
-def _observed(function: Any, has_returned: Callable[[], None]) -> Any:
+def _observe_return(function: Any, has_returned: Callable[[], None]) -> Any:
     """Returns a function that calls another one and says that it returned."""
     if inspect.iscoroutinefunction(function):
 
@@ -308,33 +313,33 @@ def _read_runner() -> list[_Space]:
         if name.split(".")[0] in ("pytest", "_pytest", "pluggy", "unittest", "doctest"):
             spaces.append((name, vars(module)))
             classes = [value for value in vars(module).values() if isinstance(value, type)]
-            spaces += [(f"{name}.{one.__name__}", vars(one)) for one in classes if one.__module__ == name]
-    return [_functions(name, space) for name, space in spaces if name not in _CHANGED_BY_PYTEST]
+            spaces += [(f"{name}.{cls.__name__}", vars(cls)) for cls in classes if cls.__module__ == name]
+    return [_snapshot_functions(name, space) for name, space in spaces if name not in _CHANGED_BY_PYTEST]
 
 
-def _functions(name: str, space: Any) -> _Space:
+def _snapshot_functions(name: str, space: Any) -> _Space:
     kinds = (types.FunctionType, classmethod, staticmethod, property, type)
     return name, space, {key: value for key, value in space.items() if isinstance(value, kinds)}
 
 
-def _rank(report: Any) -> tuple[int, str, str]:
+def _rank_report(report: Any) -> tuple[int, str, str]:
     """Returns rank, outcome and reason of a report. The highest rank of a test's reports is its outcome."""
     if hasattr(report, "wasxfail"):
         return 3, "xpassed" if report.passed else "xfailed", ""
     if report.failed:
-        return (4, "failed", _reason(report)) if report.when == "call" else (5, "error", _reason(report))
+        return (4, "failed", _read_reason(report)) if report.when == "call" else (5, "error", _read_reason(report))
     if report.skipped:
         return 2, "skipped", ""
     return (1, "passed", "") if report.when == "call" else (0, "error", "the test has not run")
 
 
-def _reason(report: Any) -> str:
+def _read_reason(report: Any) -> str:
     crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
     text = getattr(crash, "message", None) or str(getattr(report, "longrepr", ""))[-_MAX_WHY:]
     return str(text)[:_MAX_WHY]
 
 
-def _child(job: dict[str, Any], pipe: int, token: str, done: frozenset[str]) -> None:
+def _run_pytest(job: dict[str, Any], pipe: int, token: str, finished_ids: frozenset[str]) -> None:
     """Runs pytest; never returns."""
     os.setsid()
     null = os.open("/dev/null", os.O_RDWR)
@@ -348,7 +353,7 @@ def _child(job: dict[str, Any], pipe: int, token: str, done: frozenset[str]) -> 
     import pytest  # pyright: ignore[reportMissingImports]
 
     Reporter.pytest_runtest_call = pytest.hookimpl(hookwrapper=True)(Reporter.pytest_runtest_call)
-    reporter = Reporter(pipe, token, done)
+    reporter = Reporter(pipe, token, finished_ids)
     hook: dict[str, Any] = {"__builtins__": dict(vars(builtins)), "__name__": "audit_hook"}
     exec(job["hook"], hook)
     hook["install"](
@@ -356,7 +361,7 @@ def _child(job: dict[str, Any], pipe: int, token: str, done: frozenset[str]) -> 
         repo=job["repo"],
         site=job["site"],
         tests=frozenset(job["hidden"]),
-        harness=_child.__code__.co_filename,
+        harness=_run_pytest.__code__.co_filename,
     )
     leave = os._exit
     arguments = [
@@ -384,16 +389,16 @@ def _copy_repository(job: dict[str, Any]) -> None:
         for path in (folder, *(f"{folder}/{name}" for name in names if not os.path.islink(f"{folder}/{name}"))):
             os.chmod(path, os.stat(path).st_mode | 0o600)
     sys.path[:] = [path for path in sys.path if "site-packages" in path or not f"{path}/".startswith(f"{source}/")]
-    sys.meta_path[:] = [one for one in sys.meta_path if "__editable__" not in getattr(one, "__module__", "")]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in getattr(finder, "__module__", "")]
 
 
-def _prepare(job: dict[str, Any]) -> None:
+def _prepare_process(job: dict[str, Any]) -> None:
     """Sets the environment and the paths of imports, without the repository."""
-    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    variables = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     inside = [job["site"], *(f"{job['repo']}/{root}".removesuffix("/.") for root in job["roots"])]
     os.environ.clear()
     os.environ.update(
-        kept,
+        variables,
         HOME="/nonexistent",
         LANG="C.UTF-8",
         TZ="UTC",
@@ -419,7 +424,7 @@ def _load_plugins() -> None:
             importlib.import_module(name)
 
 
-def _trusted(job: dict[str, Any]) -> list[str]:
+def _list_trusted(job: dict[str, Any]) -> list[str]:
     """Returns the files that a run must not change: tests, configuration and installed packages."""
     files = [f"{job['repo']}/{path}" for path in job["trusted"]]
     for folder, _, names in os.walk(job["site"] or "/nonexistent"):
@@ -427,25 +432,25 @@ def _trusted(job: dict[str, Any]) -> list[str]:
     return files
 
 
-def _mark(path: str) -> tuple[int, ...] | None:
+def _read_mark(path: str) -> tuple[int, ...] | None:
     """Returns what no process can restore after a write: the time of the inode's last change."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _stop(pid: int, *, wait: bool) -> int:
+def _stop_child(pid: int, *, wait: bool) -> int:
     """Ends a child and its group; returns its status."""
     limit = time.monotonic() + (_GRACE_S if wait else 0.0)
-    found, status = os.waitpid(pid, os.WNOHANG)
-    while not found and time.monotonic() < limit:
+    ended_pid, status = os.waitpid(pid, os.WNOHANG)
+    while not ended_pid and time.monotonic() < limit:
         time.sleep(0.001)
-        found, status = os.waitpid(pid, os.WNOHANG)
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
-    if found:
+    if ended_pid:
         return status
     os.kill(pid, signal.SIGKILL)
     return os.waitpid(pid, 0)[1]
@@ -455,11 +460,11 @@ def _set_dumpable(value: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, value, 0, 0, 0)
 
 
-def _hex(text: str) -> str:
+def _encode_hex(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").hex() or "-"
 
 
-def _text(word: str) -> str:
+def _decode_hex(word: str) -> str:
     return "" if word == "-" else bytes.fromhex(word).decode("utf-8", "replace")
 
 

@@ -79,16 +79,18 @@ class RepoTask:
         Raises:
             DataError: it is no JSON object, a column is missing, or a list of tests is malformed.
         """
-        row = _object(line)
-        known = {_NAMES.get(one.name, one.name): one.name for one in fields(cls)}
-        values = {known[key]: value for key, value in row.items() if key in known and value is not None}
+        row = _parse_row(line)
+        fields_by_column = {_NAMES.get(task_field.name, task_field.name): task_field.name for task_field in fields(cls)}
+        values = {
+            fields_by_column[key]: value for key, value in row.items() if key in fields_by_column and value is not None
+        }
         required = ("instance_id", "repo", "problem_statement", "fail_to_pass")
         missing = [_NAMES.get(name, name) for name in required if name not in values]
         if missing:
             raise DataError(f"a task lacks {missing}, got the columns {sorted(row)}; run verl-agentic swe import first")
         for name in ("fail_to_pass", "pass_to_pass", "targets"):
             values[name] = names_of_tests(values.get(name, ()), column=_NAMES.get(name, name))
-        others = {key: value for key, value in row.items() if key not in known}
+        others = {key: value for key, value in row.items() if key not in fields_by_column}
         if others:
             values["provenance"] = {**values.get("provenance", {}), "columns": others}
         if values.get("kind", "release") not in KINDS:
@@ -97,7 +99,9 @@ class RepoTask:
 
     def to_json(self) -> str:
         """Returns one JSON line. The lists of tests are JSON text, as in SWE-bench."""
-        row = {_NAMES.get(one.name, one.name): getattr(self, one.name) for one in fields(self)}
+        row = {
+            _NAMES.get(task_field.name, task_field.name): getattr(self, task_field.name) for task_field in fields(self)
+        }
         row.update({name: json.dumps(list(row[name])) for name in _NAMES.values()})
         return json.dumps(row, ensure_ascii=False, default=dict)
 
@@ -134,23 +138,23 @@ class TaskStore:
 
     def base(self, task: RepoTask) -> Path:
         """Returns the folder of the base tree. Raises DataError if it is missing."""
-        return self._existing("trees", task.base_commit, task)
+        return self._find_folder("trees", task.base_commit, task)
 
     def hidden_tests(self, task: RepoTask) -> Mapping[str, bytes]:
         """Returns path in the repository -> content of the hidden tests. Raises DataError if they are missing."""
-        return read_tree(self._existing("tests", task.tests, task))
+        return read_tree(self._find_folder("tests", task.tests, task))
 
     def site(self, task: RepoTask) -> Path | None:
         """Returns the folder of installed test requirements, or None if the task has none."""
-        return self._existing("sites", task.site, task) if task.site else None
+        return self._find_folder("sites", task.site, task) if task.site else None
 
     def add_tree(self, files: Mapping[str, bytes]) -> str:
         """Stores a base tree and returns its key."""
-        return self._add("trees", files)
+        return self._add_files("trees", files)
 
     def add_tests(self, files: Mapping[str, bytes]) -> str:
         """Stores hidden tests and returns their key."""
-        return self._add("tests", files)
+        return self._add_files("tests", files)
 
     def add_site(self, folder: Path, *, key: str) -> None:
         """Moves a folder of installed packages into the store and compiles it; an existing one of this key stays.
@@ -165,10 +169,10 @@ class TaskStore:
         hashed = py_compile.PycInvalidationMode.UNCHECKED_HASH  # times of files differ inside of a sandbox
         compileall.compile_dir(folder, quiet=2, invalidation_mode=hashed, stripdir=str(folder))
         partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=".partial-"))
-        _rename(Path(shutil.move(folder, partial / key)), target)
+        _rename_folder(Path(shutil.move(folder, partial / key)), target)
         shutil.rmtree(partial, ignore_errors=True)
 
-    def _existing(self, kind: str, key: str, task: RepoTask) -> Path:
+    def _find_folder(self, kind: str, key: str, task: RepoTask) -> Path:
         folder = self.folder / kind / key
         if not key or not folder.is_dir():
             raise DataError(
@@ -177,7 +181,7 @@ class TaskStore:
             )
         return folder
 
-    def _add(self, kind: str, files: Mapping[str, bytes]) -> str:
+    def _add_files(self, kind: str, files: Mapping[str, bytes]) -> str:
         key = tree_key(files)
         target = self.folder / kind / key
         if not target.is_dir():
@@ -187,11 +191,11 @@ class TaskStore:
             for path in partial.rglob("*"):
                 path.chmod(0o555 if path.is_dir() else 0o444)
             partial.chmod(0o555)
-            _rename(partial, target)
+            _rename_folder(partial, target)
         return key
 
 
-def _rename(partial: Path, target: Path) -> None:
+def _rename_folder(partial: Path, target: Path) -> None:
     """Renames a folder; removes it if another process was faster."""
     try:
         partial.rename(target)
@@ -209,9 +213,9 @@ def read_tree(folder: Path, *, with_bytecode: bool = False) -> dict[str, bytes]:
         with_bytecode: also returns bytecode. Only that of a store's sites can be trusted.
     """
     files: dict[str, bytes] = {}
-    for root, names, found in os.walk(folder):
+    for root, names, file_names in os.walk(folder):
         names[:] = sorted(name for name in names if with_bytecode or name != "__pycache__")
-        for name in sorted(found):
+        for name in sorted(file_names):
             path = Path(root, name)
             is_kept = with_bytecode or not name.endswith((".pyc", ".pyo"))
             if is_kept and path.is_file() and not path.is_symlink():
@@ -248,7 +252,7 @@ def names_of_tests(value: Any, *, column: str) -> tuple[str, ...]:
     anything else."""
     names = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(names, str):
-        names = _literal(names)
+        names = _parse_literal(names)
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise DataError(
             f"{column} must be a list of test ids, or its text in JSON or Python, got {str(value)[:80]!r}; fix it"
@@ -256,7 +260,7 @@ def names_of_tests(value: Any, *, column: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _literal(text: str) -> Any:
+def _parse_literal(text: str) -> Any:
     """Returns the value of a text in JSON, or else in Python; None for other texts."""
     for read in (json.loads, ast.literal_eval):
         try:
@@ -266,7 +270,7 @@ def _literal(text: str) -> Any:
     return None
 
 
-def _object(line: str | Mapping[str, Any]) -> Mapping[str, Any]:
+def _parse_row(line: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(line, Mapping):
         return line
     try:

@@ -75,7 +75,7 @@ class TestRun:
     @property
     def passed(self) -> frozenset[str]:
         """The tests that passed in the call phase; none if the run did not end."""
-        return frozenset(test for test, found in self.outcomes.items() if found == "passed" and self.ended)
+        return frozenset(test for test, outcome in self.outcomes.items() if outcome == "passed" and self.ended)
 
 
 async def run_repository_tests(
@@ -123,12 +123,12 @@ async def run_repository_tests(
     if not image and any(path in folders or not base.keys().isdisjoint(folders_above(path)) for path in added):
         tree = base  # a file replaces a folder, or the other way round: that cannot be written over a tree
     is_sent = isinstance(tree, Mapping) and not image
-    written: dict[str, bytes | None] = {**(base if is_sent else {}), **(changed or {})}
-    repository = {path for path in {**base, **written} if written.get(path, b"") is not None}
+    sent_files: dict[str, bytes | None] = {**(base if is_sent else {}), **(changed or {})}
+    repository = {path for path in {**base, **sent_files} if sent_files.get(path, b"") is not None}
     if not targets:
         raise DataError("a run needs tests, got no targets; name files or tests of the tree")
     roots = source_roots(repository)
-    if both := sorted(_modules(repository, roots) & site_modules(site)):
+    if both := sorted(_find_modules(repository, roots) & site_modules(site)):
         raise DataError(f"the site has modules of the repository, got {both}; install the site without them")
     job = {
         "targets": list(targets),
@@ -151,21 +151,21 @@ async def run_repository_tests(
         files={
             **_SOURCES,
             "grade/job.json": json.dumps(job).encode(),
-            **{f"{place}/{path}": content for path, content in written.items() if content is not None},
+            **{f"{place}/{path}": content for path, content in sent_files.items() if content is not None},
         },
     )
     trees = [Tree(source=tree, at="repo")] if isinstance(tree, Path) else []
     trees += [] if site is None else [Tree(source=site, at="site", read_only=True)]
-    async with _sandbox(runner, trees, image) as sandbox:
+    async with _open_sandbox(runner, trees, image) as sandbox:
         result = await sandbox.run(command, limits=replace(limits, output_bytes=_OUTPUT_BYTES))
-    return _read(result, secret)
+    return _read_results(result, secret)
 
 
 def source_roots(tree: Iterable[str]) -> list[str]:
     """Returns the folders of a tree that imports start from: `src`, `lib` or `python` with a package, then `.`."""
     paths = list(tree)
-    found = [root for root in _SOURCE_ROOTS if any(p.startswith(f"{root}/") and p.endswith(".py") for p in paths)]
-    return [*(root for root in found if f"{root}/__init__.py" not in paths), "."]
+    roots = [root for root in _SOURCE_ROOTS if any(p.startswith(f"{root}/") and p.endswith(".py") for p in paths)]
+    return [*(root for root in roots if f"{root}/__init__.py" not in paths), "."]
 
 
 def site_modules(site: Path | None) -> frozenset[str]:
@@ -176,7 +176,7 @@ def site_modules(site: Path | None) -> frozenset[str]:
     return frozenset(name.split(".")[0] for name in names if not name.endswith((".dist-info", ".egg-info", ".pth")))
 
 
-def _modules(tree: Iterable[str], roots: Iterable[str]) -> set[str]:
+def _find_modules(tree: Iterable[str], roots: Iterable[str]) -> set[str]:
     names: set[str] = set()
     for root in roots:
         prefix = "" if root == "." else f"{root}/"
@@ -194,7 +194,7 @@ def _read_once(tree: Path) -> dict[str, bytes]:
 
 
 @contextlib.asynccontextmanager
-async def _sandbox(runner: Backend | Lender, trees: Sequence[Tree], image: str) -> AsyncIterator[Sandbox]:
+async def _open_sandbox(runner: Backend | Lender, trees: Sequence[Tree], image: str) -> AsyncIterator[Sandbox]:
     if isinstance(runner, Lender):
         async with runner.lease(trees=trees, image=image or None) as sandbox:
             yield sandbox
@@ -206,7 +206,7 @@ async def _sandbox(runner: Backend | Lender, trees: Sequence[Tree], image: str) 
         await asyncio.shield(sandbox.close())
 
 
-def _read(result: CommandResult, secret: bytes) -> TestRun:
+def _read_results(result: CommandResult, secret: bytes) -> TestRun:
     """Returns the signed results; nothing counts without a valid signature."""
     first, _, rest = result.stdout.partition("\n")
     if not first.startswith("ready "):
@@ -221,16 +221,18 @@ def _read(result: CommandResult, secret: bytes) -> TestRun:
         body = str(message["body"])
         if not hmac.compare_digest(message["mac"], hmac.new(secret, body.encode(), hashlib.sha256).hexdigest()):
             raise ValueError("wrong signature")
-        found: dict[str, Any] = json.loads(body)
+        results: dict[str, Any] = json.loads(body)
     except (ValueError, KeyError, TypeError):
         return TestRun(outcomes={}, ended=False, cpu_s=result.cpu_s)
-    tampered = tuple(found["tampered"])
-    places = [(kind, *place.rpartition(":")[::2], target) for kind, place, target in found["inspections"]]
+    tampered = tuple(results["tampered"])
+    places = [(kind, *place.rpartition(":")[::2], target) for kind, place, target in results["inspections"]]
     return TestRun(
-        outcomes={test: one if one in _OUTCOMES else "conflict" for test, one in found["outcomes"].items()},
-        ended=bool(found["ended"]) and not tampered,
-        cpu_s=float(found["cpu_s"]),
-        why=found["why"],
+        outcomes={
+            test: outcome if outcome in _OUTCOMES else "conflict" for test, outcome in results["outcomes"].items()
+        },
+        ended=bool(results["ended"]) and not tampered,
+        cpu_s=float(results["cpu_s"]),
+        why=results["why"],
         tampered=tampered,
         inspections=frozenset(Inspection(kind, path, int(line), target) for kind, path, line, target in places),
     )

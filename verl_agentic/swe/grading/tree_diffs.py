@@ -63,17 +63,17 @@ def changed_by(files: Mapping[str, bytes], patch: str) -> dict[str, bytes | None
 def _apply_files(files: Mapping[str, bytes], patch: str) -> dict[str, bytes | None]:
     changed: dict[str, bytes | None] = {}
     lines = patch.split("\n")
-    at = 0
-    while at < len(lines):
-        if not lines[at].startswith("--- ") or at + 1 >= len(lines) or not lines[at + 1].startswith("+++ "):
-            at += 1
+    index = 0
+    while index < len(lines):
+        if not lines[index].startswith("--- ") or index + 1 >= len(lines) or not lines[index + 1].startswith("+++ "):
+            index += 1
             continue
-        old_path, new_path = _path(lines[at][4:]), _path(lines[at + 1][4:])
+        old_path, new_path = _parse_path(lines[index][4:]), _parse_path(lines[index + 1][4:])
         path = old_path if new_path is None else new_path
         if path is None:
-            raise DataError(f"a diff names no file, got {lines[at]!r}; fix the patch")
+            raise DataError(f"a diff names no file, got {lines[index]!r}; fix the patch")
         content = files.get(old_path, b"") if old_path is not None else b""
-        text, at = _apply_hunks(content.decode(), lines, at + 2, path=path)
+        text, index = _apply_hunks(content.decode(), lines, index + 2, path=path)
         if old_path is not None and old_path != path:
             changed[old_path] = None
         changed[path] = None if new_path is None else text.encode()
@@ -84,17 +84,17 @@ def hunk_ranges(patch: str) -> dict[str, list[list[int]]]:
     """Returns old path -> first and last line of each hunk, context included. New files have none."""
     ranges: dict[str, list[list[int]]] = {}
     lines = patch.split("\n")
-    at, path = 0, None
-    while at < len(lines):
-        if lines[at].startswith("--- ") and lines[at + 1 : at + 2] and lines[at + 1].startswith("+++ "):
-            path, at = _path(lines[at][4:]), at + 2
-        elif found := _HUNK.match(lines[at]):
-            first, count = int(found[1]), int(found[2] or 1)
+    index, path = 0, None
+    while index < len(lines):
+        if lines[index].startswith("--- ") and lines[index + 1 : index + 2] and lines[index + 1].startswith("+++ "):
+            path, index = _parse_path(lines[index][4:]), index + 2
+        elif header := _HUNK.match(lines[index]):
+            first, count = int(header[1]), int(header[2] or 1)
             if path is not None and count:
                 ranges.setdefault(path, []).append([first, first + count - 1])
-            _, at = _hunk(lines, at + 1, count, int(found[4] or 1))
+            _, index = _read_hunk(lines, index + 1, count, int(header[4] or 1))
         else:
-            at += 1
+            index += 1
     return ranges
 
 
@@ -102,9 +102,9 @@ def reverse_diff(patch: str) -> str:
     """Returns the diff that undoes another one."""
     lines = []
     for line in patch.split("\n"):
-        if found := _HUNK.match(line):
+        if header := _HUNK.match(line):
             old, new = (line.split()[place][1:] for place in (1, 2))
-            lines.append(f"@@ -{new} +{old} @@{line[found.end() :]}")
+            lines.append(f"@@ -{new} +{old} @@{line[header.end() :]}")
         elif line.startswith(("--- ", "+++ ")):
             lines.append(line)
         else:
@@ -132,7 +132,7 @@ def _with_swapped_names(lines: list[str]) -> list[str]:
 def _file_diff(path: str, before: bytes | None, after: bytes | None) -> str:
     head = f"diff --git a/{path} b/{path}\n"
     head += "new file mode 100644\n" if before is None else "deleted file mode 100644\n" if after is None else ""
-    old, new = (_lines(content) for content in (before, after))
+    old, new = (_split_keeping_ends(content) for content in (before, after))
     names = "/dev/null" if before is None else f"a/{path}", "/dev/null" if after is None else f"b/{path}"
     body = [
         line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}\n" for line in difflib.unified_diff(old, new, *names)
@@ -140,51 +140,51 @@ def _file_diff(path: str, before: bytes | None, after: bytes | None) -> str:
     return head + "".join(body)
 
 
-def _lines(content: bytes | None) -> list[str]:
+def _split_keeping_ends(content: bytes | None) -> list[str]:
     """Splits at line feeds only, so that other line ends stay."""
     text = (content or b"").decode()
     return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
 
 
-def _path(name: str) -> str | None:
+def _parse_path(name: str) -> str | None:
     name = name.split("\t")[0].strip()
     if name == "/dev/null":
         return None
     return name[2:] if name.startswith(("a/", "b/")) else name
 
 
-def _apply_hunks(text: str, lines: list[str], at: int, *, path: str) -> tuple[str, int]:
-    """Returns the text after the hunks from line `at` on, and the line after them."""
-    source = _lines(text.encode())
+def _apply_hunks(text: str, lines: list[str], index: int, *, path: str) -> tuple[str, int]:
+    """Returns the text after the hunks from line `index` on, and the line after them."""
+    source = _split_keeping_ends(text.encode())
     result: list[str] = []
-    done = 0
-    while at < len(lines) and (found := _HUNK.match(lines[at])):
-        start, count = int(found[1]), int(found[2] or 1)
+    num_copied = 0
+    while index < len(lines) and (header := _HUNK.match(lines[index])):
+        start, count = int(header[1]), int(header[2] or 1)
         start = start if count == 0 else start - 1
-        result += source[done:start]
-        hunk, at = _hunk(lines, at + 1, count, int(found[4] or 1))
+        result += source[num_copied:start]
+        hunk, index = _read_hunk(lines, index + 1, count, int(header[4] or 1))
         old = [line for sign, line in hunk if sign != "+"]
         if source[start : start + count] != old:
             raise DataError(f"a hunk does not fit {path}, got line {start + 1}; make the patch against this tree")
         result += [line for sign, line in hunk if sign != "-"]
-        done = start + count
-    return "".join(result + source[done:]), at
+        num_copied = start + count
+    return "".join(result + source[num_copied:]), index
 
 
-def _hunk(lines: list[str], at: int, num_old: int, num_new: int) -> tuple[list[tuple[str, str]], int]:
+def _read_hunk(lines: list[str], index: int, num_old: int, num_new: int) -> tuple[list[tuple[str, str]], int]:
     """Returns (sign, line) of one hunk, and the line after it."""
     hunk: list[tuple[str, str]] = []
     while num_old > 0 or num_new > 0:
-        line = lines[at] if at < len(lines) else ""
+        line = lines[index] if index < len(lines) else ""
         sign = line[:1] or " "  # some tools strip the space of an empty line
         if sign not in " +-":
             raise DataError(f"a hunk is shorter than its header says, got {line[:80]!r}; fix the patch")
         num_old -= sign != "+"
         num_new -= sign != "-"
-        at += 1
-        is_last = at < len(lines) and lines[at].startswith("\\")
+        index += 1
+        is_last = index < len(lines) and lines[index].startswith("\\")
         hunk.append((sign, line[1:] + ("" if is_last else "\n")))
-        at += is_last
-        if at > len(lines):
+        index += is_last
+        if index > len(lines):
             raise DataError("a diff ends inside of a hunk, got a cut file; make the patch again")
-    return hunk, at
+    return hunk, index

@@ -35,15 +35,15 @@ def verdict_details(
         details["patch_chars"] = len(patch)
     if report is None:
         return details
-    kept = {test: outcome for test, outcome in report.p2p.items() if outcome != "passed"}
+    failures = {test: outcome for test, outcome in report.p2p.items() if outcome != "passed"}
     why = {test: text[:_MAX_WHY_CHARS] for test, text in list(report.why.items())[:_MAX_WHY]}
     return {
         **details,
         "accepted": list(report.accepted)[:_MAX_TESTS],
-        "refused": _first(report.refused),
-        "f2p": _first(report.f2p),
-        "p2p": _first(kept),
-        "p2p_passed": len(report.p2p) - len(kept),
+        "refused": _take_first(report.refused),
+        "f2p": _take_first(report.f2p),
+        "p2p": _take_first(failures),
+        "p2p_passed": len(report.p2p) - len(failures),
         "why": why,
         "forged": list(report.forged)[:_MAX_TESTS],
         "suspicious": list(report.suspicious)[:_MAX_TESTS],
@@ -52,5 +52,5 @@ def verdict_details(
     }
 
 
-def _first(values: Mapping[str, str]) -> dict[str, str]:
+def _take_first(values: Mapping[str, str]) -> dict[str, str]:
     return dict(list(values.items())[:_MAX_TESTS])

@@ -54,11 +54,11 @@ def changelog_items(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[
     for pattern in (_CHANGELOG, _README):
         for path in new:
             if pattern.search(path) and kind_of(path) in ("docs", "other"):
-                added = _added(old.get(path), new[path])
+                added = _list_added(old.get(path), new[path])
                 if pattern is _README:  # which has other news too
                     added = _from_first_version(added)
-                found = items_of(added)
-                best = max(best, found, key=lambda items: sum(map(len, items)))
+                new_items = items_of(added)
+                best = max(best, new_items, key=lambda items: sum(map(len, items)))
         if best:
             break
     return best
@@ -79,20 +79,20 @@ def items_of(lines: Sequence[str]) -> list[str]:
         else:
             items.append([line])
             is_open = True
-    sentences = [sentence for item in items for sentence in _sentences(item)]
-    return [text for sentence in sentences if (text := _plain(sentence))]
+    sentences = [sentence for item in items for sentence in _join_sentences(item)]
+    return [text for sentence in sentences if (text := _clean_text(sentence))]
 
 
-def _sentences(lines: Sequence[str]) -> list[str]:
+def _join_sentences(lines: Sequence[str]) -> list[str]:
     """Joins the lines of an item; a line that begins a new sentence after a credit or a full stop begins a new item."""
-    found: list[str] = []
+    sentences: list[str] = []
     for line in lines:
-        is_new = bool(found) and line.strip()[:1].isupper() and found[-1].rstrip().endswith((")", ".", ":"))
-        if found and not is_new:
-            found[-1] = f"{found[-1]} {line.strip()}"
+        is_new = bool(sentences) and line.strip()[:1].isupper() and sentences[-1].rstrip().endswith((")", ".", ":"))
+        if sentences and not is_new:
+            sentences[-1] = f"{sentences[-1]} {line.strip()}"
         else:
-            found.append(_VERSION.sub("", line.strip()))
-    return found
+            sentences.append(_VERSION.sub("", line.strip()))
+    return sentences
 
 
 def relevant_items(items: Sequence[str], *, words: Collection[str]) -> list[str]:
@@ -102,12 +102,12 @@ def relevant_items(items: Sequence[str], *, words: Collection[str]) -> list[str]
         items: of a changelog.
         words: names of changed functions, of their modules and of failing tests.
     """
-    kept = [
+    behaviour_items = [
         item for item in items if not _NOISE.search(item) or (_BEHAVIOUR.search(item) and words_of(item) & {*words})
     ]
-    related = [item for item in kept if words_of(item) & {*words}]
+    related = [item for item in behaviour_items if words_of(item) & {*words}]
     chosen, total = [], 0
-    for item in related or kept:
+    for item in related or behaviour_items:
         total += len(item.split())
         if chosen and total > _MAX_WORDS:
             break
@@ -132,11 +132,11 @@ _COMMON = frozenset((
 
 def _from_first_version(lines: Sequence[str]) -> list[str]:
     """Returns the lines from the first one that begins with a version on."""
-    start = next((at for at, line in enumerate(lines) if _VERSION.match(_BULLET.sub("", line) + " ")), len(lines))
+    start = next((index for index, line in enumerate(lines) if _VERSION.match(_BULLET.sub("", line) + " ")), len(lines))
     return list(lines[start:])
 
 
-def _added(old: bytes | None, new: bytes) -> list[str]:
+def _list_added(old: bytes | None, new: bytes) -> list[str]:
     if old is None:
         return []
     before, after = (text.decode(errors="replace").splitlines() for text in (old, new))
@@ -146,7 +146,7 @@ def _added(old: bytes | None, new: bytes) -> list[str]:
     ]
 
 
-def _plain(text: str) -> str:
+def _clean_text(text: str) -> str:
     for pattern, replacement in _LINKS:
         text = pattern.sub(replacement, text)
     text = text.strip(" \t.,;:-")

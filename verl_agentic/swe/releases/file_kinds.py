@@ -91,8 +91,8 @@ def _with_version_of(old: str | None, new: str | None) -> str | None:
     """Returns the old text with the assignments of versions and dates that the new text has."""
     if old is None or new is None:
         return old
-    now = {found[1]: found[0] for found in _VERSION_ASSIGNMENT.finditer(new)}
-    return _VERSION_ASSIGNMENT.sub(lambda found: now.get(found[1], found[0]), old)
+    assignments = {match[1]: match[0] for match in _VERSION_ASSIGNMENT.finditer(new)}
+    return _VERSION_ASSIGNMENT.sub(lambda match: assignments.get(match[1], match[0]), old)
 
 
 def changed_lines(old: str, new: str) -> list[str]:

@@ -75,16 +75,16 @@ class Releases:
         without = sorted(top_modules(release.files, root=source_root(release.files)))
         names = sorted([*requirements.needed, *requirements.optional])
         key = f"site {self._options.site or ''} {' '.join(names)} without {' '.join(without)}"
-        known = self._journal.result(key)
-        if known is not None and (self._journal.store.folder / "sites" / known["site"]).is_dir():
-            return known["site"]
+        record = self._journal.result(key)
+        if record is not None and (self._journal.store.folder / "sites" / record["site"]).is_dir():
+            return record["site"]
         site = install_site(
             self._journal.store,
             self._index,
             requirements,
             without=without,
             backend=self._options.backend,
-            given=self._options.site,
+            source=self._options.site,
         )
         self._journal.add(key, "installed", site=site.key, missing=site.missing, dropped=site.dropped)
         return site.key
@@ -136,7 +136,9 @@ async def _mine_pair(
 ) -> dict[str, Any]:
     try:
         async with releases.lock:
-            before, after = await asyncio.to_thread(lambda: [releases.release(package, one) for one in (old, new)])
+            before, after = await asyncio.to_thread(
+                lambda: [releases.release(package, version) for version in (old, new)]
+            )
             site = await asyncio.to_thread(releases.site, after)
         mined = await mine_release(
             before, after, site=site, source_root=source_root(after.files), store=journal.store, suites=suites

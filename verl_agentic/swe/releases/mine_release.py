@@ -53,11 +53,11 @@ def make_pair(old: Release, new: Release) -> Pair:
     Sources that differ in version lines only are those of the new release too, and so are assignments of versions.
     """
     texts = source_changes(old.files, new.files)
-    kept = {path: content for path, content in new.files.items() if kind_of(path) not in ("test", "docs")}
-    shown = {path: content for path, content in old.files.items() if kind_of(path) in ("test", "docs")}
+    new_files = {path: content for path, content in new.files.items() if kind_of(path) not in ("test", "docs")}
+    old_files = {path: content for path, content in old.files.items() if kind_of(path) in ("test", "docs")}
     undone = {path: None if before is None else before.encode() for path, (before, _) in texts.items()}
     return Pair(
-        base=with_changes({**kept, **shown}, undone),
+        base=with_changes({**new_files, **old_files}, undone),
         solution={path: new.files.get(path) for path in texts},
         hidden=tests_of(new.files),
         texts=texts,
@@ -106,7 +106,7 @@ async def mine_release(
     before += [
         await suites.run(broken, site=folder, targets=targets, normal_cpu_s=normal_s) for _ in range(RUNS_BEFORE - 1)
     ]
-    return _finish(old, new, pair, origin, before, after, store=store)
+    return _make_result(old, new, pair, origin, before, after, store=store)
 
 
 def no_suite(run: TestRun) -> str | None:
@@ -118,7 +118,7 @@ def no_suite(run: TestRun) -> str | None:
     return None
 
 
-def _finish(
+def _make_result(
     old: Release, new: Release, pair: Pair, origin: Origin, before: Sequence[TestRun], after: Sequence[TestRun], *,
     store: TaskStore,
 ) -> Mined:  # fmt: skip

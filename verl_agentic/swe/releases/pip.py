@@ -95,10 +95,12 @@ class PipIndex:
         """
         name = normal_name(package)
         if name not in self._files:
-            found = list(self._folder_files(name))
-            for url in self._sources():
-                found += self._page(url if url.endswith(_LINKS) else f"{url.rstrip('/')}/{name}/", source=url)
-            self._files[name] = [file for file in found if file.package == name]
+            index_files = list(self._folder_files(name))
+            for url in self._list_sources():
+                index_files += self._read_page(
+                    url if url.endswith(_LINKS) else f"{url.rstrip('/')}/{name}/", source=url
+                )
+            self._files[name] = [file for file in index_files if file.package == name]
             if not self._files[name] and self._failures:
                 failures = dict(self._failures)
                 self._failures.clear()  # tried again next time
@@ -112,7 +114,7 @@ class PipIndex:
         Raises:
             DataError: the index has none, or cannot be reached.
         """
-        versions = {version for version in self._sdists(name) if not version.is_prerelease}
+        versions = {version for version in self._find_sdists(name) if not version.is_prerelease}
         if not versions:
             place = self.find_links or "the index"
             raise DataError(f"there is no source distribution of {name}, got {place}; check the name")
@@ -128,7 +130,7 @@ class PipIndex:
         if existing := sorted(path for path in into.iterdir() if _SDIST.search(path.name)):
             return existing[0]
         try:
-            file = self._sdists(name).get(Version(version))
+            file = self._find_sdists(name).get(Version(version))
         except InvalidVersion:
             file = None
         if file is None:
@@ -143,7 +145,7 @@ class PipIndex:
         """
         path = into / file.name
         if not path.is_file():
-            data = self._read(file.url, max_bytes=_MAX_FILE_BYTES)
+            data = self._read_url(file.url, max_bytes=_MAX_FILE_BYTES)
             if file.sha256 and hashlib.sha256(data).hexdigest() != file.sha256:
                 raise DataError(f"the file has not the hash of the index, got {file.url}; try again later")
             partial = path.with_name(f"{file.name}.partial")
@@ -153,9 +155,9 @@ class PipIndex:
 
     def metadata(self, file: IndexFile) -> bytes | None:
         """Returns the metadata of a wheel, or None if the index does not have it alone. Raises DataError."""
-        return self._read(f"{file.url}.metadata", max_bytes=_MAX_PAGE_BYTES) if file.has_metadata else None
+        return self._read_url(f"{file.url}.metadata", max_bytes=_MAX_PAGE_BYTES) if file.has_metadata else None
 
-    def _sdists(self, name: str) -> Mapping[Version, IndexFile]:
+    def _find_sdists(self, name: str) -> Mapping[Version, IndexFile]:
         """Returns version -> source distribution, without yanked ones."""
         name = normal_name(name)
         files = self.files(name) if self.find_links is None else self._folder_files(name)
@@ -168,14 +170,14 @@ class PipIndex:
                 if file.package == name:
                     yield file
 
-    def _sources(self) -> list[str]:
+    def _list_sources(self) -> list[str]:
         """Returns URLs of indexes, and, with `_LINKS` at the end, of pages with links."""
         configured = _pip_settings()
         links = [_as_url(place) + _LINKS for place in configured.get("find-links", "").split()]
         index = self.index_url or configured.get("index-url", _PYPI)
         return [*links, index, *configured.get("extra-index-url", "").split()]
 
-    def _page(self, url: str, *, source: str) -> list[IndexFile]:
+    def _read_page(self, url: str, *, source: str) -> list[IndexFile]:
         """Returns the files of a page; none if it does not exist or its server cannot be reached."""
         url = url.removesuffix(_LINKS)
         if source in self._failures:
@@ -185,7 +187,7 @@ class PipIndex:
             folder = Path(unquote(parts.path))
             if parts.scheme == "file" and folder.is_dir() and not (folder / "index.html").is_file():
                 return list(_files_in(folder))
-            text = self._read(url, max_bytes=_MAX_PAGE_BYTES).decode(errors="replace")
+            text = self._read_url(url, max_bytes=_MAX_PAGE_BYTES).decode(errors="replace")
         except _NotThereError:
             return []
         except DataError as cause:
@@ -195,38 +197,40 @@ class PipIndex:
         reader.feed(text)
         return reader.files
 
-    def _read(self, url: str, *, max_bytes: int) -> bytes:
+    def _read_url(self, url: str, *, max_bytes: int) -> bytes:
         """Returns a page or a file.
 
         Raises:
             _NotThereError: it does not exist.
             DataError: it cannot be read.
         """
-        shown = _without_secret(url)
+        public_url = _without_secret(url)
         try:
             if urlsplit(url).scheme == "file":
                 path = Path(unquote(urlsplit(url).path))
                 return (path / "index.html" if path.is_dir() else path).read_bytes()
-            with _opener().open(self._request(url), timeout=_TIMEOUT_S) as answer:
+            with _make_opener().open(self._make_request(url), timeout=_TIMEOUT_S) as answer:
                 data = answer.read(max_bytes + 1)
         except (FileNotFoundError, NotADirectoryError) as cause:
-            raise _NotThereError(f"no such file, got {shown}; check the index") from cause
+            raise _NotThereError(f"no such file, got {public_url}; check the index") from cause
         except (OSError, ValueError, http.client.HTTPException) as cause:
             kind = _NotThereError if getattr(cause, "code", None) in (403, 404, 410) else DataError
-            raise kind(f"the index gave no answer for {shown}, got {cause}; try again later") from cause
+            raise kind(f"the index gave no answer for {public_url}, got {cause}; try again later") from cause
         if len(data) > max_bytes:
-            raise DataError(f"a file of an index may have {max_bytes} bytes, got more at {shown}; leave it out")
+            raise DataError(f"a file of an index may have {max_bytes} bytes, got more at {public_url}; leave it out")
         return data
 
-    def _request(self, url: str) -> urllib.request.Request:
+    def _make_request(self, url: str) -> urllib.request.Request:
         """Returns a request; it has the credentials of the index on the same server."""
         parts = urlsplit(url)
-        servers = {split.netloc.rpartition("@")[2]: split for split in map(urlsplit, self._sources()) if split.username}
-        known = parts if parts.username else servers.get(parts.netloc)
+        servers = {
+            split.netloc.rpartition("@")[2]: split for split in map(urlsplit, self._list_sources()) if split.username
+        }
+        login = parts if parts.username else servers.get(parts.netloc)
         bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         request = urllib.request.Request(bare, headers={"Accept": "text/html,*/*;q=0.1"})
-        if known is not None and known.username:
-            pair = f"{unquote(known.username)}:{unquote(known.password or '')}"
+        if login is not None and login.username:
+            pair = f"{unquote(login.username)}:{unquote(login.password or '')}"
             # Not sent to the target of a redirection.
             request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
         return request
@@ -250,12 +254,12 @@ class _PageReader(html.parser.HTMLParser):
         self.files: list[IndexFile] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "base" and given.get("href"):
-            self._url = urljoin(self._url, given["href"])
-        if tag != "a" or not given.get("href"):
+        attributes = dict(attrs)
+        if tag == "base" and attributes.get("href"):
+            self._url = urljoin(self._url, attributes["href"])
+        if tag != "a" or not attributes.get("href"):
             return
-        url, fragment = urldefrag(urljoin(self._url, given["href"]))
+        url, fragment = urldefrag(urljoin(self._url, attributes["href"]))
         name = unquote(url.rpartition("/")[2])
         is_allowed = urlsplit(url).scheme in self._schemes
         if is_allowed and _FILE_NAME.fullmatch(name) and name.endswith((".whl", ".zip", ".tar.gz", ".tar.bz2")):
@@ -264,9 +268,11 @@ class _PageReader(html.parser.HTMLParser):
                     name=name,
                     url=url,
                     sha256=fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else "",
-                    requires_python=given.get("data-requires-python") or "",
-                    is_yanked="data-yanked" in given,
-                    has_metadata=bool(given.get("data-core-metadata") or given.get("data-dist-info-metadata")),
+                    requires_python=attributes.get("data-requires-python") or "",
+                    is_yanked="data-yanked" in attributes,
+                    has_metadata=bool(
+                        attributes.get("data-core-metadata") or attributes.get("data-dist-info-metadata")
+                    ),
                 )
             )
 
@@ -290,8 +296,8 @@ def pip_folder() -> Path:
 @functools.cache
 def _pip_settings() -> dict[str, str]:
     """Returns pip's settings for this user; empty without pip. Only `pip config` runs outside of a sandbox."""
-    given = (sys.executable, "-I", "-m", "pip", "config", "list")
-    text = subprocess.run(given, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False).stdout
+    command = (sys.executable, "-I", "-m", "pip", "config", "list")
+    text = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False).stdout
     settings: dict[str, str] = {}
     for section in ("global", "install", ":env:"):  # later ones win
         for name, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", text, re.M):
@@ -300,7 +306,7 @@ def _pip_settings() -> dict[str, str]:
 
 
 @functools.cache
-def _opener() -> urllib.request.OpenerDirector:
+def _make_opener() -> urllib.request.OpenerDirector:
     """Returns an opener with the proxies and certificates of this user."""
     import ssl
 

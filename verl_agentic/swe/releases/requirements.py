@@ -60,8 +60,8 @@ def requirements_of(files: Mapping[str, bytes], *, extra: Sequence[str] = ()) ->
         if requirement is None:
             dropped.append(text)
             continue
-        group = next((one for one in _TEST_GROUPS if _holds(requirement, extra=one)), None)
-        if _holds(requirement, extra=""):
+        group = next((test_group for test_group in _TEST_GROUPS if _is_needed(requirement, extra=test_group)), None)
+        if _is_needed(requirement, extra=""):
             needed.append(_without_marker(requirement))
         elif group is not None:
             optional.append(_without_marker(requirement))
@@ -69,12 +69,14 @@ def requirements_of(files: Mapping[str, bytes], *, extra: Sequence[str] = ()) ->
         requirement = parse_named(text)
         if requirement is None:
             dropped.append(text)
-        elif _holds(requirement, extra=""):
+        elif _is_needed(requirement, extra=""):
             optional.append(_without_marker(requirement))
     skipped = {name, "pytest"}
     return Requirements(
-        needed=_unique(needed, skipped={name}),
-        optional=[text for text in _unique(optional, skipped=skipped) if not _PLUGINS_OF_CI.match(_name(text))],
+        needed=_drop_repeated(needed, skipped={name}),
+        optional=[
+            text for text in _drop_repeated(optional, skipped=skipped) if not _PLUGINS_OF_CI.match(_parse_name(text))
+        ],
         dropped=dropped,
     )
 
@@ -97,7 +99,7 @@ def install_site(
     *,
     without: Iterable[str],
     backend: str,
-    given: Path | None = None,
+    source: Path | None = None,
 ) -> InstalledSite:
     """Installs requirements into the store.
 
@@ -107,7 +109,7 @@ def install_site(
         requirements: the optional ones are left out if they cannot be installed.
         without: names of modules that are removed, because the tree under test has them.
         backend: name of the sandbox backend that pip runs in.
-        given: a folder of installed packages that is copied instead.
+        source: a folder of installed packages that is copied instead.
 
     Raises:
         DataError: a needed requirement has no wheel, or pytest itself needs the modules under test.
@@ -116,7 +118,7 @@ def install_site(
     store.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=store.folder, prefix=".site-"))
     try:
-        missing, dropped = _fill(folder, index, requirements, backend=backend, given=given)
+        missing, dropped = _fill_folder(folder, index, requirements, backend=backend, source=source)
         _remove_modules(folder, set(without))
         folder.chmod(0o755)
         key = tree_key(read_tree(folder))[:16]
@@ -126,12 +128,12 @@ def install_site(
     return InstalledSite(key=key, missing=missing, dropped=[*requirements.dropped, *sorted(dropped)])
 
 
-def _fill(
-    folder: Path, index: PipIndex, requirements: Requirements, *, backend: str, given: Path | None
+def _fill_folder(
+    folder: Path, index: PipIndex, requirements: Requirements, *, backend: str, source: Path | None
 ) -> tuple[list[str], set[str]]:
     """Puts packages into an empty folder; returns missing optional requirements, and dropped ones of packages."""
-    if given is not None:
-        shutil.copytree(given, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    if source is not None:
+        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         return [], set()
     needed, optional = requirements.needed, requirements.optional
     try:
@@ -164,7 +166,7 @@ def _remove_modules(folder: Path, names: set[str]) -> None:
         (folder / f"{name}.py").unlink(missing_ok=True)
 
 
-def _holds(requirement: Requirement, *, extra: str) -> bool:
+def _is_needed(requirement: Requirement, *, extra: str) -> bool:
     try:
         return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
     except Exception:  # a stranger wrote the marker, and it may compare anything
@@ -176,17 +178,17 @@ def _without_marker(requirement: Requirement) -> str:
     return str(requirement)
 
 
-def _name(text: str) -> str:
+def _parse_name(text: str) -> str:
     return normal_name(re.split(r"[^A-Za-z0-9._-]", text.strip())[0])
 
 
-def _unique(texts: Iterable[str], *, skipped: set[str]) -> list[str]:
+def _drop_repeated(texts: Iterable[str], *, skipped: set[str]) -> list[str]:
     """Returns the first requirement of each name."""
-    found: dict[str, str] = {}
+    texts_by_name: dict[str, str] = {}
     for text in texts:
-        if _name(text) not in skipped:
-            found.setdefault(_name(text), text)
-    return list(found.values())
+        if _parse_name(text) not in skipped:
+            texts_by_name.setdefault(_parse_name(text), text)
+    return list(texts_by_name.values())
 
 
 def _dependency_groups(files: Mapping[str, bytes]) -> list[str]:
@@ -197,4 +199,4 @@ def _dependency_groups(files: Mapping[str, bytes]) -> list[str]:
     except (ImportError, ValueError, RecursionError):
         return []
     lists = [groups.get(name) for name in _TEST_GROUPS] if isinstance(groups, dict) else []
-    return [text for one in lists if isinstance(one, list) for text in one if isinstance(text, str)]
+    return [text for group in lists if isinstance(group, list) for text in group if isinstance(text, str)]

@@ -24,7 +24,7 @@ def begin(arguments: list, *, packages: str) -> None:
     """Starts pip with arguments, and prints its first request."""
     sys.addaudithook(_refuse_programs)
     sys.path.insert(0, os.path.abspath(packages))
-    threading.Thread(target=_run, args=(arguments,), daemon=True).start()
+    threading.Thread(target=_run_pip, args=(arguments,), daemon=True).start()
     print("\n" + json.dumps(_to_parent.get()))
 
 
@@ -39,26 +39,26 @@ def _refuse_programs(event: str, arguments: tuple) -> None:
         raise PermissionError("pip starts no program here")
 
 
-def _run(arguments: list) -> None:
+def _run_pip(arguments: list) -> None:
     try:
         from pip._internal.cli.main import main
         from pip._internal.network import session
         from pip._vendor.requests.adapters import HTTPAdapter
 
-        HTTPAdapter.send = _send  # pyright: ignore[reportAttributeAccessIssue]
+        HTTPAdapter.send = _send_request  # pyright: ignore[reportAttributeAccessIssue]
         session.user_agent = lambda: "pip"  # which reads files that a sandbox may refuse
         code = main(arguments)
         report = None
         if code == 0:
             with open("report", encoding="utf-8") as file:
-                report = [one["download_info"]["url"] for one in json.load(file)["install"]]
+                report = [entry["download_info"]["url"] for entry in json.load(file)["install"]]
         _to_parent.put({"code": int(code), "report": report})
     except BaseException:
         traceback.print_exc()
         _to_parent.put({"code": 1, "report": None})
 
 
-def _send(self, request, **options):
+def _send_request(self, request, **options):
     """Takes the place of `HTTPAdapter.send`."""
     from pip._vendor.urllib3.response import HTTPResponse
 

@@ -36,7 +36,7 @@ def read_release(path: Path, *, name: str, version: str) -> Release:
     """
     data = path.read_bytes()
     try:
-        members = _zip(data) if path.suffix == ".zip" else _tar(data)
+        members = _read_zip(data) if path.suffix == ".zip" else _read_tar(data)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as cause:
         if isinstance(cause, DataError):
             raise
@@ -52,7 +52,7 @@ def read_release(path: Path, *, name: str, version: str) -> Release:
     return Release(name=name, version=version, files=files, archive=path.name, sha256=digest)
 
 
-def _tar(data: bytes) -> dict[str, bytes]:
+def _read_tar(data: bytes) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     total = 0
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
@@ -64,7 +64,7 @@ def _tar(data: bytes) -> dict[str, bytes]:
     return files
 
 
-def _zip(data: bytes) -> dict[str, bytes]:
+def _read_zip(data: bytes) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     total = 0
     with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -36,8 +36,8 @@ def release_statements(
         why: test -> message of its failure before the change.
         words: names of the changed functions.
     """
-    known = {word for name in (*words, *comparison.f2p) for word in words_of(name)}
-    items = relevant_items(changelog_items(old, new), words=known)
+    task_words = {word for name in (*words, *comparison.f2p) for word in words_of(name)}
+    items = relevant_items(changelog_items(old, new), words=task_words)
     example = failing_example(comparison.f2p, new, why)
     if not items:
         return example, ""
@@ -48,10 +48,10 @@ def failing_example(tests: Sequence[str], files: Mapping[str, bytes], why: Mappi
     """Returns the shortest failing test's code, with its failure: what the call gives and what is expected."""
     nodes = nodes_of_tests(tests, files)
     if not nodes:
-        shown = next((f"{test}: {why[test]}" for test in tests if why.get(test)), ", ".join(tests[:3]))
-        return f"The package does not behave as expected:\n\n{shown[:_MAX_MESSAGE_CHARS]}"
+        failure = next((f"{test}: {why[test]}" for test in tests if why.get(test)), ", ".join(tests[:3]))
+        return f"The package does not behave as expected:\n\n{failure[:_MAX_MESSAGE_CHARS]}"
     test = min(nodes, key=lambda name: (not why.get(name), (nodes[name].end_lineno or 0) - nodes[name].lineno, name))
-    code = _body(nodes[test], files[test.partition("::")[0]].decode(errors="replace"))
+    code = _render_body(nodes[test], files[test.partition("::")[0]].decode(errors="replace"))
     parameters = f"With the parameters `{test.partition('[')[2][:-1]}`:\n\n" if test.endswith("]") else ""
     message = (why.get(test) or why.get(test.partition("::")[0], "")).strip()[:_MAX_MESSAGE_CHARS]
     result = f"\n\nThis fails:\n\n```\n{message}\n```" if message else "\n\nThis fails."
@@ -84,16 +84,18 @@ def unfair(
         flags["import_only"] = f"{len(comparison.f2p)} tests fail at the import of their file only"
     before, after = ([tree for text in side.values() if (tree := parse_python(text or ""))] for side in (old, new))
     nodes = list(nodes_of_tests(comparison.f2p, tests).values())
-    asked = _literals(nodes)
+    literals = _collect_literals(nodes)
     texts = {
         text
-        for text in _literals(after) - _literals(before)
-        if text not in statement and any(text in one or one in text for one in asked)
+        for text in _collect_literals(after) - _collect_literals(before)
+        if text not in statement and any(text in literal or literal in text for literal in literals)
     }
     if texts:
         flags["exact_message"] = f"tests compare with {sorted(texts, key=len)[-1][:80]!r}"
     names = {
-        name for name in (_defined(after) - _defined(before)) & _used(nodes) if not re.search(rf"\b{name}\b", statement)
+        name
+        for name in (_collect_defined(after) - _collect_defined(before)) & _collect_used(nodes)
+        if not re.search(rf"\b{name}\b", statement)
     }
     if names:
         flags["new_name"] = f"tests use {', '.join(sorted(names)[:5])}"
@@ -104,7 +106,7 @@ def _has_word(text: str, word: str) -> bool:
     return re.search(rf"\b{re.escape(word)}\b", text) is not None
 
 
-def _body(node: Function, source: str) -> str:
+def _render_body(node: Function, source: str) -> str:
     """Returns the statements of a function without its docstring; at most 12 lines."""
     body = node.body[1:] if ast.get_docstring(node) is not None and len(node.body) > 1 else node.body
     lines = source.splitlines()[body[0].lineno - 1 : node.end_lineno]
@@ -113,40 +115,40 @@ def _body(node: Function, source: str) -> str:
     return "\n".join(cut)
 
 
-def _literals(nodes: Iterable[ast.AST]) -> set[str]:
+def _collect_literals(nodes: Iterable[ast.AST]) -> set[str]:
     """Returns the texts of at least 8 characters, docstrings excluded."""
-    found = set()
+    literals = set()
     for tree in nodes:
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-                found |= {node.value} if len(node.value.strip()) >= _MIN_LITERAL_CHARS else set()
-    return found
+                literals |= {node.value} if len(node.value.strip()) >= _MIN_LITERAL_CHARS else set()
+    return literals
 
 
-def _defined(trees: Iterable[ast.Module]) -> set[str]:
+def _collect_defined(trees: Iterable[ast.Module]) -> set[str]:
     """Returns the public names of functions, classes, arguments and module variables."""
-    found: set[str] = set()
+    names: set[str] = set()
     for tree in trees:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found.add(node.name)
+                names.add(node.name)
             elif isinstance(node, ast.arg):
-                found.add(node.arg)
+                names.add(node.arg)
         targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-        found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return {name for name in found if not name.startswith("_")}
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in names if not name.startswith("_")}
 
 
-def _used(nodes: Iterable[ast.AST]) -> set[str]:
+def _collect_used(nodes: Iterable[ast.AST]) -> set[str]:
     """Returns the names that functions use: variables, attributes and keyword arguments."""
-    found: set[str] = set()
+    names: set[str] = set()
     for tree in nodes:
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
-                found.add(node.id)
+                names.add(node.id)
             elif isinstance(node, ast.Attribute):
-                found.add(node.attr)
+                names.add(node.attr)
             elif isinstance(node, ast.keyword) and node.arg:
-                found.add(node.arg)
-    return found
+                names.add(node.arg)
+    return names

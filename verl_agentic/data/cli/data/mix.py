@@ -29,7 +29,12 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.data.making.mix_files import mix_files
 
     parts = mix_files(
-        dict(map(_share, args.files)), args.out, by=args.by, total=args.total, may_repeat=args.repeat, seed=args.seed
+        dict(map(_parse_share, args.files)),
+        args.out,
+        unit=args.by,
+        total=args.total,
+        may_repeat=args.repeat,
+        seed=args.seed,
     )
     if args.json:
         print(json.dumps([asdict(part) for part in parts]))
@@ -45,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _share(text: str) -> tuple[Path, float]:
+def _parse_share(text: str) -> tuple[Path, float]:
     from verl_agentic.base.errors import ConfigError
 
     file, _, share = text.rpartition(":")

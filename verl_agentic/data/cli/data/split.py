@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         out.unlink(missing_ok=True)  # an old half beside a new one would share tasks with it
     for out, is_chosen in chosen.items():
         count = write_kept(args.file, is_chosen, out)
-        known = rates[is_chosen & ~np.isnan(rates)] if rates is not None else []
-        mean = f", mean pass rate {np.mean(known):.2f} of {len(known)}" if len(known) else ""
+        known_rates = rates[is_chosen & ~np.isnan(rates)] if rates is not None else []
+        mean = f", mean pass rate {np.mean(known_rates):.2f} of {len(known_rates)}" if len(known_rates) else ""
         print(f"{out}: {count} rows{mean}")
     return 0
