@@ -27,8 +27,8 @@ def write_lab_page(path: Path, lab: Lab, *, title: str) -> None:
         path,
         Path(__file__).with_suffix(".html"),
         title=title,
-        result=f"Mean reward {_format_pair(summary['reward'])}; {summary['changed_sign']} of {len(both)} samples change "
-        "the sign of their advantage",
+        result=f"Mean reward {_format_pair(summary['reward'])}; {summary['changed_sign']} of {len(both)} samples "
+        "change the sign of their advantage",
         picture=dot_chart(
             [(old.reward, new.reward, name) for old, new, name in both],
             title=f"Reward of each sample: rank correlation {correlation}",
