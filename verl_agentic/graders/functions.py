@@ -40,22 +40,26 @@ def function_names() -> list[str]:
 def __getattr__(name: str) -> Callable[..., Any]:
     if name.startswith("_") or name not in component_names():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = load_component(name)
-    if not _is_function(found):
+    component_type = load_component(name)
+    if not _is_function(component_type):
         raise AttributeError(
-            f"{name!r} is no reward function by itself, got a component of kind {found.kind!r} and scope "
-            f"{found.scope!r}; use it in a rubric, or take one of {function_names()}"
+            f"{name!r} is no reward function by itself, got a component of kind {component_type.kind!r} and scope "
+            f"{component_type.scope!r}; use it in a rubric, or take one of {function_names()}"
         )
-    return _function(name)
+    return _make_function(name)
 
 
-def _is_function(found: ComponentType) -> bool:
-    return found.name != "env" and found.scope == "sample" and (found.kind == "outcome" or bool(found.outcome_options))
+def _is_function(component_type: ComponentType) -> bool:
+    return (
+        component_type.name != "env"
+        and component_type.scope == "sample"
+        and (component_type.kind == "outcome" or bool(component_type.outcome_options))
+    )
 
 
 @functools.cache
-def _function(name: str) -> Callable[..., Any]:
-    found = load_component(name)
+def _make_function(name: str) -> Callable[..., Any]:
+    component_type = load_component(name)
 
     def reward(
         data_source: str,
@@ -64,8 +68,8 @@ def _function(name: str) -> Callable[..., Any]:
         extra_info: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        component = _made(found, options)
-        return _result(component, component(sample_of(data_source, solution_str, ground_truth, extra_info)))
+        component = _make_component(component_type, options)
+        return _to_result(component, component(sample_of(data_source, solution_str, ground_truth, extra_info)))
 
     async def reward_later(
         data_source: str,
@@ -74,20 +78,20 @@ def _function(name: str) -> Callable[..., Any]:
         extra_info: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        component = _made(found, options)
-        return _result(component, await component(sample_of(data_source, solution_str, ground_truth, extra_info)))
+        component = _make_component(component_type, options)
+        return _to_result(component, await component(sample_of(data_source, solution_str, ground_truth, extra_info)))
 
-    function = reward_later if found.is_async else reward
+    function = reward_later if component_type.is_async else reward
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = inspect.getdoc(found.function)
+    function.__doc__ = inspect.getdoc(component_type.function)
     return function
 
 
-def _made(found: ComponentType, options: Mapping[str, Any]) -> Component:
-    return found.make({key: value for key, value in options.items() if key not in _FROM_VERL}, kind="outcome")
+def _make_component(component_type: ComponentType, options: Mapping[str, Any]) -> Component:
+    return component_type.make({key: value for key, value in options.items() if key not in _FROM_VERL}, kind="outcome")
 
 
-def _result(component: Component, verdict: Any) -> dict[str, Any]:
+def _to_result(component: Component, verdict: Any) -> dict[str, Any]:
     graded = component.checked(verdict)
     numbers = {name: float(graded.info.get(name, 0.0)) for name in component.type.info}
     if graded.value is None:

@@ -67,10 +67,10 @@ class ComponentType:
 
     def __post_init__(self) -> None:
         """Raises if bounds or check have arguments that are not options of the component."""
-        known = {p.name if p.kind is p.KEYWORD_ONLY else p.kind for p in _parameters(self.function)}
+        options = {p.name if p.kind is p.KEYWORD_ONLY else p.kind for p in _get_parameters(self.function)}
         for asking in filter(callable, (self.low, self.high, self.check, self.solved)):
-            asked = {p.kind if p.kind is p.VAR_KEYWORD else p.name for p in _parameters(asking)}
-            if unknown := sorted(map(str, asked - known)):
+            arguments = {p.kind if p.kind is p.VAR_KEYWORD else p.name for p in _get_parameters(asking)}
+            if unknown := sorted(map(str, arguments - options)):
                 raise ConfigError(
                     f"bounds and check of component {self.name!r} may ask for its options only, got {unknown}; "
                     "make them keyword-only arguments of the component"
@@ -95,18 +95,20 @@ class ComponentType:
         check_options(self.function, options, what=f"component {self.name!r}")
         with boundary(ConfigError, f"the range of component {self.name!r}"):
             if self.check is not None:
-                self._ask(self.check, options)
+                self._call_with_options(self.check, options)
             bounds = (self.low, self.high, self.solved)
-            low, high, solved = (self._ask(bound, options) if callable(bound) else bound for bound in bounds)
+            low, high, solved = (
+                self._call_with_options(bound, options) if callable(bound) else bound for bound in bounds
+            )
         if low is None or high is None or not low <= high:
             raise ConfigError(f"component {self.name!r} must have low <= high, got {low} and {high}")
         return Component(type=self, options=dict(options), low=float(low), high=float(high), solved=solved)
 
-    def _ask(self, asking: Callable[..., T], options: Mapping[str, Any]) -> T:
+    def _call_with_options(self, asking: Callable[..., T], options: Mapping[str, Any]) -> T:
         """Calls a bound or the check with the options that it takes; its `**` gets the component's."""
-        named = {p.name: p.default for p in _parameters(self.function) if p.kind is p.KEYWORD_ONLY}
+        named = {p.name: p.default for p in _get_parameters(self.function) if p.kind is p.KEYWORD_ONLY}
         values: dict[str, Any] = {}
-        for parameter in _parameters(asking):
+        for parameter in _get_parameters(asking):
             if parameter.kind is parameter.VAR_KEYWORD:
                 values |= {name: value for name, value in options.items() if name not in named}
             else:
@@ -128,7 +130,7 @@ class Component:
     def __call__(self, subject: Any) -> Any:
         """Returns its raw verdict on a sample (group components: on all samples of a group)."""
         if self.type.needs_ground_truth and subject.ground_truth is None:
-            return _abstain() if self.type.is_async else ABSTAIN
+            return _abstain_async() if self.type.is_async else ABSTAIN
         return self.type.function(subject, **self.options)
 
     def solved_share(self, graded: Graded) -> float:
@@ -146,21 +148,21 @@ class Component:
 
     def checked(self, verdict: Any) -> Graded:
         """Returns a verdict in full. Raises ValueError if it is not a finite number in range, or info is undeclared."""
-        graded = verdict if isinstance(verdict, Graded) else Graded(value=_number(verdict))
-        turns = {int(turn): _number(value) for turn, value in graded.turns.items()}
+        graded = verdict if isinstance(verdict, Graded) else Graded(value=_to_finite_number(verdict))
+        turns = {int(turn): _to_finite_number(value) for turn, value in graded.turns.items()}
         value = graded.value
         if value is None and turns:
             value = sum(turns.values())
         if value is not None:
-            value = _number(value)
+            value = _to_finite_number(value)
             if not self.low - _TOLERANCE <= value <= self.high + _TOLERANCE:
                 raise ValueError(f"value {value} is not in its range [{self.low}, {self.high}]")
         if unknown := sorted(graded.info.keys() - set(self.type.info)):
             raise ValueError(f"info {unknown} was not declared; it declares {list(self.type.info)}")
-        solved = None if graded.solved is None else _number(graded.solved)
+        solved = None if graded.solved is None else _to_finite_number(graded.solved)
         if solved is not None and not 0 <= solved <= 1:
             raise ValueError(f"solved must be from 0 to 1, got {solved}")
-        info = {name: _number(number) for name, number in graded.info.items()}
+        info = {name: _to_finite_number(number) for name, number in graded.info.items()}
         return Graded(value=value, turns=turns, info=info, solved=solved)
 
 
@@ -236,15 +238,15 @@ _REGISTRY = Registry[ComponentType](
 load_component, component_names = _REGISTRY.load, _REGISTRY.names
 
 
-async def _abstain() -> Graded:
+async def _abstain_async() -> Graded:
     return ABSTAIN
 
 
-def _parameters(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
+def _get_parameters(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
     return inspect.signature(function).parameters.values()
 
 
-def _number(value: Any) -> float:
+def _to_finite_number(value: Any) -> float:
     """Returns a finite number. Raises ValueError if it is none."""
     if isinstance(value, str) or not hasattr(value, "__float__"):
         raise ValueError(f"a component returns a number or Graded, got {type(value).__name__}")

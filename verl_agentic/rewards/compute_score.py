@@ -46,7 +46,7 @@ async def compute_score(
         ConfigError: the rubric does not exist.
         DataError: there are several turns without a record.
     """
-    scorer = _scorer(rubric)
+    scorer = _load_scorer(rubric)
     sample = sample_of(data_source, solution_str, ground_truth, extra_info)
     try:
         return to_result(await scorer.score(sample))
@@ -83,7 +83,7 @@ def refuse_unknown_turns(num_turns: Any) -> None:
 
 
 @functools.lru_cache(maxsize=8)
-def _scorer(rubric: str) -> Scorer:
+def _load_scorer(rubric: str) -> Scorer:
     if not isinstance(rubric, str) or not rubric:
         raise ConfigError(f"rubric must be the path of a YAML file, got {rubric!r}")
     read = Rubric.from_file(Path(rubric))

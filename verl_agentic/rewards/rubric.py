@@ -129,14 +129,14 @@ class Rubric(RubricSettings):
         settings = read_settings(RubricSettings, values, section=section)
         if not settings.components:
             raise ConfigError(f"{section}.components must be a list of components, got []; add one")
-        wheres = [f"{section}.components[{place}]" for place in range(len(settings.components))]
+        entry_sections = [f"{section}.components[{place}]" for place in range(len(settings.components))]
         entries = [
-            read_settings(Entry, written, section=where)
-            for where, written in zip(wheres, settings.components, strict=True)
+            read_settings(Entry, component, section=entry_section)
+            for entry_section, component in zip(entry_sections, settings.components, strict=True)
         ]
-        kinds = _kinds(entries)
-        terms = [_term(*each) for each in zip(entries, kinds, wheres, strict=True)]
-        rubric = cls(terms=tuple(_ordered(terms, section)), **vars(settings))
+        kinds = _resolve_kinds(entries)
+        terms = [_make_term(*each) for each in zip(entries, kinds, entry_sections, strict=True)]
+        rubric = cls(terms=tuple(_order_terms(terms, section)), **vars(settings))
         _check_shares(rubric, section)
         return rubric
 
@@ -158,15 +158,15 @@ class Rubric(RubricSettings):
     @classmethod
     def from_config(cls, reward: Any) -> Rubric:
         """Reads `rubric` of verl's section `reward`: a mapping or a path. Raises ConfigError as `from_mapping`."""
-        written = reward.get("rubric")
-        if isinstance(written, str):
-            return cls.from_file(Path(written))
-        if not isinstance(written, Mapping):
+        rubric_config = reward.get("rubric")
+        if isinstance(rubric_config, str):
+            return cls.from_file(Path(rubric_config))
+        if not isinstance(rubric_config, Mapping):
             raise ConfigError(
                 "the reward manager 'rubric' needs reward.rubric: components, or the path of a YAML file, got "
-                f"{written!r}"
+                f"{rubric_config!r}"
             )
-        return cls.from_mapping(written, section="reward.rubric")
+        return cls.from_mapping(rubric_config, section="reward.rubric")
 
     @property
     def outcomes(self) -> tuple[Term, ...]:
@@ -185,17 +185,19 @@ class Rubric(RubricSettings):
     @property
     def outcome_share(self) -> float:
         """Maximum weight of the outcome over the maximum weight of all terms."""
-        return _weight(self.outcomes) / (_weight(self.terms) or math.inf)
+        return _sum_max_weights(self.outcomes) / (_sum_max_weights(self.terms) or math.inf)
 
     def term(self, name: str) -> Term:
         return next(term for term in self.terms if term.name == name)
 
 
-def _kinds(entries: Sequence[Entry]) -> list[Kind]:
+def _resolve_kinds(entries: Sequence[Entry]) -> list[Kind]:
     """Returns the kinds of entries; the fallback of an outcome, or of its fallback, is an outcome."""
     types = [load_component(entry.use) for entry in entries]
-    kinds: list[Kind] = [entry.kind or one.kind for entry, one in zip(entries, types, strict=True)]
-    names = [entry.name or one.name for entry, one in zip(entries, types, strict=True)]
+    kinds: list[Kind] = [
+        entry.kind or component_type.kind for entry, component_type in zip(entries, types, strict=True)
+    ]
+    names = [entry.name or component_type.name for entry, component_type in zip(entries, types, strict=True)]
     for _ in entries:  # as long as a chain of fallbacks can be
         outcomes = {name for name, kind in zip(names, kinds, strict=True) if kind == "outcome"}
         kinds = [
@@ -205,11 +207,11 @@ def _kinds(entries: Sequence[Entry]) -> list[Kind]:
     return kinds
 
 
-def _term(entry: Entry, kind: Kind, where: str) -> Term:
+def _make_term(entry: Entry, kind: Kind, section: str) -> Term:
     component = load_component(entry.use)
     if kind == "outcome" and entry.weight < 0:
         raise ConfigError(
-            f"{where}.weight must be at least 0 for an outcome, got {entry.weight!r}; 0 makes it a held-out grader"
+            f"{section}.weight must be at least 0 for an outcome, got {entry.weight!r}; 0 makes it a held-out grader"
         )
     return Term(
         name=entry.name or component.name,
@@ -226,7 +228,7 @@ def _term(entry: Entry, kind: Kind, where: str) -> Term:
     )
 
 
-def _ordered(terms: Sequence[Term], section: str) -> list[Term]:
+def _order_terms(terms: Sequence[Term], section: str) -> list[Term]:
     """Returns the terms, each after those that it needs."""
     names = [term.name for term in terms]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -235,14 +237,14 @@ def _ordered(terms: Sequence[Term], section: str) -> list[Term]:
         if unknown := sorted(term.needs - set(names)):
             raise ConfigError(f"{section}: component {term.name!r} depends on {unknown}; it has {sorted(names)}")
     ordered: list[Term] = []
-    left = list(terms)
-    while left:
-        known = {term.name for term in ordered}
-        ready = [term for term in left if term.needs <= known]
+    remaining = list(terms)
+    while remaining:
+        ordered_names = {term.name for term in ordered}
+        ready = [term for term in remaining if term.needs <= ordered_names]
         if not ready:
-            raise ConfigError(f"{section}: the components {sorted(t.name for t in left)} depend on each other")
+            raise ConfigError(f"{section}: the components {sorted(t.name for t in remaining)} depend on each other")
         ordered += ready
-        left = [term for term in left if term not in ready]
+        remaining = [term for term in remaining if term not in ready]
     return ordered
 
 
@@ -279,13 +281,13 @@ def _check_shares(rubric: Rubric, section: str) -> None:
 def _max_bonus_of_failure(rubric: Rubric) -> float:
     """Returns the maximum that shaping can add to a failure: all shaping that is not limited to successes."""
     shaping = (term for term in rubric.terms if term.kind == "shaping")
-    return sum(max(t.bounds[1], 0.0) for t in shaping if not _is_gated(t.only_if, rubric, by=operator.ge))
+    return sum(max(t.bounds[1], 0.0) for t in shaping if not _is_gated(t.only_if, rubric, compare=operator.ge))
 
 
 def _max_penalty_of_success(rubric: Rubric) -> float:
     """Returns the maximum that shaping can subtract from a success: all shaping that is not limited to failures."""
     shaping = (term for term in rubric.terms if term.kind == "shaping")
-    return -sum(min(t.bounds[0], 0.0) for t in shaping if not _is_gated(t.unless, rubric, by=operator.le))
+    return -sum(min(t.bounds[0], 0.0) for t in shaping if not _is_gated(t.unless, rubric, compare=operator.le))
 
 
 def _min_outcome_gap(rubric: Rubric) -> float:
@@ -295,24 +297,24 @@ def _min_outcome_gap(rubric: Rubric) -> float:
     of a row.
     """
     conditional = [term for term in rubric.outcomes if term.data_sources or term.fallback_for]
-    always = sum(_span(term) for term in rubric.outcomes if term not in conditional)
-    gaps = [always + _span(term) for term in conditional] or [always]
+    always = sum(_compute_span(term) for term in rubric.outcomes if term not in conditional)
+    gaps = [always + _compute_span(term) for term in conditional] or [always]
     if any(term.fallback_for for term in conditional):
-        gaps += [_span(term) for term in conditional]
+        gaps += [_compute_span(term) for term in conditional]
     return min(gaps)
 
 
-def _span(term: Term) -> float:
+def _compute_span(term: Term) -> float:
     low, high = term.bounds
     return high - low
 
 
-def _is_gated(gate: Mapping[str, float], rubric: Rubric, *, by: Callable[[float, float], bool]) -> bool:
-    """Returns whether a gate separates successes from failures: at the full outcome, or `by` it."""
+def _is_gated(gate: Mapping[str, float], rubric: Rubric, *, compare: Callable[[float, float], bool]) -> bool:
+    """Returns whether a gate separates successes from failures: `compare(value, full outcome)` holds."""
     outcomes = {outcome.name: outcome for outcome in rubric.outcomes}
-    return any(name in outcomes and by(value, outcomes[name].component.high) for name, value in gate.items())
+    return any(name in outcomes and compare(value, outcomes[name].component.high) for name, value in gate.items())
 
 
-def _weight(terms: Sequence[Term]) -> float:
+def _sum_max_weights(terms: Sequence[Term]) -> float:
     """Returns the maximum weight of terms; a fallback does not add to the term that it replaces."""
     return sum(max(map(abs, term.bounds)) for term in terms if term.fallback_for is None)

@@ -140,13 +140,13 @@ def to_turns(
         mean_log_probs: turn -> mean log-prob of those.
         rewards: turn -> the environment's reward.
     """
-    answers = _answers(messages, actions)
+    answers = _group_observations(messages, actions)
     return tuple(
         Turn(
             index=action.turn,
             text=action.text,
             content=action.content,
-            calls=tuple(_calls(action, answered)),
+            calls=tuple(_iter_calls(action, answered)),
             observations=tuple(message.content for message in answered),
             num_tokens=(num_tokens or {}).get(action.turn, 0),
             mean_log_prob=(mean_log_probs or {}).get(action.turn),
@@ -156,7 +156,7 @@ def to_turns(
     )
 
 
-def _answers(messages: Sequence[Message], actions: Sequence[Action]) -> list[list[Message]]:
+def _group_observations(messages: Sequence[Message], actions: Sequence[Action]) -> list[list[Message]]:
     """Returns the observations of each action."""
     answers: list[list[Message]] = []
     for message in messages:
@@ -169,7 +169,7 @@ def _answers(messages: Sequence[Message], actions: Sequence[Action]) -> list[lis
     return answers
 
 
-def _calls(action: Action, answers: Sequence[Message]) -> Iterator[Call]:
+def _iter_calls(action: Action, answers: Sequence[Message]) -> Iterator[Call]:
     tool_answers = [message for message in answers if message.role == "tool"]
     for index, call in enumerate(action.tool_calls):
         answer = tool_answers[index] if index < len(tool_answers) else None

@@ -22,9 +22,9 @@ def to_columns(sample: Sample) -> dict[str, Any]:
         "prompt": [_to_message(message) for message in record["prompt"]],
         "turns": [_to_turn(turn) for turn in record["turns"]],
         "final_answer": sample.final_answer,
-        "ground_truth": _json(sample.ground_truth),
-        "extra": _json(record["extra"]),
-        "env_score": None if sample.env is None else _json(record["env"]),
+        "ground_truth": _dump_json(sample.ground_truth),
+        "extra": _dump_json(record["extra"]),
+        "env_score": None if sample.env is None else _dump_json(record["env"]),
     }
 
 
@@ -60,7 +60,7 @@ def _to_message(message: Mapping[str, Any]) -> dict[str, Any]:
         "role": message["role"],
         "content": message["content"],
         "name": message.get("name", ""),
-        "calls": _json(calls) if calls else "",
+        "calls": _dump_json(calls) if calls else "",
     }
 
 
@@ -70,14 +70,14 @@ def _from_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    return {**turn, "calls": [{**call, "arguments": _json(call["arguments"])} for call in turn["calls"]]}
+    return {**turn, "calls": [{**call, "arguments": _dump_json(call["arguments"])} for call in turn["calls"]]}
 
 
 def _from_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
     return {**turn, "calls": [{**call, "arguments": json.loads(call["arguments"])} for call in turn["calls"]]}
 
 
-def _json(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, default=_to_list)
 
 

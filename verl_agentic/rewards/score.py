@@ -47,12 +47,12 @@ def combine(rubric: Rubric, verdicts: Verdicts, *, is_pending: bool = False) -> 
         raw = graded.value if graded is not None and graded.value is not None else 0.0
         weighted = term.weigh(raw) if graded is not None else 0.0
         total += weighted
-        numbers |= _numbers(term, verdicts.get(term.name), raw, weighted)
+        numbers |= _collect_term_numbers(term, verdicts.get(term.name), raw, weighted)
         for turn, share in (graded.turns if graded is not None else {}).items():
             scale = weighted / raw if raw else term.weight
             turn_rewards[turn] = turn_rewards.get(turn, 0.0) + scale * share
     solved = {t.name: t.component.solved_share(used[t.name]) for t in rubric.outcomes if t.name in used}
-    acc = _acc(rubric, solved)
+    acc = _compute_acc(rubric, solved)
     if acc is None and not is_pending:
         return void(rubric, "no outcome: every component that could tell has abstained", verdicts)
     return Score(
@@ -65,7 +65,7 @@ def combine(rubric: Rubric, verdicts: Verdicts, *, is_pending: bool = False) -> 
 
 
 What = Literal["abstained", "failed", "masked", "stop"]
-_VALID = {f"scoring/{what}": 0.0 for what in get_args(What)}
+_VALID = {f"scoring/{status}": 0.0 for status in get_args(What)}
 
 
 def void(rubric: Rubric, reason: str, verdicts: Verdicts | None = None, *, what: What = "abstained") -> Score:
@@ -79,11 +79,11 @@ def void(rubric: Rubric, reason: str, verdicts: Verdicts | None = None, *, what:
     numbers: dict[str, float] = {"acc": 0.0, "score": 0.0}
     for term in rubric.terms:
         graded = (verdicts or {}).get(term.name)
-        numbers |= _numbers(term, graded, (graded.value if graded is not None else None) or 0.0, 0.0)
+        numbers |= _collect_term_numbers(term, graded, (graded.value if graded is not None else None) or 0.0, 0.0)
     return Score(total=0.0, acc=0.0, numbers={**numbers, **_VALID, f"scoring/{what}": 1.0}, void=reason)
 
 
-def _numbers(term: Term, graded: Graded | None, raw: float, weighted: float) -> dict[str, float]:
+def _collect_term_numbers(term: Term, graded: Graded | None, raw: float, weighted: float) -> dict[str, float]:
     info = graded.info if graded is not None else {}
     solved = 0.0 if graded is None or graded.value is None else term.component.solved_share(graded)
     return {
@@ -95,7 +95,7 @@ def _numbers(term: Term, graded: Graded | None, raw: float, weighted: float) -> 
     }
 
 
-def _acc(rubric: Rubric, solved: Mapping[str, float]) -> float | None:
+def _compute_acc(rubric: Rubric, solved: Mapping[str, float]) -> float | None:
     terms = [term for term in rubric.outcomes if term.name in solved]
     weight = sum(abs(term.weight) for term in terms)
     if not weight:

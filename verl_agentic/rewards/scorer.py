@@ -40,27 +40,31 @@ class Scorer:
     async def score(self, sample: Sample) -> Score:
         """Returns the score of a sample without group terms. Raises ScoringError if one fails with `on_error: stop`."""
         async with self._slots:
-            (score,) = await self._score([sample], is_group=False)
+            (score,) = await self._score_samples([sample], is_group=False)
         return score
 
     async def score_group(self, samples: Sequence[Sample]) -> list[Score]:
         """Returns the scores of all samples of one group, in order. Raises ScoringError, see `score`."""
         async with self._slots:
-            return await self._score(samples, is_group=True)
+            return await self._score_samples(samples, is_group=True)
 
     async def begin(self, sample: Sample) -> tuple[Score, Verdicts]:
         """Returns a first score of a sample, and verdicts for `finish`. Raises ScoringError as `score`."""
         verdicts: list[dict[str, Graded | None]] = [{}]
         async with self._slots:
-            (score,) = await self._score([sample], is_group=False, verdicts=verdicts, later=self.rubric.group_terms)
+            (score,) = await self._score_samples(
+                [sample], is_group=False, verdicts=verdicts, later=self.rubric.group_terms
+            )
         return score, verdicts[0]
 
     async def finish(self, samples: Sequence[Sample], verdicts: Sequence[Verdicts]) -> list[Score]:
         """Returns the scores of a complete group, with the verdicts of `begin`. Raises ScoringError as `score`."""
         async with self._slots:
-            return await self._score(samples, is_group=True, verdicts=[dict(known) for known in verdicts])
+            return await self._score_samples(
+                samples, is_group=True, verdicts=[dict(sample_verdicts) for sample_verdicts in verdicts]
+            )
 
-    async def _score(
+    async def _score_samples(
         self,
         samples: Sequence[Sample],
         *,
@@ -70,22 +74,26 @@ class Scorer:
     ) -> list[Score]:
         """Returns the scores; adds missing verdicts to `verdicts`, except `later` ones."""
         verdicts = [{} for _ in samples] if verdicts is None else verdicts
-        failures: list[str | None] = [self._masked(sample) for sample in samples]
+        failures: list[str | None] = [self._get_mask_reason(sample) for sample in samples]
         masked = [failure is not None for failure in failures]
-        for level in _levels(self.rubric):
-            terms = [t for t in level if t.name not in later and not all(t.name in known for known in verdicts)]
-            jobs = [self._term(term, samples, verdicts, failures, is_group=is_group) for term in terms]
-            for term, found in zip(terms, await asyncio.gather(*jobs), strict=True):
-                for index, graded in enumerate(found):
+        for level in _order_in_rounds(self.rubric):
+            terms = [
+                t
+                for t in level
+                if t.name not in later and not all(t.name in sample_verdicts for sample_verdicts in verdicts)
+            ]
+            jobs = [self._grade_term(term, samples, verdicts, failures, is_group=is_group) for term in terms]
+            for term, term_verdicts in zip(terms, await asyncio.gather(*jobs), strict=True):
+                for index, graded in enumerate(term_verdicts):
                     verdicts[index][term.name] = graded
         return [
-            combine(self.rubric, known, is_pending=bool(later))
+            combine(self.rubric, sample_verdicts, is_pending=bool(later))
             if failure is None
-            else void(self.rubric, failure, known, what="masked" if is_masked else "failed")
-            for known, failure, is_masked in zip(verdicts, failures, masked, strict=True)
+            else void(self.rubric, failure, sample_verdicts, what="masked" if is_masked else "failed")
+            for sample_verdicts, failure, is_masked in zip(verdicts, failures, masked, strict=True)
         ]
 
-    def _masked(self, sample: Sample) -> str | None:
+    def _get_mask_reason(self, sample: Sample) -> str | None:
         limit = self.rubric.mask_overlong
         if limit is not None and is_overlong(sample, max_tokens=limit):
             return f"overlong: {sample.num_model_tokens} model tokens, ended by {sample.stop_reason.value}"
@@ -93,7 +101,7 @@ class Scorer:
             return f"ended by {sample.stop_reason.value}, which mask_stops names"
         return None
 
-    async def _term(
+    async def _grade_term(
         self,
         term: Term,
         samples: Sequence[Sample],
@@ -106,50 +114,53 @@ class Scorer:
         chosen = [
             index
             for index, sample in enumerate(samples)
-            if failures[index] is None and _applies(term, sample, verdicts[index])
+            if failures[index] is None and _is_applicable(term, sample, verdicts[index])
         ]
-        found: list[Graded | None] = [None] * len(samples)
+        term_verdicts: list[Graded | None] = [None] * len(samples)
         if term.component.type.scope == "group":
             subjects = [[samples[i] for i in chosen]] if chosen and is_group else []
-            results = [await self._guarded(term, group, len(group)) for group in subjects]
+            results = [await self._run_guarded(term, group, len(group)) for group in subjects]
             graded = results[0] if results else [ABSTAIN] * len(chosen)
         else:
-            graded = [one for (one,) in await asyncio.gather(*(self._guarded(term, samples[i], 1) for i in chosen))]
+            graded = [
+                only_verdict
+                for (only_verdict,) in await asyncio.gather(*(self._run_guarded(term, samples[i], 1) for i in chosen))
+            ]
         for index, verdict in zip(chosen, graded, strict=True):
             if isinstance(verdict, str) and term.is_held_out:
                 logger.warning(
                     "the held-out grader %r has failed on sample %r: %s", term.name, samples[index].id, verdict
                 )
-                found[index] = ABSTAIN
+                term_verdicts[index] = ABSTAIN
             elif isinstance(verdict, str):
-                failures[index] = self._failed(samples[index], verdict)
+                failures[index] = self._report_failure(samples[index], verdict)
             else:
-                found[index] = verdict
-        return found
+                term_verdicts[index] = verdict
+        return term_verdicts
 
-    def _failed(self, sample: Sample, reason: str) -> str:
+    def _report_failure(self, sample: Sample, reason: str) -> str:
         message = f"sample {sample.id!r} could not be scored: {reason}"
         if self.rubric.on_error == "stop":
             raise ScoringError(f"{message}; fix the component, or set on_error: void")
         logger.warning("%s; it is left out of the training", message)
         return message
 
-    async def _guarded(self, term: Term, subject: Any, count: int) -> list[Graded | str]:
+    async def _run_guarded(self, term: Term, subject: Any, count: int) -> list[Graded | str]:
         """Returns `count` verdicts, or the reason of a failure."""
         try:
             with boundary(ScoringError, f"component {term.name!r}"):
-                verdict = await self._run(term, subject)
+                verdict = await self._run_component(term, subject)
                 verdicts = list(verdict) if term.component.type.scope == "group" else [verdict]
                 if len(verdicts) != count:
                     raise ValueError(f"{len(verdicts)} verdicts for {count} samples")
-                return [term.component.checked(one) for one in verdicts]
+                return [term.component.checked(raw_verdict) for raw_verdict in verdicts]
         except AgenticError as cause:
             if term.component.type.scope == "sample" and isinstance(cause, ScoringError) and is_by_policy(cause):
                 logger.warning("component %r counts %s as a failure of the policy", term.name, cause)
                 return [Graded(value=term.component.low, solved=0.0)]
             return [str(cause)] * count
 
-    async def _run(self, term: Term, subject: Any) -> Any:
+    async def _run_component(self, term: Term, subject: Any) -> Any:
         component = term.component
         timeout_s = term.timeout_s or (_LONGEST_S if component.type.has_own_deadline else self.rubric.timeout_s)
         if component.type.is_async:
@@ -163,7 +174,7 @@ class Scorer:
         return await asyncio.wrap_future(future)
 
 
-def _levels(rubric: Rubric) -> list[list[Term]]:
+def _order_in_rounds(rubric: Rubric) -> list[list[Term]]:
     """Returns the terms in rounds; each needs only those of earlier rounds."""
     rounds: dict[str, int] = {}
     for term in rubric.terms:
@@ -171,16 +182,16 @@ def _levels(rubric: Rubric) -> list[list[Term]]:
     return [[t for t in rubric.terms if rounds[t.name] == r] for r in range(1 + max(rounds.values()))]
 
 
-def _applies(term: Term, sample: Sample, known: dict[str, Graded | None]) -> bool:
+def _is_applicable(term: Term, sample: Sample, verdicts: dict[str, Graded | None]) -> bool:
     if term.data_sources and sample.data_source not in term.data_sources:
         return False
     if term.fallback_for is not None:
-        first = known[term.fallback_for]
+        first = verdicts[term.fallback_for]
         return first is not None and first.value is None
-    if any(_value(known[name]) >= value for name, value in term.unless.items()):
+    if any(_get_value(verdicts[name]) >= value for name, value in term.unless.items()):
         return False
-    return all(_value(known[name]) >= least for name, least in term.only_if.items())
+    return all(_get_value(verdicts[name]) >= minimum for name, minimum in term.only_if.items())
 
 
-def _value(graded: Graded | None) -> float:
+def _get_value(graded: Graded | None) -> float:
     return float("-inf") if graded is None or graded.value is None else graded.value

@@ -38,16 +38,16 @@ def to_result(score: Score) -> dict[str, Any]:
 
 def to_pending(sample: Mapping[str, Any], verdicts: Verdicts) -> dict[str, Any]:
     """Returns the data for `from_pending`."""
-    told = {
+    records = {
         name: graded and {**vars(graded), "turns": dict(graded.turns), "info": dict(graded.info)}
         for name, graded in verdicts.items()
     }
-    return {"sample": dict(sample), "verdicts": told}
+    return {"sample": dict(sample), "verdicts": records}
 
 
 def from_pending(pending: Mapping[str, Any]) -> tuple[Sample, dict[str, Graded | None]]:
     """Returns the sample and its verdicts."""
-    verdicts = {name: told and Graded(**told) for name, told in pending["verdicts"].items()}
+    verdicts = {name: record and Graded(**record) for name, record in pending["verdicts"].items()}
     return Sample.from_dict(pending["sample"]), verdicts
 
 
@@ -73,8 +73,8 @@ class Scored:
         result = dict(result)
         void, pending = result.pop(_VOID, None), result.pop(PENDING, None)
         turn_rewards = {int(turn): float(value) for turn, value in result.pop(_TURN_REWARDS, {}).items()}
-        told = {name: float(value) for name, value in result.items() if isinstance(value, int | float)}
-        numbers = {"acc": float(total), **told} | ({} if void is None else {"void": 1.0})
+        metrics = {name: float(value) for name, value in result.items() if isinstance(value, int | float)}
+        numbers = {"acc": float(total), **metrics} | ({} if void is None else {"void": 1.0})
         return cls(total=float(total), turn_rewards=turn_rewards, numbers=numbers, void=void, pending=pending)
 
     def token_rewards(self, *, turn_ids: Sequence[int], mask: Sequence[int], place: RowPlace) -> list[float]:

@@ -37,7 +37,7 @@ class Workers:
         The future raises:
             ScoringError: the component raised, ran into its deadline (its process is killed), or crashed its process.
         """
-        return self._threads.submit(self._call, use, options, subject, timeout_s)
+        return self._threads.submit(self._call_component, use, options, subject, timeout_s)
 
     def close(self) -> None:
         """Kills every process, those that are starting too; calls that run or wait fail."""
@@ -47,10 +47,10 @@ class Workers:
         for worker in workers:
             worker.kill()
 
-    def _call(self, use: str, options: Mapping[str, Any], subject: Any, timeout_s: float) -> Any:
+    def _call_component(self, use: str, options: Mapping[str, Any], subject: Any, timeout_s: float) -> Any:
         worker: _Worker | None = getattr(self._local, "worker", None)
         if worker is not None and not worker.is_alive:
-            self._drop(worker)
+            self._drop_worker(worker)
             worker = None
         if worker is None:
             worker = self._local.worker = _Worker()
@@ -58,17 +58,19 @@ class Workers:
                 self._all.add(worker)
                 is_closed = self._is_closed
             if is_closed:
-                self._drop(worker)
+                self._drop_worker(worker)
                 raise ScoringError(f"component {use!r} was not called: the scorer was closed")
         try:
             return worker.call(use, options, subject, timeout_s)
         except (OSError, EOFError) as cause:
-            self._drop(worker)
+            self._drop_worker(worker)
             kind = type(cause).__name__
-            what = f"was still running after {timeout_s:g} s" if kind == "TimeoutError" else "took its process down"
-            raise ScoringError(f"component {use!r} {what} and was killed; the next call gets a new process") from cause
+            failure = f"was still running after {timeout_s:g} s" if kind == "TimeoutError" else "took its process down"
+            raise ScoringError(
+                f"component {use!r} {failure} and was killed; the next call gets a new process"
+            ) from cause
 
-    def _drop(self, worker: _Worker) -> None:
+    def _drop_worker(self, worker: _Worker) -> None:
         worker.kill()
         worker.pipe.close()
         self._local.worker = None
@@ -96,7 +98,7 @@ class _Worker:
         finally:
             childs_end.close()
         try:
-            _receive(self.pipe, _START_TIMEOUT_S)
+            _receive_answer(self.pipe, _START_TIMEOUT_S)
         except (OSError, EOFError):
             self.kill()
             raise
@@ -110,7 +112,7 @@ class _Worker:
         """Returns the verdict, or raises if the process ended."""
         key = f"{use} {json.dumps(options, sort_keys=True, default=repr)}"
         self.pipe.send((key, use, options, subject))
-        verdict, error = _receive(self.pipe, timeout_s)
+        verdict, error = _receive_answer(self.pipe, timeout_s)
         if error is not None:
             raise ScoringError(f"component {use!r} failed, got {error}")
         return verdict
@@ -126,7 +128,7 @@ class _Worker:
             self._process.wait()
 
 
-def _receive(pipe: Connection, timeout_s: float) -> Any:
+def _receive_answer(pipe: Connection, timeout_s: float) -> Any:
     if not pipe.poll(timeout_s):
         raise TimeoutError
     return pipe.recv()

@@ -27,29 +27,29 @@ async def answer_classes(texts: Sequence[str]) -> list[str]:
     normal forms are, or if they are equal numbers or expressions for `math`. Each answer is compared as an expression
     with at most 8 others, the first ones.
     """
-    answers = [_answer(text) for text in texts]
+    answers = [_normalise_answer(text) for text in texts]
     first: dict[str, str] = {"": ""}
     for answer in dict.fromkeys(answers):
         if answer in first:
             continue
         first[answer] = answer
-        for other in [one for one in dict.fromkeys(first.values()) if one and one != answer][:_MAX_JUDGED]:
+        for other in [text for text in dict.fromkeys(first.values()) if text and text != answer][:_MAX_JUDGED]:
             if await _are_equal(answer, other):
                 first[answer] = other
                 break
     return [first[answer] for answer in answers]
 
 
-async def _are_equal(one: str, other: str) -> bool:
-    if max(len(one), len(other)) > MAX_ANSWER_CHARS or not (_MATHS.search(one) and _MATHS.search(other)):
+async def _are_equal(first: str, second: str) -> bool:
+    if max(len(first), len(second)) > MAX_ANSWER_CHARS or not (_MATHS.search(first) and _MATHS.search(second)):
         return False
     try:
-        return (await judge(one, other, timeout_s=_VERDICT_S)).is_right
+        return (await judge(first, second, timeout_s=_VERDICT_S)).is_right
     except ScoringError:  # it is not an expression
         return False
 
 
-def _answer(text: str) -> str:
+def _normalise_answer(text: str) -> str:
     """Returns the answer in the form for comparison; empty if there is none."""
     answer = without_end_tokens(outside_reasoning(text[-_MAX_CHARS:]))
     boxed = answer_in_boxes(answer)

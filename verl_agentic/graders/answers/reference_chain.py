@@ -52,7 +52,7 @@ class ReferenceChain:
             DataError: the ground truth has another form.
         """
         try:
-            row: Any = _row(ground_truth)
+            row: Any = _parse_row(ground_truth)
             return cls(
                 reference=str(row["reference"]),
                 key_points=tuple(tuple(tuple(map(str, words)) for words in point) for point in row["key_points"]),
@@ -73,7 +73,13 @@ def content_score(answer: str, chain: ReferenceChain) -> float:
     Mean over key points of the best keyword set's LCS(answer, reference) / max(length), counted in keyword occurrences.
     """
     points = [
-        max((_share(_occurrences(words, answer), _occurrences(words, chain.reference)) for words in point), default=0.0)
+        max(
+            (
+                _compute_common_share(_find_keywords(words, answer), _find_keywords(words, chain.reference))
+                for words in point
+            ),
+            default=0.0,
+        )
         for point in chain.key_points
     ]
     return sum(points) / len(points)
@@ -97,7 +103,7 @@ async def style_score(answer: str, chain: ReferenceChain, runner: Runner) -> flo
     return sum(weight for (_, weight), verdict in zip(chain.checks, verdicts, strict=False) if verdict == "1")
 
 
-def _row(ground_truth: Any) -> Any:
+def _parse_row(ground_truth: Any) -> Any:
     if isinstance(ground_truth, str) and _SPLIT in ground_truth:
         parts = ground_truth.split(_SPLIT)
         style = ast.literal_eval(parts[-1])["key_points"] if len(parts) > 2 else []
@@ -109,25 +115,25 @@ def _row(ground_truth: Any) -> Any:
     return json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
 
 
-def _occurrences(keywords: Sequence[str], text: str) -> list[str]:
+def _find_keywords(keywords: Sequence[str], text: str) -> list[str]:
     """Returns the keyword occurrences of a text in order, as whole words, in lower case."""
     any_of = "|".join(map(re.escape, keywords))
-    return [found.lower() for found in re.findall(rf"(?<!\w)(?:{any_of})(?!\w)", text, flags=re.IGNORECASE)]
+    return [keyword.lower() for keyword in re.findall(rf"(?<!\w)(?:{any_of})(?!\w)", text, flags=re.IGNORECASE)]
 
 
-def _share(told: Sequence[str], known: Sequence[str]) -> float:
-    longest = max(len(told), len(known))
-    if not longest or len(told) > MAX_REPEATS * len(known):
+def _compute_common_share(words: Sequence[str], reference: Sequence[str]) -> float:
+    longest = max(len(words), len(reference))
+    if not longest or len(words) > MAX_REPEATS * len(reference):
         return 0.0
-    return _common_length(told, known) / longest
+    return _common_length(words, reference) / longest
 
 
-def _common_length(one: Sequence[str], other: Sequence[str]) -> int:
+def _common_length(words: Sequence[str], reference: Sequence[str]) -> int:
     """Returns the length of the longest common subsequence."""
-    row = [0] * (len(other) + 1)
-    for word in one:
+    row = [0] * (len(reference) + 1)
+    for word in words:
         diagonal = 0
-        for index, same in enumerate(other, start=1):
+        for index, same in enumerate(reference, start=1):
             above = row[index]
             row[index] = diagonal + 1 if word == same else max(above, row[index - 1])
             diagonal = above

@@ -49,8 +49,8 @@ class CodeOptions:
         if self.sandbox not in NAMES:
             raise ConfigError(f"sandbox must be one of {NAMES}, got {self.sandbox!r}; name one of them")
         Isolation.parse(self.at_least)
-        least = {"test_s": self.test_s, "total_s": self.total_s, "memory_mb": self.memory_mb}
-        for name, value in least.items():
+        amounts = {"test_s": self.test_s, "total_s": self.total_s, "memory_mb": self.memory_mb}
+        for name, value in amounts.items():
             if not value > 0:
                 raise ConfigError(f"{name} must be greater than 0, got {value}; raise it")
         if self.max_tests is not None and self.max_tests < 1:
@@ -61,9 +61,9 @@ class CodeOptions:
     @classmethod
     def of(cls, options: dict[str, Any]) -> CodeOptions:
         """Reads the options of a rubric. Raises ConfigError if an option is unknown or out of range."""
-        known = [name for name, one in cls.__dataclass_fields__.items() if one.init]
-        if unknown := sorted(options.keys() - set(known)):
-            raise ConfigError(f"unknown options, got {unknown}; known ones: {sorted(known)}")
+        option_names = [name for name, field in cls.__dataclass_fields__.items() if field.init]
+        if unknown := sorted(options.keys() - set(option_names)):
+            raise ConfigError(f"unknown options, got {unknown}; known ones: {sorted(option_names)}")
         return cls(**options)
 
 

@@ -61,20 +61,20 @@ def main() -> None:
     """Runs all tests and writes the results."""
     with open(f"{_FOLDER}/settings.json", encoding="utf-8") as file:
         settings = json.load(file)
-    compiled, problem = _compile(settings)
+    compiled, problem = _compile_program(settings)
     results: list[dict[str, Any]] = []
     if problem is not None:
         results = [problem] * settings["count"]
     else:
         print("started", flush=True)  # a later failure of the harness is the program's fault
-        _prepare(settings)
+        _prepare_interpreter(settings)
         deadline = time.monotonic() + settings["total_s"]
         while len(results) < settings["count"] and time.monotonic() < deadline:
             index = len(results)
-            pid = _fork()
+            pid = _fork_group()
             if pid == 0:
-                _become(index, compiled, settings)
-            results.append(_result(pid, index, min(time.monotonic() + settings["test_s"], deadline)))
+                _run_test(index, compiled, settings)
+            results.append(_await_result(pid, index, min(time.monotonic() + settings["test_s"], deadline)))
             if settings["stop_at_failure"] and results[-1]["status"] != "ran":
                 break
     results += [{"status": "not_run"}] * (settings["count"] - len(results))
@@ -82,7 +82,7 @@ def main() -> None:
         json.dump(results, file)
 
 
-def _compile(settings: dict[str, Any]) -> tuple[Any, dict[str, str] | None]:
+def _compile_program(settings: dict[str, Any]) -> tuple[Any, dict[str, str] | None]:
     """Returns the compiled program (None for other languages), and the compile error, if any."""
     program = settings["compile"] or settings["run"]
     if not program:
@@ -97,13 +97,13 @@ def _compile(settings: dict[str, Any]) -> tuple[Any, dict[str, str] | None]:
         return None, {"status": "missing", "output": program[0]}
     if settings["compile"]:
         print("started", flush=True)
-        done = subprocess.run(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if done.returncode:
-            return None, {"status": "compile_error", "output": done.stdout.decode("utf-8", "replace")[:500]}
+        process = subprocess.run(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if process.returncode:
+            return None, {"status": "compile_error", "output": process.stdout.decode("utf-8", "replace")[:500]}
     return None, None
 
 
-def _prepare(settings: dict[str, Any]) -> None:
+def _prepare_interpreter(settings: dict[str, Any]) -> None:
     """Prepares once what all tests share."""
     # Added by `site`, which a sandbox may skip.
     for name in ("exit", "quit"):
@@ -123,7 +123,7 @@ def _prepare(settings: dict[str, Any]) -> None:
     gc.freeze()  # so that the last collection of each test covers only objects of the test
 
 
-def _fork() -> int:
+def _fork_group() -> int:
     """Forks into a new process group; returns -1 if no process can be created."""
     try:
         pid = os.fork()
@@ -134,7 +134,7 @@ def _fork() -> int:
     return pid
 
 
-def _result(pid: int, index: int, end: float) -> dict[str, Any]:
+def _await_result(pid: int, index: int, end: float) -> dict[str, Any]:
     """Waits for the process of a test until `end`, kills it, and returns its result."""
     if pid < 0:
         return {"status": "error", "output": "no process could be started"}
@@ -160,7 +160,7 @@ def _end_of(path: str) -> str:
         return ""
 
 
-def _become(index: int, compiled: Any, settings: dict[str, Any]) -> None:
+def _run_test(index: int, compiled: Any, settings: dict[str, Any]) -> None:
     """Runs test `index` in this freshly forked process; never returns."""
     code = 1
     try:
@@ -174,7 +174,7 @@ def _become(index: int, compiled: Any, settings: dict[str, Any]) -> None:
             signal(number, SIG_IGN)
         signal(SIGINT, default_int_handler)
         _count_recursion_from_here()
-        code = _call(compiled, settings["fn_name"], index) if settings["fn_name"] else _run(compiled)
+        code = _call_function(compiled, settings["fn_name"], index) if settings["fn_name"] else _run_program(compiled)
     finally:
         os._exit(code & 255)
 
@@ -195,12 +195,12 @@ def _open_streams(index: int, *, is_function: bool) -> None:
         os.close(descriptor)
     os.closerange(3, 65_536)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        stream = _stream(number, name)
+        stream = _make_stream(number, name)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
 
-def _stream(number: int, name: str) -> io.TextIOWrapper:
+def _make_stream(number: int, name: str) -> io.TextIOWrapper:
     """Returns a standard stream as Python makes it for a UTF-8 locale."""
     raw = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115
     raw.raw.name = f"<{name}>"  # type: ignore[misc]
@@ -234,7 +234,7 @@ def _count_recursion_from_here() -> None:
     setrecursionlimit(_RECURSION)
 
 
-def _module(name: str, compiled: Any) -> Any:
+def _make_module(name: str, compiled: Any) -> Any:
     module = type(sys)(name)
     module.__dict__.update(__file__=os.path.abspath(_SOURCE), __builtins__=builtins, __cached__=None)
     sys.modules[name] = module
@@ -242,14 +242,14 @@ def _module(name: str, compiled: Any) -> Any:
     return module
 
 
-def _run(compiled: Any) -> int:
+def _run_program(compiled: Any) -> int:
     """Runs the program as the main module and returns its exit code."""
-    code = _execute(compiled)  # its frame, which holds the module, must end first
-    return _end() or code
+    code = _execute_main(compiled)  # its frame, which holds the module, must end first
+    return _end_interpreter() or code
 
 
-def _execute(compiled: Any) -> int:
-    main_module = _module("__main__", compiled)
+def _execute_main(compiled: Any) -> int:
+    main_module = _make_module("__main__", compiled)
     try:
         exec(compiled, main_module.__dict__)
     except SystemExit as end:
@@ -268,23 +268,23 @@ def _exit_code(code: Any) -> int:
     return 1
 
 
-def _end() -> int:
+def _end_interpreter() -> int:
     """Shuts down as Python does: joins threads, runs `atexit`, flushes, deletes objects. Returns the exit code."""
     threading = sys.modules.get("threading")
     if threading is not None:
         try:
             threading._shutdown()
         except BaseException as error:
-            _report(error)
+            _print_ignored(error)
     atexit._run_exitfuncs()
-    code = _flush()
+    code = _flush_streams()
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
-    _delete(sys.modules.pop("__main__", None))
-    _flush()
+    _delete_objects(sys.modules.pop("__main__", None))
+    _flush_streams()
     return code
 
 
-def _flush() -> int:
+def _flush_streams() -> int:
     """Flushes the standard streams; returns 120 on failure, as Python does, else 0."""
     code = 0
     for stream in (sys.stdout, sys.stderr):
@@ -292,12 +292,12 @@ def _flush() -> int:
             if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
         except BaseException as error:
-            _report(error)
+            _print_ignored(error)
             code = 120
     return code
 
 
-def _delete(main_module: Any) -> None:
+def _delete_objects(main_module: Any) -> None:
     """Deletes the objects of the program as Python does. `__del__` may use all names of the program, unless something
     else holds the module; then its names are set to None one by one.
     """
@@ -312,23 +312,23 @@ def _delete(main_module: Any) -> None:
     gc.collect()
 
 
-def _report(error: BaseException) -> None:
+def _print_ignored(error: BaseException) -> None:
     """Prints an exception without raising it."""
     with contextlib.suppress(BaseException):
         print(f"Exception ignored: {type(error).__name__}: {error}", file=sys.__stderr__)
 
 
-def _call(compiled: Any, fn_name: str, index: int) -> int:
+def _call_function(compiled: Any, fn_name: str, index: int) -> int:
     """Calls the function or method of `Solution` with a JSON value per line; writes JSON and returns the exit code."""
     dumps, set_digits = json.dumps, sys.set_int_max_str_digits
     with open(f"{_FOLDER}/in.{index}", encoding="utf-8") as file:
         arguments = [json.loads(line) for line in file.read().split("\n") if line.strip()]
     try:
-        names = _module(_SOURCE.removesuffix(".py"), compiled).__dict__
+        names = _make_module(_SOURCE.removesuffix(".py"), compiled).__dict__
         exec(compiled, names)
-        result = _function(names, fn_name)(*arguments)
+        result = _get_function(names, fn_name)(*arguments)
         set_digits(0)  # allows results of any length
-        text = dumps(result, default=_plain)
+        text = dumps(result, default=_to_plain_json)
     except BaseException as error:
         while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename != _SOURCE:
             error.__traceback__ = error.__traceback__.tb_next
@@ -339,12 +339,12 @@ def _call(compiled: Any, fn_name: str, index: int) -> int:
     return 0
 
 
-def _function(names: dict[str, Any], fn_name: str) -> Any:
+def _get_function(names: dict[str, Any], fn_name: str) -> Any:
     owner = names.get("Solution")
     return getattr(owner(), fn_name) if owner and hasattr(owner, fn_name) else names[fn_name]
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_json(value: Any) -> Any:
     """Returns iterators, ranges, dictionary views and arrays as lists, for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()

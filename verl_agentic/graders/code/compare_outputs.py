@@ -29,24 +29,24 @@ _NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?
 _CONTEXT = Context(prec=40, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
-def same_token(found: str, expected: str, tolerance: float = TOLERANCE) -> bool:
+def same_token(output: str, expected: str, tolerance: float = TOLERANCE) -> bool:
     """Returns whether two words are the same text or number.
 
     An expected integer must match exactly. Other numbers may differ by `tolerance * max(1, |expected|)`. `nan` and
     `inf` are texts.
     """
-    if found == expected:
+    if output == expected:
         return True
-    if not (_NUMBER.fullmatch(found) and _NUMBER.fullmatch(expected)):
+    if not (_NUMBER.fullmatch(output) and _NUMBER.fullmatch(expected)):
         return False
-    left, right = Decimal(found, _CONTEXT), Decimal(expected, _CONTEXT)
+    number, expected_number = Decimal(output, _CONTEXT), Decimal(expected, _CONTEXT)
     if _INTEGER.fullmatch(expected) or not tolerance:
-        return left == right
-    allowed = _CONTEXT.multiply(Decimal(tolerance), max(Decimal(1), _CONTEXT.abs(right)))
-    return _CONTEXT.abs(_CONTEXT.subtract(left, right)) <= allowed
+        return number == expected_number
+    allowed = _CONTEXT.multiply(Decimal(tolerance), max(Decimal(1), _CONTEXT.abs(expected_number)))
+    return _CONTEXT.abs(_CONTEXT.subtract(number, expected_number)) <= allowed
 
 
-def same_output(found: str, expected: str, *, checker: str = "lines", tolerance: float = TOLERANCE) -> bool:
+def same_output(output: str, expected: str, *, checker: str = "lines", tolerance: float = TOLERANCE) -> bool:
     """Returns whether a printed text matches the expected one.
 
     Args:
@@ -56,25 +56,25 @@ def same_output(found: str, expected: str, *, checker: str = "lines", tolerance:
         tolerance: see `same_token`; unused by `exact`.
     """
     if checker == "exact":
-        return _right_stripped(found) == _right_stripped(expected)
+        return _right_stripped(output) == _right_stripped(expected)
     if checker == "ignore_case":
-        found, expected = found.casefold(), expected.casefold()
+        output, expected = output.casefold(), expected.casefold()
     if checker == "tokens":
-        return _same_words(found.split(), expected.split(), tolerance)
-    left, right = _lines(found), _lines(expected)
-    return len(left) == len(right) and all(
-        one == other or _same_words(one.split(), other.split(), tolerance)
-        for one, other in zip(left, right, strict=True)
+        return _same_words(output.split(), expected.split(), tolerance)
+    lines, expected_lines = _strip_lines(output), _strip_lines(expected)
+    return len(lines) == len(expected_lines) and all(
+        line == expected_line or _same_words(line.split(), expected_line.split(), tolerance)
+        for line, expected_line in zip(lines, expected_lines, strict=True)
     )
 
 
-def same_value(found: str, expected: str, *, tolerance: float = TOLERANCE) -> bool:
+def same_value(output: str, expected: str, *, tolerance: float = TOLERANCE) -> bool:
     """Returns whether two JSON texts have the same value.
 
     Numbers, also nested ones, are compared as by `same_token`. `true` is not 1, and a text is not a number.
     """
     try:
-        return _same_json(_load(found), _load(expected), tolerance)
+        return _same_json(_load_json(output), _load_json(expected), tolerance)
     except (ValueError, RecursionError):
         return False
 
@@ -91,13 +91,15 @@ def load_checker(name: str) -> Checker | None:
     return load_address(name, what="checker")
 
 
-def _same_words(found: Sequence[str], expected: Sequence[str], tolerance: float) -> bool:
-    return len(found) == len(expected) and all(
-        same_token(one, other, tolerance) for one, other in zip(found, expected, strict=True) if one != other
+def _same_words(words: Sequence[str], expected: Sequence[str], tolerance: float) -> bool:
+    return len(words) == len(expected) and all(
+        same_token(word, expected_word, tolerance)
+        for word, expected_word in zip(words, expected, strict=True)
+        if word != expected_word
     )
 
 
-def _lines(text: str) -> list[str]:
+def _strip_lines(text: str) -> list[str]:
     return [line for raw in text.split("\n") if (line := raw.strip())]
 
 
@@ -109,21 +111,21 @@ class _Number(str):
     """A number of a JSON text, as written."""
 
 
-def _load(text: str) -> Any:
+def _load_json(text: str) -> Any:
     return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
 
 
-def _same_json(found: Any, expected: Any, tolerance: float) -> bool:
-    if type(found) is not type(expected):
+def _same_json(value: Any, expected: Any, tolerance: float) -> bool:
+    if type(value) is not type(expected):
         return False
     if isinstance(expected, _Number):
-        return same_token(found, expected, tolerance)
+        return same_token(value, expected, tolerance)
     if isinstance(expected, list):
-        return len(found) == len(expected) and all(
-            _same_json(one, other, tolerance) for one, other in zip(found, expected, strict=True)
+        return len(value) == len(expected) and all(
+            _same_json(item, expected_item, tolerance) for item, expected_item in zip(value, expected, strict=True)
         )
     if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(
-            _same_json(found[key], expected[key], tolerance) for key in expected
+        return value.keys() == expected.keys() and all(
+            _same_json(value[key], expected[key], tolerance) for key in expected
         )
-    return found == expected
+    return value == expected

@@ -71,49 +71,49 @@ def extract_code(text: str, *, fn_name: str | None = None, language: str = "pyth
     parser = _Parser(language)
     blocks = list(parser.blocks(lines))
     if blocks:
-        return _choose(blocks, fn_name, language)
+        return _choose_program(blocks, fn_name, language)
     return parser.unfenced(lines, fn_name) if language == "python" else None
 
 
-def _choose(blocks: Sequence[_Block], fn_name: str | None, language: str) -> str | None:
-    known: set[str] = set()
+def _choose_program(blocks: Sequence[_Block], fn_name: str | None, language: str) -> str | None:
+    earlier_names: set[str] = set()
     ranked: list[tuple[tuple[int, bool, bool, int], str]] = []
     for index, block in enumerate(blocks):
-        is_tagged = block.tag in _tags(language)
+        is_tagged = block.tag in _get_tags(language)
         if not is_tagged and block.tag:
             continue
-        rank = _rank(block, known, fn_name) if language == "python" else 2
+        rank = _rank_block(block, earlier_names, fn_name) if language == "python" else 2
         if rank is None and is_tagged and block.content.strip():
             rank = 4
         if rank is not None:
             ranked.append(((rank, not is_tagged, not block.is_closed, -index), block.content))
         if block.tree is not None:
-            known |= _names(block.tree, ast.Store)
+            earlier_names |= _collect_names(block.tree, ast.Store)
     return min(ranked)[1] if ranked else None
 
 
-def _tags(language: str) -> tuple[str, ...]:
+def _get_tags(language: str) -> tuple[str, ...]:
     return _TAGS.get(language, (language.lower(),))
 
 
-def _rank(block: _Block, known: set[str], fn_name: str | None) -> int | None:
+def _rank_block(block: _Block, earlier_names: set[str], fn_name: str | None) -> int | None:
     if block.tree is None:
         return None
-    if fn_name and _defines(block.tree, fn_name):
+    if fn_name and _defines_name(block.tree, fn_name):
         return 1
-    kinds = {_kind(statement) for statement in block.tree.body}
+    kinds = {_classify_statement(statement) for statement in block.tree.body}
     if "acts" in kinds:
-        return 3 if _is_example(block.tree, known) else 2
+        return 3 if _is_example(block.tree, earlier_names) else 2
     return 3 if "defines" in kinds else None
 
 
 def _if_program(tree: ast.Module | None, code: str, fn_name: str | None) -> str | None:
     """Returns the code if it has executable statements or defines the function, else None."""
-    rank = _rank(_Block(content=code, tag="", is_closed=True, tree=tree), set(), fn_name)
+    rank = _rank_block(_Block(content=code, tag="", is_closed=True, tree=tree), set(), fn_name)
     return code if rank in (1, 2) else None
 
 
-def _kind(statement: ast.stmt) -> str:
+def _classify_statement(statement: ast.stmt) -> str:
     """Returns `acts`, `defines`, or `nothing` (sample output and prose that parses)."""
     if isinstance(statement, ast.Expr):
         return "acts" if any(isinstance(node, ast.Call | ast.Await) for node in ast.walk(statement)) else "nothing"
@@ -126,37 +126,41 @@ def _kind(statement: ast.stmt) -> str:
     return "nothing" if isinstance(statement, ast.Pass) else "acts"
 
 
-def _is_example(tree: ast.Module, known: set[str]) -> bool:
+def _is_example(tree: ast.Module, earlier_names: set[str]) -> bool:
     """Returns whether a block uses names that only an earlier block defines."""
-    missing = _names(tree, ast.Load) - _names(tree, ast.Store) - vars(builtins).keys()
-    return not missing.isdisjoint(known)
+    missing = _collect_names(tree, ast.Load) - _collect_names(tree, ast.Store) - vars(builtins).keys()
+    return not missing.isdisjoint(earlier_names)
 
 
-def _names(tree: ast.Module, context: type[ast.expr_context]) -> set[str]:
+def _collect_names(tree: ast.Module, context: type[ast.expr_context]) -> set[str]:
     """Returns the names that a program reads or, with `ast.Store`, binds."""
-    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
     if context is ast.Load:
-        return found
+        return names
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.arg):
-            found.add(node.arg)
+            names.add(node.arg)
         elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).partition(".")[0])
+            names.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return names
 
 
-def _defines(tree: ast.Module, name: str) -> bool:
+def _defines_name(tree: ast.Module, name: str) -> bool:
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == "Solution" and _defines(ast.Module(node.body, []), name):
+        if (
+            isinstance(node, ast.ClassDef)
+            and node.name == "Solution"
+            and _defines_name(ast.Module(node.body, []), name)
+        ):
             return True
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             return True
         is_binding = isinstance(node, ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom)
-        if is_binding and name in _names(ast.Module([node], []), ast.Store):
+        if is_binding and name in _collect_names(ast.Module([node], []), ast.Store):
             return True
     return False
 
@@ -167,35 +171,35 @@ class _Parser:
     def __init__(self, language: str) -> None:
         self._language, self._left = language, _BUDGET_CHARS
 
-    def blocks(self, given: Sequence[str], depth: int = 0) -> Iterator[_Block]:
+    def blocks(self, source_lines: Sequence[str], depth: int = 0) -> Iterator[_Block]:
         """Yields the fenced blocks in order, including those nested in Markdown blocks."""
-        lines, at = list(given), 0
-        while at < len(lines):
-            opened = _opening(lines[at])
+        lines, index = list(source_lines), 0
+        while index < len(lines):
+            opened = _parse_opening(lines[index])
             if opened is None:
-                at += 1
+                index += 1
                 continue
             tag = opened[1]
-            block, at, rest = self._block(lines, at, *opened)
-            if _opening(rest):  # text after the closing fence
-                at -= 1
-                lines[at] = rest
+            block, index, rest = self._read_block(lines, index, *opened)
+            if _parse_opening(rest):  # text after the closing fence
+                index -= 1
+                lines[index] = rest
             inner: list[_Block] = []
-            if tag not in _tags(self._language) and block.tree is None and depth < _MAX_DEPTH:
+            if tag not in _get_tags(self._language) and block.tree is None and depth < _MAX_DEPTH:
                 inner = list(self.blocks(block.content.split("\n"), depth + 1))
             yield from inner or [block]
 
-    def _block(self, lines: Sequence[str], start: int, fence: str, tag: str) -> tuple[_Block, int, str]:
+    def _read_block(self, lines: Sequence[str], start: int, fence: str, tag: str) -> tuple[_Block, int, str]:
         """Returns the block that opens in line `start`, the number of the next line, and the text after its fence."""
-        may_parse = self._language == "python" and tag in ("", *_tags("python"))
+        may_parse = self._language == "python" and tag in ("", *_get_tags("python"))
         first: tuple[_Block, int, str] | None = None
-        for stop, last, rest, is_closed in _closers(lines, start, fence):
-            code = _dedented([*lines[start + 1 : stop], *last], lines[start])
+        for stop, last, rest, is_closed in _iter_closers(lines, start, fence):
+            code = _dedent_block([*lines[start + 1 : stop], *last], lines[start])
             tree, code = self.parse(code) if may_parse else (None, code)
-            found = _Block(content=code, tag=tag, is_closed=is_closed, tree=tree), stop + is_closed, rest
-            first = first or found
+            candidate = _Block(content=code, tag=tag, is_closed=is_closed, tree=tree), stop + is_closed, rest
+            first = first or candidate
             if tree is not None:
-                return found
+                return candidate
             if not may_parse or self._left < 0:
                 break
         assert first is not None
@@ -203,54 +207,54 @@ class _Parser:
 
     def unfenced(self, lines: Sequence[str], fn_name: str | None) -> str | None:
         """Returns the program of a text without fences; the text around it must not be Python."""
-        whole = self.parse(_joined(lines))
+        whole = self.parse(_join_lines(lines))
         if whole[0] is not None:
             return _if_program(*whole, fn_name)
-        starts = [at for at, line in enumerate(lines) if _CODE_START.match(line)]
+        starts = [index for index, line in enumerate(lines) if _CODE_START.match(line)]
         for start in starts[:_MAX_CLOSERS]:
-            code = self._longest(_joined(lines[start:]))
+            code = self._cut_at_error(_join_lines(lines[start:]))
             if code.count("\n") > 1 and (program := _if_program(*self.parse(code), fn_name)):
                 return program
         return None
 
-    def _longest(self, code: str) -> str:
+    def _cut_at_error(self, code: str) -> str:
         """Returns the code up to the first line that is not code."""
         for _ in range(4):
             line = self._error_line(code)
             if line is None:
                 return code
-            code = _joined(code.split("\n")[: line - 1])
+            code = _join_lines(code.split("\n")[: line - 1])
         return ""
 
     def _error_line(self, code: str) -> int | None:
         """Returns the line of the first syntax error; 1 for other parse failures; None for valid code."""
-        return error_line(code) if self._take(code) else 1
+        return error_line(code) if self._spend_budget(code) else 1
 
     def parse(self, code: str) -> tuple[ast.Module | None, str]:
         """Returns the tree (None if the code does not parse) and the dedented code."""
         for variant in dict.fromkeys((code, textwrap.dedent(code))):
-            if not code.strip() or not self._take(variant):
+            if not code.strip() or not self._spend_budget(variant):
                 break
             if (tree := parse_python(variant)) is not None:
                 return tree, variant
         return None, code
 
-    def _take(self, code: str) -> bool:
+    def _spend_budget(self, code: str) -> bool:
         self._left -= len(code) + _PARSE_CHARS
         return len(code) <= MAX_CHARS and self._left >= 0
 
 
-def _opening(line: str) -> tuple[str, str] | None:
+def _parse_opening(line: str) -> tuple[str, str] | None:
     """Returns fence and tag of a line that opens a block; text may precede backticks followed by at most one word."""
     start = len(line) - len(line.lstrip())
-    found = _FENCE.match(line, start)
-    if not found and (at := line.find("```")) > start:
-        found = _FENCE.match(line, at)
-        found = found if found and len(found["info"].split()) <= 1 else None
-    return (found["fence"], _tag(found["info"])) if found else None
+    match = _FENCE.match(line, start)
+    if not match and (place := line.find("```")) > start:
+        match = _FENCE.match(line, place)
+        match = match if match and len(match["info"].split()) <= 1 else None
+    return (match["fence"], _parse_tag(match["info"])) if match else None
 
 
-def _tag(info: str) -> str:
+def _parse_tag(info: str) -> str:
     """Returns the language of an info string: `python`, `Python 3`, `python title="x"`, `{.python .numbered}`."""
     word = re.split(r"[\s,:;={}]+", info.strip().strip("{}. \t"))[0].lower()
     if word.endswith(".py"):
@@ -258,7 +262,7 @@ def _tag(info: str) -> str:
     return re.sub(r"[\d.]+$", "", word) if word.startswith("py") else word
 
 
-def _closers(lines: Sequence[str], start: int, fence: str) -> Iterator[tuple[int, list[str], str, bool]]:
+def _iter_closers(lines: Sequence[str], start: int, fence: str) -> Iterator[tuple[int, list[str], str, bool]]:
     """Yields (line number, rest of the block, text after the fence, is a closing fence) for each possible end of the
     block.
 
@@ -266,14 +270,14 @@ def _closers(lines: Sequence[str], start: int, fence: str) -> Iterator[tuple[int
     block was not closed; the same holds for the end of the text.
     """
     count = 0
-    for at in range(start + 1, len(lines)):
-        line = lines[at].strip()
+    for index in range(start + 1, len(lines)):
+        line = lines[index].strip()
         if line.startswith(fence):
             rest = line.lstrip(fence[0])
             is_closed = not rest or rest[0].isspace()
-            yield at, [], rest.strip() if is_closed else "", is_closed
+            yield index, [], rest.strip() if is_closed else "", is_closed
         elif line.endswith(fence):
-            yield at, [lines[at].rstrip().rstrip(fence[0])], "", True
+            yield index, [lines[index].rstrip().rstrip(fence[0])], "", True
         else:
             continue
         count += 1
@@ -283,13 +287,13 @@ def _closers(lines: Sequence[str], start: int, fence: str) -> Iterator[tuple[int
         yield len(lines), [], "", False
 
 
-def _dedented(content: Sequence[str], opening: str) -> str:
+def _dedent_block(content: Sequence[str], opening: str) -> str:
     """Returns the lines of a block without the indent of its opening fence."""
     indent = len(opening) - len(opening.lstrip())
     cut = [line[min(indent, len(line) - len(line.lstrip())) :] for line in content]
-    return _joined(cut)
+    return _join_lines(cut)
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _join_lines(lines: Sequence[str]) -> str:
     text = "\n".join(lines).rstrip("\n")
     return f"{text}\n" if text else ""

@@ -57,13 +57,13 @@ class TestResults:
             DataError: there is no f2p test.
         """
         first, second = (
-            {**dict.fromkeys(names, False), **found} for names, found in ((f2p_names, f2p), (p2p_names, p2p))
+            {**dict.fromkeys(names, False), **results} for names, results in ((f2p_names, f2p), (p2p_names, p2p))
         )
-        known = reference or {}
+        reference_results = reference or {}
         return cls(
-            f2p_passed=sum(_has_passed(result, known.get(name)) for name, result in first.items()),
+            f2p_passed=sum(_has_passed(result, reference_results.get(name)) for name, result in first.items()),
             f2p_total=len(first),
-            p2p_passed=sum(_has_passed(result, known.get(name)) for name, result in second.items()),
+            p2p_passed=sum(_has_passed(result, reference_results.get(name)) for name, result in second.items()),
             p2p_total=len(second),
         )
 
@@ -108,7 +108,7 @@ def results_of(sample: Sample) -> TestResults | None:
         ScoringError: there are no results, or the counts are not those of the row's tests.
     """
     info = dict(sample.env.info) if sample.env is not None else {}
-    by_name = {kind: _named(info, kind) for kind in _NAMES}
+    by_name = {kind: _select_results(info, kind) for kind in _NAMES}
     is_counted = "f2p_total" in info or any(by_name.values())
     if info.get("edits_tests", 0.0) > 0 or info.get("patch_applied", 1.0) <= 0:
         return None
@@ -116,7 +116,7 @@ def results_of(sample: Sample) -> TestResults | None:
         return None
     if is_silent(sample) and not sample.extra.get("model_patch"):
         return None
-    names, reference = _names(sample.ground_truth), _reference(sample.ground_truth)
+    names, reference = _read_test_names(sample.ground_truth), _read_reference(sample.ground_truth)
     if any(by_name.values()):
         return _of_names(by_name, names, reference)
     if is_counted:
@@ -124,7 +124,7 @@ def results_of(sample: Sample) -> TestResults | None:
     if "f2p" in sample.extra:
         if not sample.extra.get("model_patch", "patch"):
             return None
-        results = {key: _outcomes(sample.extra.get(key, {}), key) for key in _NAMES}
+        results = {key: _check_results(sample.extra.get(key, {}), key) for key in _NAMES}
         return _of_names(results, names, reference)
     raise ScoringError(
         f"no test results, got info {sorted(info)} and extra {sorted(sample.extra)}; let the environment report "
@@ -142,24 +142,24 @@ def _touches_tests(sample: Sample, *, may_quote: bool) -> bool:
         plain = _FENCES.sub("", sample.final_answer).strip()
         is_diff = (extract_diff(plain) or "").strip() == plain
         patch = plain if is_diff else "" if may_quote else extract_diff(sample.final_answer) or ""
-    hidden, reference = (_paths(sample.extra.get(key)) for key in ("test_patch", "patch"))
+    hidden, reference = (_read_paths(sample.extra.get(key)) for key in ("test_patch", "patch"))
     return bool(edited_tests(touched_paths(patch), protected=hidden, allowed=reference))
 
 
-def _paths(diff: Any) -> set[str]:
+def _read_paths(diff: Any) -> set[str]:
     return touched_paths(diff) if isinstance(diff, str) else set()
 
 
-def _named(info: Mapping[str, float], kind: str) -> dict[str, bool]:
+def _select_results(info: Mapping[str, float], kind: str) -> dict[str, bool]:
     """Returns an environment's results by test name."""
     prefix = f"{kind}/"
     return {key.removeprefix(prefix): value >= 1 for key, value in info.items() if key.startswith(prefix)}
 
 
-def _reference(ground_truth: Any) -> Mapping[str, bool | str]:
+def _read_reference(ground_truth: Any) -> Mapping[str, bool | str]:
     if ground_truth is None:
         return {}
-    return _outcomes(object_of(ground_truth, of="resolved").get("reference") or {}, "reference")
+    return _check_results(object_of(ground_truth, of="resolved").get("reference") or {}, "reference")
 
 
 def _of_names(
@@ -173,14 +173,16 @@ def _of_names(
     return TestResults.of(f2p, p2p, f2p_names=names["f2p"], p2p_names=names["p2p"], reference=reference)
 
 
-def _names(ground_truth: Any) -> dict[str, list[str]]:
+def _read_test_names(ground_truth: Any) -> dict[str, list[str]]:
     if ground_truth is None:
         return {"f2p": [], "p2p": []}
     values = object_of(ground_truth, of="resolved")
-    return {kind: _list(next((values[k] for k in keys if k in values), []), kind) for kind, keys in _NAMES.items()}
+    return {
+        kind: _read_name_list(next((values[k] for k in keys if k in values), []), kind) for kind, keys in _NAMES.items()
+    }
 
 
-def _list(names: Any, kind: str) -> list[str]:
+def _read_name_list(names: Any, kind: str) -> list[str]:
     if isinstance(names, str):  # as in SWE-bench
         try:
             names = json.loads(names)
@@ -191,7 +193,7 @@ def _list(names: Any, kind: str) -> list[str]:
     return [str(name) for name in names]
 
 
-def _outcomes(results: Any, kind: str) -> Mapping[str, bool | str]:
+def _check_results(results: Any, kind: str) -> Mapping[str, bool | str]:
     if not isinstance(results, Mapping):
         raise DataError(f"the {kind} results must be {{test: passed}}, got {str(results)[:200]!r}; fix the row")
     return results
@@ -206,8 +208,8 @@ def _of_counts(info: Mapping[str, float], names: Mapping[str, list[str]]) -> Tes
     """
     counts: dict[str, int] = {}
     for kind in _NAMES:
-        for what in ("passed", "total"):
-            key = f"{kind}_{what}"
+        for part in ("passed", "total"):
+            key = f"{kind}_{part}"
             if key not in info:
                 raise ScoringError(f"test results need {key}, got info {sorted(info)}; let the environment report it")
             counts[key] = int(info[key])

@@ -48,21 +48,21 @@ def touched_paths(diff: str) -> set[str]:
         if line.startswith(_GIT_HEADER):
             paths |= _git_paths(line[len(_GIT_HEADER) :])
         elif header := _HEADER.match(line):
-            paths.add(_path(header[1].partition("\t")[0]))
+            paths.add(_parse_path(header[1].partition("\t")[0]))
     return paths - {"", "/dev/null", "dev/null"}
 
 
 def _git_paths(names: str) -> set[str]:
     """Returns the paths of `diff --git`; they may have spaces, so every split before `b/` counts."""
-    cuts = [found.start() for found in islice(_SECOND_PATH.finditer(names), 8)]
-    return {_path(part) for at in cuts for part in (names[:at], names[at + 1 :])}
+    cuts = [match.start() for match in islice(_SECOND_PATH.finditer(names), 8)]
+    return {_parse_path(part) for cut in cuts for part in (names[:cut], names[cut + 1 :])}
 
 
-def _path(name: str) -> str:
+def _parse_path(name: str) -> str:
     """Returns the path of a header, unquoted and without prefix."""
     name = name.strip()
     if len(name) > 1 and name[0] == name[-1] == '"':
-        raw = _OCTAL.sub(lambda found: bytes([int(found[1], 8) & 255]), name[1:-1].encode())
+        raw = _OCTAL.sub(lambda match: bytes([int(match[1], 8) & 255]), name[1:-1].encode())
         name = raw.decode("utf-8", "replace").replace('\\"', '"').replace("\\\\", "\\")
     if name == "/dev/null":
         return name
@@ -78,14 +78,14 @@ def edited_tests(paths: Iterable[str], *, protected: Iterable[str] = (), allowed
         allowed: paths of the reference patch. They and their folders may contain configuration or harness modules, but
             no tests.
     """
-    named = {posixpath.normpath(path) for path in protected}
-    known = {posixpath.normpath(path) for path in allowed}
-    folders = {posixpath.dirname(path) for path in known} - {""}
+    protected_paths = {posixpath.normpath(path) for path in protected}
+    allowed_paths = {posixpath.normpath(path) for path in allowed}
+    folders = {posixpath.dirname(path) for path in allowed_paths} - {""}
 
     def is_refused(path: str) -> bool:
-        if path in named or is_test(path):
+        if path in protected_paths or is_test(path):
             return True
-        return is_harness(path) and path not in known and posixpath.dirname(path) not in folders
+        return is_harness(path) and path not in allowed_paths and posixpath.dirname(path) not in folders
 
     return sorted(path for path in set(paths) if is_refused(path))
 

@@ -60,8 +60,10 @@ def parse_search_replace(text: str) -> dict[str, list[tuple[str, str]]]:
         if not is_head:
             index += 1
             continue
-        middle = _find(lines, index + 4, lambda at: lines[at] == _DIVIDER)
-        end = _find(lines, middle + 2, lambda at: lines[at] == _REPLACE and _starts_fence(lines, at + 1))
+        middle = _find_line(lines, index + 4, lambda line_index: lines[line_index] == _DIVIDER)
+        end = _find_line(
+            lines, middle + 2, lambda line_index: lines[line_index] == _REPLACE and _starts_fence(lines, line_index + 1)
+        )
         if end >= len(lines):
             break  # no later block can be complete either
         sides = "\n".join(lines[index + 3 : middle]), "\n".join(lines[middle + 1 : end])
@@ -70,12 +72,12 @@ def parse_search_replace(text: str) -> dict[str, list[tuple[str, str]]]:
     return edits
 
 
-def _find(lines: Sequence[str], start: int, is_it: Callable[[int], bool]) -> int:
-    return next((at for at in range(start, len(lines)) if is_it(at)), len(lines))
+def _find_line(lines: Sequence[str], start: int, is_it: Callable[[int], bool]) -> int:
+    return next((index for index in range(start, len(lines)) if is_it(index)), len(lines))
 
 
-def _starts_fence(lines: Sequence[str], at: int) -> bool:
-    return at < len(lines) and lines[at].startswith(_FENCE)
+def _starts_fence(lines: Sequence[str], index: int) -> bool:
+    return index < len(lines) and lines[index].startswith(_FENCE)
 
 
 def apply_search_replace(files: Mapping[str, str], edits: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, str]:
@@ -87,10 +89,10 @@ def apply_search_replace(files: Mapping[str, str], edits: Mapping[str, Sequence[
     Raises:
         FormatError: a search text is missing or equals its replacement, or a file gets too long.
     """
-    return {path: _edited(files.get(path, ""), path, pairs) for path, pairs in edits.items()}
+    return {path: _apply_edits(files.get(path, ""), path, pairs) for path, pairs in edits.items()}
 
 
-def _edited(content: str, path: str, pairs: Sequence[tuple[str, str]]) -> str:
+def _apply_edits(content: str, path: str, pairs: Sequence[tuple[str, str]]) -> str:
     content = f"\n{content}"
     for search, replace in pairs:
         if search == replace:
@@ -114,7 +116,7 @@ def unified_diff(old: str, new: str, *, steps: StepBudget | None = None) -> str:
     for group in matcher.get_grouped_opcodes(3):
         _, i_first, _, j_first, _ = group[0]
         _, _, i_last, _, j_last = group[-1]
-        lines.append(f"@@ -{_span(i_first, i_last)} +{_span(j_first, j_last)} @@")
+        lines.append(f"@@ -{_format_line_range(i_first, i_last)} +{_format_line_range(j_first, j_last)} @@")
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
                 lines += [f" {line}" for line in before[i1:i2]]
@@ -124,7 +126,7 @@ def unified_diff(old: str, new: str, *, steps: StepBudget | None = None) -> str:
     return "\n".join(lines)
 
 
-def _span(start: int, stop: int) -> str:
+def _format_line_range(start: int, stop: int) -> str:
     """Returns a range of lines in the notation of diffs."""
     length = stop - start
     if length == 1:
@@ -132,11 +134,11 @@ def _span(start: int, stop: int) -> str:
     return f"{start + 1 if length else start},{length}"
 
 
-def similarity(left: str, right: str, *, steps: StepBudget | None = None) -> float:
+def similarity(first: str, second: str, *, steps: StepBudget | None = None) -> float:
     """Returns difflib's ratio without autojunk; 0 if a side is empty. Raises TooLargeError for too many steps."""
-    if not left or not right:
+    if not first or not second:
         return 0.0
-    return 1.0 if left == right else _Matcher(left, right, steps or StepBudget(), autojunk=False).ratio()
+    return 1.0 if first == second else _Matcher(first, second, steps or StepBudget(), autojunk=False).ratio()
 
 
 class _Matcher(difflib.SequenceMatcher):  # type: ignore[type-arg]
@@ -154,7 +156,7 @@ class _Matcher(difflib.SequenceMatcher):  # type: ignore[type-arg]
     ) -> difflib.Match:
         span = self.a[alo:ahi]
         positions: Mapping[str, list[int]] = self.b2j  # type: ignore[attr-defined]
-        self._steps.take(len(span) + sum(n * len(positions.get(one, ())) for one, n in Counter(span).items()))
+        self._steps.take(len(span) + sum(n * len(positions.get(item, ())) for item, n in Counter(span).items()))
         return super().find_longest_match(alo, ahi, blo, bhi)
 
 
@@ -175,20 +177,25 @@ def patch_similarity(
         ValueError: the oracle changes nothing.
         TooLargeError: the oracle's own diffs are too large to compare.
     """
-    wanted = {path: diff for path, content in oracle.items() if (diff := unified_diff(old.get(path, ""), content))}
-    if not wanted:
+    oracle_diffs = {
+        path: diff for path, content in oracle.items() if (diff := unified_diff(old.get(path, ""), content))
+    }
+    if not oracle_diffs:
         raise ValueError("the oracle patch changes nothing")
     # An almost right prediction with many small differences takes up to nine times as many steps.
-    if sum(count * count for diff in wanted.values() for count in Counter(diff).values()) > MAX_STEPS // 10:
-        raise TooLargeError(f"the oracle diffs have {sum(map(len, wanted.values()))} characters")
+    if sum(count * count for diff in oracle_diffs.values() for count in Counter(diff).values()) > MAX_STEPS // 10:
+        raise TooLargeError(f"the oracle diffs have {sum(map(len, oracle_diffs.values()))} characters")
     steps = StepBudget()
-    found = {path: _change(old.get(path, ""), content, steps) for path, content in predicted.items()}
-    changed = {path: diff for path, diff in found.items() if diff != ""}
-    each = {path: _alike(changed.get(path), wanted.get(path), steps) for path in sorted({*wanted, *changed})}
+    predicted_diffs = {path: _compute_diff(old.get(path, ""), content, steps) for path, content in predicted.items()}
+    changed = {path: diff for path, diff in predicted_diffs.items() if diff != ""}
+    each = {
+        path: _compare_diffs(changed.get(path), oracle_diffs.get(path), steps)
+        for path in sorted({*oracle_diffs, *changed})
+    }
     return sum(each.values()) / len(each), each
 
 
-def _change(old: str, new: str, steps: StepBudget) -> str | None:
+def _compute_diff(old: str, new: str, steps: StepBudget) -> str | None:
     """Returns the diff, or None if it takes too many steps."""
     try:
         return unified_diff(old, new, steps=steps)
@@ -196,8 +203,8 @@ def _change(old: str, new: str, steps: StepBudget) -> str | None:
         return None
 
 
-def _alike(found: str | None, wanted: str | None, steps: StepBudget) -> float:
+def _compare_diffs(diff: str | None, oracle_diff: str | None, steps: StepBudget) -> float:
     try:
-        return similarity(found or "", wanted or "", steps=steps)
+        return similarity(diff or "", oracle_diff or "", steps=steps)
     except TooLargeError:
         return 0.0

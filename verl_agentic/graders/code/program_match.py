@@ -27,8 +27,9 @@ def parse(source: str) -> ast.Module | None:
 def is_empty_program(tree: ast.Module) -> bool:
     """Returns whether a program has only `pass` and bare constants."""
     return all(
-        isinstance(one, ast.Pass) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-        for one in tree.body
+        isinstance(statement, ast.Pass)
+        or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for statement in tree.body
     )
 
 
@@ -49,8 +50,8 @@ def ast_match(candidate: ast.Module, reference: ast.Module) -> float:
     subtree that the reference has twice must occur twice (in CodeBLEU's code, once).
     """
     shapes: dict[tuple[str, tuple[int, ...]], int] = {}
-    found, wanted = _subtrees(candidate, shapes), _subtrees(reference, shapes)
-    return (found & wanted).total() / wanted.total() if wanted else 0.0
+    subtrees, reference_subtrees = _count_subtrees(candidate, shapes), _count_subtrees(reference, shapes)
+    return (subtrees & reference_subtrees).total() / reference_subtrees.total() if reference_subtrees else 0.0
 
 
 def data_flow_match(candidate: ast.Module, reference: ast.Module) -> float:
@@ -63,18 +64,18 @@ def data_flow_match(candidate: ast.Module, reference: ast.Module) -> float:
     or item counts for the object. CodeBLEU also has edges from uses to definitions.
     """
     lists: _Numbers = {}
-    found, wanted = Counter(_edges(candidate, lists)), Counter(_edges(reference, lists))
-    return (found & wanted).total() / wanted.total() if wanted else 0.0
+    edges, reference_edges = Counter(_iter_edges(candidate, lists)), Counter(_iter_edges(reference, lists))
+    return (edges & reference_edges).total() / reference_edges.total() if reference_edges else 0.0
 
 
-def _subtrees(tree: ast.Module, shapes: dict[tuple[str, tuple[int, ...]], int]) -> Counter[int]:
+def _count_subtrees(tree: ast.Module, shapes: dict[tuple[str, tuple[int, ...]], int]) -> Counter[int]:
     """Returns the count of each subtree; `shapes` gives equal subtrees equal numbers in all trees."""
     counts: Counter[int] = Counter()
     numbers: dict[int, int] = {}
     stack: list[tuple[ast.AST, bool]] = [(tree, False)]
     while stack:
         node, is_done = stack.pop()
-        children = _children(node)
+        children = _list_children(node)
         if not is_done:
             stack.append((node, True))
             stack += [(child, False) for child in children]
@@ -86,12 +87,12 @@ def _subtrees(tree: ast.Module, shapes: dict[tuple[str, tuple[int, ...]], int]) 
     return counts
 
 
-def _children(node: ast.AST) -> list[ast.AST]:
+def _list_children(node: ast.AST) -> list[ast.AST]:
     # The parent node shows whether a name is read or set.
     return [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)]
 
 
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
+def _walk_in_order(node: ast.AST) -> Iterator[ast.AST]:
     """Yields a node and its descendants in source order."""
     stack = [node]
     while stack:
@@ -100,37 +101,37 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
         stack += reversed(list(ast.iter_child_nodes(node)))
 
 
-def _edges(tree: ast.Module, lists: _Numbers) -> Iterator[tuple[int, int]]:
+def _iter_edges(tree: ast.Module, lists: _Numbers) -> Iterator[tuple[int, int]]:
     """Yields (variable, list of variables that it is computed of), both as numbers; `lists` numbers the latter."""
     numbers: dict[str, int] = {}
-    for node in _walk(tree):
-        for targets, source in _flows(node):
-            parents = tuple(numbers.setdefault(name, len(numbers)) for name in _read(source))
+    for node in _walk_in_order(tree):
+        for targets, source in _iter_flows(node):
+            parents = tuple(numbers.setdefault(name, len(numbers)) for name in _list_read_names(source))
             number = lists.setdefault(parents, len(lists))  # hashing a long tuple each time would be slow
             for name in targets:
                 yield numbers.setdefault(name, len(numbers)), number
 
 
-def _flows(node: ast.AST) -> Iterator[tuple[list[str], ast.AST]]:
+def _iter_flows(node: ast.AST) -> Iterator[tuple[list[str], ast.AST]]:
     """Yields (names that get a value, the expression of that value)."""
     match node:
         case ast.Assign(targets=targets, value=value):
-            yield [name for target in targets for name in _bound(target)], value
+            yield [name for target in targets for name in _list_bound_names(target)], value
         case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
-            yield _bound(target), value
+            yield _list_bound_names(target), value
         case ast.AugAssign(target=target):
-            yield _bound(target), node
+            yield _list_bound_names(target), node
         case ast.For(target=target, iter=value) | ast.AsyncFor(target=target, iter=value):
-            yield _bound(target), value
+            yield _list_bound_names(target), value
         case ast.comprehension(target=target, iter=value):
-            yield _bound(target), value
+            yield _list_bound_names(target), value
         case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
-            yield _bound(target), value
+            yield _list_bound_names(target), value
         case ast.Return(value=ast.expr() as value) | ast.Yield(value=ast.expr() as value) | ast.YieldFrom(value=value):
             yield ["return"], value  # no variable can have that name
 
 
-def _bound(target: ast.AST) -> list[str]:
+def _list_bound_names(target: ast.AST) -> list[str]:
     names: list[str] = []
     stack = [target]
     while stack:
@@ -144,6 +145,6 @@ def _bound(target: ast.AST) -> list[str]:
     return names
 
 
-def _read(value: ast.AST) -> list[str]:
+def _list_read_names(value: ast.AST) -> list[str]:
     """Returns the names in an expression (of `x += y`, in the statement), each once, as they first appear."""
-    return list(dict.fromkeys(node.id for node in _walk(value) if isinstance(node, ast.Name)))
+    return list(dict.fromkeys(node.id for node in _walk_in_order(value) if isinstance(node, ast.Name)))

@@ -50,20 +50,20 @@ class CodeRules:
         if self.checker not in CHECKERS:
             load_checker(self.checker)
 
-    def is_right(self, given: str, found: str, expected: str, tests: CodeTests) -> bool:
+    def is_right(self, test_input: str, output: str, expected: str, tests: CodeTests) -> bool:
         """Returns whether an output is right. Raises ScoringError if the user's checker failed."""
         if checker := load_checker(self.checker):
             try:
-                return bool(checker(given, found, expected))
+                return bool(checker(test_input, output, expected))
             except Exception as cause:
                 raise ScoringError(
                     f"the checker {self.checker!r} failed, got {type(cause).__name__}: {cause}; fix it"
                 ) from cause
         if tests.fn_name is None:
-            return same_output(found, expected, checker=self.checker, tolerance=self.tolerance)
-        if same_value(found, expected, tolerance=self.tolerance):
+            return same_output(output, expected, checker=self.checker, tolerance=self.tolerance)
+        if same_value(output, expected, tolerance=self.tolerance):
             return True
-        return tests.is_wrapped and same_value(f"[{found}]", expected, tolerance=self.tolerance)
+        return tests.is_wrapped and same_value(f"[{output}]", expected, tolerance=self.tolerance)
 
 
 DEFAULT_RULES = CodeRules()
@@ -102,15 +102,15 @@ class CodeTests:
         """
         try:
             values = json.loads(text) if isinstance(text, str) else text
-            fn_name, given, expected = values.get("fn_name"), values["inputs"], values["outputs"]
+            fn_name, raw_inputs, expected = values.get("fn_name"), values["inputs"], values["outputs"]
             if not fn_name:
-                inputs, outputs = [_text(item) for item in given], [_text(item) for item in expected]
-            elif all(isinstance(item, list) for item in given):
-                inputs = ["\n".join(map(json.dumps, item)) for item in given]
+                inputs, outputs = [_to_text(item) for item in raw_inputs], [_to_text(item) for item in expected]
+            elif all(isinstance(item, list) for item in raw_inputs):
+                inputs = ["\n".join(map(json.dumps, item)) for item in raw_inputs]
                 outputs = [json.dumps(item) for item in expected]
             else:
-                inputs = ["\n".join(_value(line) for line in item.split("\n") if line.strip()) for item in given]
-                outputs = [_value(item) for item in expected]
+                inputs = ["\n".join(_to_json(line) for line in item.split("\n") if line.strip()) for item in raw_inputs]
+                outputs = [_to_json(item) for item in expected]
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             raise DataError(
                 f'tests must be {{"inputs": [...], "outputs": [...]}}, got {str(text)[:200]!r}; fix the row'
@@ -178,12 +178,12 @@ async def run_tests(
     left_s = min(total_s or math.inf, test_s * len(tests.inputs))
     verdicts: list[TestVerdict] = []
     outputs: list[str] = []
-    for first, last in _batches(tests):
+    for first, last in _iter_batches(tests):
         part = tests.part(first, last)
         left_s = max(code_left_s(left_s + _START_S) - _START_S, MIN_CODE_S)
-        command, limits = _command(solution, part, rules, test_s, left_s, memory_mb, stop_at_failure)
+        command, limits = _make_command(solution, part, rules, test_s, left_s, memory_mb, stop_at_failure)
         result = await runner.run(command, limits=limits)
-        report = await asyncio.to_thread(_judge, result, part, rules)
+        report = await asyncio.to_thread(_judge_outputs, result, part, rules)
         verdicts += report.verdicts
         outputs += report.outputs
         left_s -= result.wall_s
@@ -196,11 +196,11 @@ async def run_tests(
     return TestReport(verdicts=tuple(verdicts), outputs=(*outputs, *("",) * rest))
 
 
-def _batches(tests: CodeTests) -> Iterator[tuple[int, int]]:
+def _iter_batches(tests: CodeTests) -> Iterator[tuple[int, int]]:
     """Yields ranges of tests that fit into a sandbox together."""
     first, size = 0, 0
-    for index, (given, expected) in enumerate(zip(tests.inputs, tests.outputs, strict=True)):
-        more = len(given) + len(expected)
+    for index, (test_input, expected) in enumerate(zip(tests.inputs, tests.outputs, strict=True)):
+        more = len(test_input) + len(expected)
         if index > first and size + more > _BATCH_BYTES:
             yield first, index
             first, size = index, 0
@@ -208,12 +208,12 @@ def _batches(tests: CodeTests) -> Iterator[tuple[int, int]]:
     yield first, len(tests.inputs)
 
 
-def _room(expected: str) -> int:
+def _compute_output_limit(expected: str) -> int:
     """Returns the maximum output size: a power of two, so that it reveals little about the expected output."""
     return max(_OUTPUT_BYTES, 1 << (4 * len(expected)).bit_length())
 
 
-def _command(
+def _make_command(
     solution: str,
     tests: CodeTests,
     rules: CodeRules,
@@ -231,7 +231,7 @@ def _command(
         "prelude": rules.prelude,
         "test_s": test_s,
         "total_s": total_s,
-        "output_bytes": max(map(_room, tests.outputs)),
+        "output_bytes": max(map(_compute_output_limit, tests.outputs)),
         "stop_at_failure": stop_at_failure,
     }
     command = Command(
@@ -241,8 +241,8 @@ def _command(
             ".tests/settings.json": json.dumps(settings).encode(),
             # Uses Unix line ends.
             **{
-                f".tests/in.{index}": given.replace("\r\n", "\n").encode("utf-8", "surrogateescape")
-                for index, given in enumerate(tests.inputs)
+                f".tests/in.{index}": test_input.replace("\r\n", "\n").encode("utf-8", "surrogateescape")
+                for index, test_input in enumerate(tests.inputs)
             },
         },
         outputs=["results.json", *(f".tests/out.{index}" for index in range(count))],
@@ -256,7 +256,7 @@ def _command(
     return command, limits
 
 
-def _judge(result: CommandResult, tests: CodeTests, rules: CodeRules) -> TestReport:
+def _judge_outputs(result: CommandResult, tests: CodeTests, rules: CodeRules) -> TestReport:
     count = len(tests.outputs)
     all_failed = TestReport(verdicts=("error",) * count, outputs=("",) * count)
     if "results.json" not in result.files:
@@ -265,16 +265,19 @@ def _judge(result: CommandResult, tests: CodeTests, rules: CodeRules) -> TestRep
             return all_failed  # the solution killed the harness
         raise ScoringError(f"the test harness gave no results, got {result.stderr[-500:]!r}")
     try:
-        found = [(str(one["status"]), str(one.get("output") or "")) for one in json.loads(result.files["results.json"])]
+        test_results = [
+            (str(record["status"]), str(record.get("output") or ""))
+            for record in json.loads(result.files["results.json"])
+        ]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return all_failed  # only the solution can have written something else
-    if len(found) != count:
+    if len(test_results) != count:
         return all_failed
-    if found[0][0] == "missing" and not result.stdout.startswith("started"):
-        raise ConfigError(f"the sandbox lacks {found[0][1]!r} for programs in {rules.language!r}; add it")
+    if test_results[0][0] == "missing" and not result.stdout.startswith("started"):
+        raise ConfigError(f"the sandbox lacks {test_results[0][1]!r} for programs in {rules.language!r}; add it")
     verdicts: list[TestVerdict] = []
     outputs: list[str] = []
-    for index, (status, output) in enumerate(found):
+    for index, (status, output) in enumerate(test_results):
         if status == "ran":
             output = result.files.get(f".tests/out.{index}", b"").decode("utf-8", "replace")
             is_right = rules.is_right(tests.inputs[index], output, tests.outputs[index], tests)
@@ -285,11 +288,11 @@ def _judge(result: CommandResult, tests: CodeTests, rules: CodeRules) -> TestRep
     return TestReport(verdicts=tuple(verdicts), outputs=tuple(outputs))
 
 
-def _text(item: Any) -> str:
+def _to_text(item: Any) -> str:
     return "\n".join(map(str, item)) if isinstance(item, list) else item if isinstance(item, str) else json.dumps(item)
 
 
-def _value(item: Any) -> str:
+def _to_json(item: Any) -> str:
     """Returns a value as JSON; a text that is already JSON stays unchanged."""
     try:
         json.loads(item, parse_int=str)  # of any length

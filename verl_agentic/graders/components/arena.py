@@ -55,13 +55,14 @@ async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **opt
     playing = [index for index, sample in enumerate(samples) if not is_silent(sample)]
     if len(playing) < 2:
         return [Graded(value=float(index in playing)) for index in range(len(samples))]
-    ranks, rounds = await _play([settings.blocks(samples[index]) for index in playing], settings, criterion)
-    played = [comparison for found in rounds for comparison in found.values()]
-    info = _info(
-        [CostTotal.together(comparison.costs for comparison in found.values()) for found in rounds], len(samples)
+    ranks, rounds = await _play_tournament([settings.blocks(samples[index]) for index in playing], settings, criterion)
+    played = [comparison for comparisons in rounds for comparison in comparisons.values()]
+    info = _share_costs(
+        [CostTotal.together(comparison.costs for comparison in comparisons.values()) for comparisons in rounds],
+        len(samples),
     )
     is_strict = settings.on_invalid == "zero"
-    failed = sum(one.points is None and not (is_strict and one.is_invalid) for one in played)
+    failed = sum(comparison.points is None and not (is_strict and comparison.is_invalid) for comparison in played)
     if failed > _MOST_FAILED * len(played):
         return [Graded(info=info)] * len(samples)
     shares = _valid_shares(rounds, len(playing)) if is_strict else [1.0] * len(playing)
@@ -74,31 +75,33 @@ async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **opt
 def _valid_shares(rounds: Sequence[Mapping[Match, PairComparison]], count: int) -> list[float]:
     """Returns the share of valid verdicts among each player's comparisons."""
     total, invalid = [0] * count, [0] * count
-    for found in rounds:
-        for match, comparison in found.items():
+    for comparisons in rounds:
+        for match, comparison in comparisons.items():
             for player in match:
                 total[player] += 1
                 invalid[player] += comparison.is_invalid
     return [1.0 - bad / all_ for bad, all_ in zip(invalid, total, strict=True)]
 
 
-async def _play(
-    shown: Sequence[Sequence[Block]], settings: JudgeOptions, criterion: str
+async def _play_tournament(
+    player_blocks: Sequence[Sequence[Block]], settings: JudgeOptions, criterion: str
 ) -> tuple[list[float], list[dict[Match, PairComparison]]]:
     """Returns the rank of each sample, and the comparisons of each round."""
     rounds: list[dict[Match, PairComparison]] = []
-    play = tournament(len(shown))
+    play = tournament(len(player_blocks))
     matches = next(play)
     while True:
-        found = await gathered([compare(shown[a], shown[b], settings, criterion) for a, b in matches])
-        rounds.append(dict(zip(matches, found, strict=True)))
+        comparisons = await gathered(
+            [compare(player_blocks[a], player_blocks[b], settings, criterion) for a, b in matches]
+        )
+        rounds.append(dict(zip(matches, comparisons, strict=True)))
         try:
-            matches = play.send([0.5 if one.points is None else one.points for one in found])
+            matches = play.send([0.5 if comparison.points is None else comparison.points for comparison in comparisons])
         except StopIteration as end:
             return end.value, rounds
 
 
-def _info(totals: Sequence[CostTotal], count: int) -> dict[str, float]:
+def _share_costs(totals: Sequence[CostTotal], count: int) -> dict[str, float]:
     """Returns each sample's share of the costs."""
     infos = [costs.to_info() for costs in totals]
     shares = {name: sum(info[name] for info in infos) / count for name in INFO}

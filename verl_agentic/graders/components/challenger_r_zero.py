@@ -15,7 +15,7 @@ from verl_agentic.rewards.sample import Sample
 Form = Literal["paper", "code"]
 
 
-def _check(repetition_weight: float) -> None:
+def _check_options(repetition_weight: float) -> None:
     if not repetition_weight >= 0:
         raise ConfigError(f"challenger_r_zero.repetition_weight must be 0 or more, got {repetition_weight}")
 
@@ -25,7 +25,7 @@ def _check(repetition_weight: float) -> None:
     high=lambda form: 1.0 if form == "paper" else 0.5,
     kind="outcome",
     scope="group",
-    check=_check,
+    check=_check_options,
 )
 def challenger_r_zero(
     samples: Sequence[Sample], *, form: Form = "paper", repetition_weight: float = 1.0
@@ -48,7 +48,7 @@ def challenger_r_zero(
     whole batch.
     """
     rates = [solve_rate(sample) for sample in samples]
-    posed = [_question(sample) for sample, rate in zip(samples, rates, strict=True) if rate is not None]
+    posed = [_extract_question(sample) for sample, rate in zip(samples, rates, strict=True) if rate is not None]
     shares = iter(cluster_shares(posed))
     values = []
     for rate in rates:
@@ -61,5 +61,5 @@ def challenger_r_zero(
     return [Graded(value=value, solved=max(value, 0.0) / highest) for value in values]
 
 
-def _question(sample: Sample) -> str:
+def _extract_question(sample: Sample) -> str:
     return last_block([sample.final_answer], "question") or sample.final_answer

@@ -13,16 +13,16 @@ from verl_agentic.rewards.sample import Sample
 Form = Literal["probability", "log_prob"]
 
 
-def _least(form: Form, least_log_prob: float) -> float:
+def _compute_low(form: Form, least_log_prob: float) -> float:
     return 0.0 if form == "probability" else least_log_prob
 
 
-def _check(least_log_prob: float) -> None:
+def _check_options(least_log_prob: float) -> None:
     if not least_log_prob < 0:
         raise ConfigError(f"confidence.least_log_prob must be less than 0, got {least_log_prob}")
 
 
-@component(low=_least, high=lambda form: 1.0 if form == "probability" else 0.0, inline=True, check=_check)
+@component(low=_compute_low, high=lambda form: 1.0 if form == "probability" else 0.0, inline=True, check=_check_options)
 def confidence(sample: Sample, *, form: Form = "probability", least_log_prob: float = -5.0) -> Value:
     """Returns the mean log-prob of the policy's tokens, or its exp (their geometric mean probability).
 
@@ -39,7 +39,7 @@ def confidence(sample: Sample, *, form: Form = "probability", least_log_prob: fl
     if not spoken:
         return ABSTAIN
     if is_silent(sample):  # an immediate end of the turn is very confident
-        return _least(form, least_log_prob)
+        return _compute_low(form, least_log_prob)
     total = 0.0
     for turn in spoken:
         if turn.mean_log_prob is None:

@@ -10,12 +10,12 @@ from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _check(k: int) -> None:
+def _check_options(k: int) -> None:
     if k < 2:
         raise ConfigError(f"continuations.k must be 2 or more, got {k}; one rollout alone says nothing of a turn")
 
 
-@component(scope="group", inline=True, check=_check)
+@component(scope="group", inline=True, check=_check_options)
 def continuations(samples: Sequence[Sample], *, k: int = 4, soft: bool = True) -> list[Graded]:
     """Returns for each sample the mean label of its turns; each turn gets its share, label / turns.
 
@@ -39,6 +39,8 @@ def continuations(samples: Sequence[Sample], *, k: int = 4, soft: bool = True) -
         raise ScoringError("the environment gave no outcome for some of the group; continuations needs it for all")
     labels = label_steps(samples, outcomes, continuations=k, soft=soft)
     return [
-        Graded(turns={turn: label.value / len(sample.turns) for turn, label in known.items()}) if known else ABSTAIN
-        for sample, known in zip(samples, labels, strict=True)
+        Graded(turns={turn: label.value / len(sample.turns) for turn, label in turn_labels.items()})
+        if turn_labels
+        else ABSTAIN
+        for sample, turn_labels in zip(samples, labels, strict=True)
     ]

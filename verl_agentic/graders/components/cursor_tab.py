@@ -16,7 +16,7 @@ def suggestion_value(p_accepted: float, *, threshold: float = 0.25) -> float:
     return p_accepted - threshold
 
 
-def _check(threshold: float) -> None:
+def _check_options(threshold: float) -> None:
     if not 0 < threshold < 1:
         raise ConfigError(f"cursor_tab.threshold must be between 0 and 1, got {threshold}")
 
@@ -26,7 +26,7 @@ def _check(threshold: float) -> None:
     high=lambda threshold: 1.0 - threshold,
     kind="outcome",
     inline=True,
-    check=_check,
+    check=_check_options,
     solved=lambda threshold: 1.0 - threshold,
 )
 def cursor_tab(sample: Sample, *, threshold: float = 0.25) -> Value:

@@ -14,13 +14,13 @@ from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
 
 
-def _check(model: str, bound: float) -> None:
+def _check_options(model: str, bound: float) -> None:
     if not 0 < bound < math.inf:
         raise ConfigError(f"imitation.bound must be greater than 0, got {bound}; 5 is a chance of 99.3 %")
-    _load(model)
+    _load_discriminator(model)
 
 
-@component(low=lambda bound: -bound, high=lambda bound: bound, check=_check)
+@component(low=lambda bound: -bound, high=lambda bound: bound, check=_check_options)
 def imitation(sample: Sample, *, model: str, bound: float = 5.0) -> float:
     """Returns the discriminator's logit of the policy's text: above 0 if an expert is the more likely author.
 
@@ -40,10 +40,10 @@ def imitation(sample: Sample, *, model: str, bound: float = 5.0) -> float:
     """
     if is_silent(sample):
         return -bound
-    logit = _load(model).logit("\n".join(texts(sample.turns, starts_in_reasoning=False)))
+    logit = _load_discriminator(model).logit("\n".join(texts(sample.turns, starts_in_reasoning=False)))
     return max(-bound, min(bound, logit))
 
 
 @functools.lru_cache(maxsize=8)
-def _load(model: str) -> Discriminator:
+def _load_discriminator(model: str) -> Discriminator:
     return Discriminator.load(Path(model))

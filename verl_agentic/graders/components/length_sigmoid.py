@@ -16,12 +16,12 @@ def sigmoid_factor(steps: float, *, target: float, scale: float) -> float:
     return 0.5 - 0.5 * math.tanh((steps - target) / (2.0 * scale))
 
 
-def _check(scale: float) -> None:
+def _check_options(scale: float) -> None:
     if not scale > 0:
         raise ConfigError(f"length_sigmoid.scale must be greater than 0, got {scale}")
 
 
-@component(low=-1.0, high=0.0, inline=True, check=_check)
+@component(low=-1.0, high=0.0, inline=True, check=_check_options)
 def length_sigmoid(sample: Sample, *, target: float = 10, scale: float = 5, unit: Unit = "turns") -> float:
     """Returns sigmoid(-(T - target) / scale) - 1.
 

@@ -12,13 +12,13 @@ from verl_agentic.rewards.component import Graded, OnInvalid, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _check(threshold: float, **options: Any) -> None:
+def _check_options(threshold: float, **options: Any) -> None:
     if not 0 < threshold <= 1:
         raise ConfigError(f"orm.threshold must be above 0 and at most 1, got {threshold}")
     RewardModel.of(options)
 
 
-@component(kind="outcome", info=("orm_p", "orm_failures"), outcome_options={"on_invalid": "zero"}, check=_check)
+@component(kind="outcome", info=("orm_p", "orm_failures"), outcome_options={"on_invalid": "zero"}, check=_check_options)
 async def orm(
     sample: Sample, *, form: Form = "yes_no", threshold: float = 0.5, on_invalid: OnInvalid = "abstain", **options: Any
 ) -> Graded:
@@ -41,9 +41,9 @@ async def orm(
     model = RewardModel.of(options)
     if is_silent(sample):
         return Graded(value=0.0)
-    found = await assess(sample, model, form=form)
-    if found.value is None:
-        is_paid_nothing = found.is_invalid and on_invalid == "zero"
+    assessment = await assess(sample, model, form=form)
+    if assessment.value is None:
+        is_paid_nothing = assessment.is_invalid and on_invalid == "zero"
         return Graded(value=0.0 if is_paid_nothing else None, info={"orm_failures": 1.0})
-    (p,) = checked_probabilities([found.value], of="orm")
+    (p,) = checked_probabilities([assessment.value], of="orm")
     return Graded(value=float(p >= threshold), info={"orm_p": p, "orm_failures": 0.0})

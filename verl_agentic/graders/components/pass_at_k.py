@@ -32,12 +32,12 @@ def best_of_k(outcomes: Sequence[float], *, k: int) -> list[float]:
     return best
 
 
-def _check(k: int) -> None:
+def _check_options(k: int) -> None:
     if k < 1:
         raise ConfigError(f"pass_at_k.k must be 1 or more, got {k}")
 
 
-@component(kind="outcome", scope="group", inline=True, check=_check)
+@component(kind="outcome", scope="group", inline=True, check=_check_options)
 def pass_at_k(samples: Sequence[Sample], *, k: int) -> list[Graded]:
     """Returns for each sample the mean best outcome over all subsets of k samples that contain it.
 

@@ -12,7 +12,7 @@ from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _check(ast_weight: float, data_flow_weight: float) -> None:
+def _check_options(ast_weight: float, data_flow_weight: float) -> None:
     if min(ast_weight, data_flow_weight) < 0:
         raise ConfigError(f"weights must not be negative, got {ast_weight} and {data_flow_weight}; 0 leaves one out")
 
@@ -21,7 +21,7 @@ def _check(ast_weight: float, data_flow_weight: float) -> None:
     low=-1.0,
     high=lambda ast_weight, data_flow_weight: 1.0 + ast_weight + data_flow_weight,
     info=("ast_match", "data_flow_match"),
-    check=_check,
+    check=_check_options,
 )
 def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float = 1.0) -> Graded:
     """Returns -1 for a program that does not compile, else 1 + ast_weight * AST match + data_flow_weight * DFG match.
@@ -44,7 +44,7 @@ def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float
     (`algorithm.use_kl_in_reward`), and uses CodeRL's four levels for tasks with unit tests (`coderl`). For the
     matching, see `graders.code.program_match`.
     """
-    solution = _solution(sample.ground_truth)
+    solution = _read_reference_solution(sample.ground_truth)
     if solution is None:
         return ABSTAIN
     reference = parse_reference(solution)
@@ -57,7 +57,7 @@ def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float
     return Graded(value=value, info={"ast_match": trees, "data_flow_match": flows})
 
 
-def _solution(ground_truth: object) -> str | None:
+def _read_reference_solution(ground_truth: object) -> str | None:
     """Returns the reference, or None."""
     if isinstance(ground_truth, str) and ground_truth.lstrip().startswith("{"):
         try:

@@ -12,13 +12,13 @@ from verl_agentic.rewards.component import Graded, OnInvalid, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _check(step_tag: str, **options: Any) -> None:
+def _check_options(step_tag: str, **options: Any) -> None:
     if not step_tag.startswith("<"):
         raise ConfigError(f"prm.step_tag must begin with '<', which the policy cannot write there, got {step_tag!r}")
     RewardModel.of(options)
 
 
-@component(info=("prm_min", "prm_failures"), outcome_options={"on_invalid": "zero"}, check=_check)
+@component(info=("prm_min", "prm_failures"), outcome_options={"on_invalid": "zero"}, check=_check_options)
 async def prm(
     sample: Sample, *, step_tag: str = "<extra_0>", on_invalid: OnInvalid = "abstain", **options: Any
 ) -> Graded:
@@ -51,5 +51,5 @@ async def prm(
         is_paid_nothing = scores is not None and on_invalid == "zero"
         return Graded(value=0.0 if is_paid_nothing else None, info={"prm_failures": 1.0})
     checked_probabilities(scores, of="prm")
-    shares = {turn.index: one / len(scores) for turn, one in zip(sample.turns, scores, strict=True)}
+    shares = {turn.index: score / len(scores) for turn, score in zip(sample.turns, scores, strict=True)}
     return Graded(turns=shares, info={"prm_min": min(scores), "prm_failures": 0.0})

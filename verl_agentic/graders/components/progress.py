@@ -10,11 +10,11 @@ from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _load(estimator: str) -> ProgressEstimator:
+def _load_estimator(estimator: str) -> ProgressEstimator:
     return load_address(estimator, what="estimator of the component progress")
 
 
-@component(low=lambda cap: -cap, high=lambda cap: cap, info=("grounded_share",), check=_load)
+@component(low=lambda cap: -cap, high=lambda cap: cap, info=("grounded_share",), check=_load_estimator)
 def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float = 0.5, cap: float = 1.0) -> Graded:
     """Returns alpha * contribution + beta * grounded of each turn; scales the sum down to at most `cap`.
 
@@ -33,7 +33,7 @@ def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float 
 
     Paper: https://arxiv.org/abs/2505.20732
     """
-    contributions = list(_load(estimator)(sample))
+    contributions = list(_load_estimator(estimator)(sample))
     if len(contributions) != len(sample.turns):
         raise ScoringError(
             f"the estimator {estimator!r} must give one number for each of {len(sample.turns)} turns, "

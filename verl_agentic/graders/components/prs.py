@@ -36,15 +36,15 @@ def answer_bleu(answer: str, golden_answers: tuple[str, ...]) -> float:
     """Returns the best length-aware BLEU of an answer over the golden ones; lower case, without punctuation."""
     if is_endless(answer, golden_answers):
         return 0.0
-    words = _words(answer)
-    return max(length_aware_bleu(words, _words(golden)) for golden in golden_answers)
+    words = _split_words(answer)
+    return max(length_aware_bleu(words, _split_words(golden)) for golden in golden_answers)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return text.lower().translate(_PUNCTUATION).split()
 
 
-def _check(readable: float, form: float, quality: float) -> None:
+def _check_options(readable: float, form: float, quality: float) -> None:
     if not min(readable, form, quality) >= 0:
         raise ConfigError(f"the stages of prs need weights of at least 0, got {readable}, {form} and {quality}")
 
@@ -54,7 +54,7 @@ def _check(readable: float, form: float, quality: float) -> None:
     kind="outcome",
     inline=True,
     info=("bleu",),
-    check=_check,
+    check=_check_options,
 )
 def prs(sample: Sample, *, readable: float = 0.1, form: float = 0.1, quality: float = 0.8) -> Graded:
     """Returns `readable` + `form` + `quality` * BLEU, as far as the stages were reached.

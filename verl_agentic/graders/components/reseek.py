@@ -44,27 +44,27 @@ def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",), facts: 
     shares: dict[int, float] = {}
     judged = 0
     for turn, answer in zip(sample.turns, sample.turns[1:], strict=False):
-        found = _found(turn, search_tools)
-        if found is None:
+        search_results = _get_search_results(turn, search_tools)
+        if search_results is None:
             continue
         judged += 1
-        is_useful = mentions(found, useful)
+        is_useful = mentions(search_results, useful)
         may_gain = may_gain or is_useful
-        verdict = _verdict(answer)
+        verdict = _read_judgement(answer)
         if verdict is not None:
             shares[answer.index] = 1.0 if verdict == is_useful else -1.0
     turns = {index: share / judged for index, share in shares.items() if share < 0 or may_gain}
     return Graded(value=sum(turns.values()), turns=turns)
 
 
-def _found(turn: Turn, search_tools: Sequence[str]) -> str | None:
+def _get_search_results(turn: Turn, search_tools: Sequence[str]) -> str | None:
     """Returns the search results of a turn, or None."""
     calls = [call for call in turn.calls if call.name in search_tools and was_carried_out(call)]
     return "\n".join(call.result or "" for call in calls) if calls else None
 
 
-def _verdict(turn: Turn) -> bool | None:
+def _read_judgement(turn: Turn) -> bool | None:
     """Returns the first readable judgement of a turn, or None."""
     called = [str(call.arguments.get("verdict")) for call in turn.calls if call.name == "judge"]
-    written = called or blocks(turn.text, "judge")
-    return VERDICTS.get(written[0].strip().lower()) if written else None
+    verdicts = called or blocks(turn.text, "judge")
+    return VERDICTS.get(verdicts[0].strip().lower()) if verdicts else None

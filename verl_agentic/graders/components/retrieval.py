@@ -29,13 +29,13 @@ def f_beta(tp: float, fp: float, fn: float, *, beta: float) -> float:
     return (1 + beta**2) * tp / ((1 + beta**2) * tp + beta**2 * fn + fp) if tp else 0.0
 
 
-def retrieval_scores(found: Spans, wanted: Spans, *, beta: float = 0.5) -> tuple[float, float]:
+def retrieval_scores(answered: Spans, golden: Spans, *, beta: float = 0.5) -> tuple[float, float]:
     """Returns the F of files and the F of lines."""
-    hits = len(found.keys() & wanted.keys())
-    files = f_beta(hits, len(found) - hits, len(wanted) - hits, beta=beta)
-    num_found, num_wanted = (sum(map(_length, spans.values())) for spans in (found, wanted))
-    common = sum(_overlap(spans, wanted.get(path, [])) for path, spans in found.items())
-    return files, f_beta(common, num_found - common, num_wanted - common, beta=beta)
+    hits = len(answered.keys() & golden.keys())
+    files = f_beta(hits, len(answered) - hits, len(golden) - hits, beta=beta)
+    num_answered, num_golden = (sum(map(_count_lines, spans.values())) for spans in (answered, golden))
+    common = sum(_count_common_lines(spans, golden.get(path, [])) for path, spans in answered.items())
+    return files, f_beta(common, num_answered - common, num_golden - common, beta=beta)
 
 
 def parse_answer(text: str) -> Spans:
@@ -61,15 +61,15 @@ def parse_answer(text: str) -> Spans:
         first = int(match[2]) if match else 0
         last = int(match[3] or match[2]) if match else -1
         ranges[posixpath.normpath(path)] += [(first, last)] if 1 <= first <= last else []
-    return {path: _merged(spans) for path, spans in ranges.items()}
+    return {path: _merge_spans(spans) for path, spans in ranges.items()}
 
 
-def _check(beta: float) -> None:
+def _check_options(beta: float) -> None:
     if not beta > 0:
         raise ConfigError(f"retrieval.beta must be greater than 0, got {beta}; less than 1 weighs precision more")
 
 
-@component(kind="outcome", info=("file_f", "line_f"), check=_check, needs_ground_truth=True)
+@component(kind="outcome", info=("file_f", "line_f"), check=_check_options, needs_ground_truth=True)
 def retrieval(sample: Sample, *, beta: float = 0.5) -> Graded:
     """Returns the mean of the F-beta of files and the F-beta of lines that the final answer names.
 
@@ -93,29 +93,29 @@ def retrieval(sample: Sample, *, beta: float = 0.5) -> Graded:
 
 def graded_answer(answer: str, ground_truth: Any, *, beta: float) -> Graded:
     """Returns the value of an answer without reasoning; see `retrieval`."""
-    wanted = _wanted(object_of(ground_truth, of="retrieval"))
-    files, lines = retrieval_scores(parse_answer(answer), wanted, beta=beta)
-    value = (files + lines) / 2 if any(wanted.values()) else files
+    golden = _read_golden_spans(object_of(ground_truth, of="retrieval"))
+    files, lines = retrieval_scores(parse_answer(answer), golden, beta=beta)
+    value = (files + lines) / 2 if any(golden.values()) else files
     return Graded(value=value, info={"file_f": files, "line_f": lines})
 
 
-def _wanted(ground_truth: Mapping[str, Any]) -> Spans:
+def _read_golden_spans(ground_truth: Mapping[str, Any]) -> Spans:
     try:
-        wanted = {
-            posixpath.normpath(path): _merged([(int(first), int(last)) for first, last in spans])
+        golden = {
+            posixpath.normpath(path): _merge_spans([(int(first), int(last)) for first, last in spans])
             for path, spans in ground_truth.items()
         }
     except (TypeError, ValueError):
-        wanted = {}
-    if not wanted or any(first < 1 or last < first for spans in wanted.values() for first, last in spans):
+        golden = {}
+    if not golden or any(first < 1 or last < first for spans in golden.values() for first, last in spans):
         raise DataError(
             f"the ground truth of retrieval must be {{path: [[first, last], ...]}} with lines from 1, got "
             f"{str(ground_truth)[:200]!r}; fix the row"
         )
-    return wanted
+    return golden
 
 
-def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Returns the same lines as sorted, disjoint ranges, so that repeated lines count once."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(spans):
@@ -126,15 +126,15 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def _length(spans: Sequence[tuple[int, int]]) -> int:
+def _count_lines(spans: Sequence[tuple[int, int]]) -> int:
     return sum(last - first + 1 for first, last in spans)
 
 
-def _overlap(left: Sequence[tuple[int, int]], right: Sequence[tuple[int, int]]) -> int:
+def _count_common_lines(first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]) -> int:
     i = j = total = 0
-    while i < len(left) and j < len(right):
-        total += max(0, min(left[i][1], right[j][1]) - max(left[i][0], right[j][0]) + 1)
-        if left[i][1] < right[j][1]:
+    while i < len(first) and j < len(second):
+        total += max(0, min(first[i][1], second[j][1]) - max(first[i][0], second[j][0]) + 1)
+        if first[i][1] < second[j][1]:
             i += 1
         else:
             j += 1

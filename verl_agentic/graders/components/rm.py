@@ -13,7 +13,7 @@ from verl_agentic.rewards.component import Graded, OnInvalid, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _check(low: float, high: float, **options: Any) -> None:
+def _check_options(low: float, high: float, **options: Any) -> None:
     if not -math.inf < low < high < math.inf:
         raise ConfigError(f"rm needs finite low < high, got {low} and {high}")
     RewardModel.of(options)
@@ -24,7 +24,7 @@ def _check(low: float, high: float, **options: Any) -> None:
     high=lambda high: high,
     info=("rm_score", "rm_failures"),
     outcome_options={"on_invalid": "zero"},
-    check=_check,
+    check=_check_options,
 )
 async def rm(
     sample: Sample,
@@ -57,8 +57,8 @@ async def rm(
     model = RewardModel.of(options)
     if is_silent(sample):
         return Graded(value=low)
-    found = await assess(sample, model, form=form)
-    if found.value is None:
-        is_least = found.is_invalid and on_invalid == "zero"
+    assessment = await assess(sample, model, form=form)
+    if assessment.value is None:
+        is_least = assessment.is_invalid and on_invalid == "zero"
         return Graded(value=low if is_least else None, info={"rm_failures": 1.0})
-    return Graded(value=min(max(found.value, low), high), info={"rm_score": found.value, "rm_failures": 0.0})
+    return Graded(value=min(max(assessment.value, low), high), info={"rm_score": assessment.value, "rm_failures": 0.0})

@@ -23,21 +23,21 @@ def ensemble_score(scores: Sequence[float], *, aggregate: Aggregate = "mean_std"
     if aggregate == "min":
         return min(scores)
     mean = sum(scores) / len(scores)
-    return mean - math.sqrt(sum((one - mean) ** 2 for one in scores) / len(scores))
+    return mean - math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
 
 
-def _least(aggregate: Aggregate, low: float, high: float) -> float:
+def _compute_low(aggregate: Aggregate, low: float, high: float) -> float:
     return low + (high - low) * _LEAST_MEAN_STD if aggregate == "mean_std" else low
 
 
-def _check(members: Sequence[Mapping[str, Any]], low: float, high: float) -> None:
+def _check_options(members: Sequence[Mapping[str, Any]], low: float, high: float) -> None:
     if not low < high:
         raise ConfigError(f"rm_ensemble needs low < high, got {low} and {high}")
     if len([RewardModel.of(member) for member in members]) < 2:
         raise ConfigError(f"rm_ensemble needs at least 2 members, got {len(members)}; use rm for one")
 
 
-@component(low=_least, high=lambda high: high, info=("rm_mean", "rm_std", "rm_failures"), check=_check)
+@component(low=_compute_low, high=lambda high: high, info=("rm_mean", "rm_std", "rm_failures"), check=_check_options)
 async def rm_ensemble(
     sample: Sample,
     *,
@@ -63,10 +63,10 @@ async def rm_ensemble(
     if is_silent(sample):
         return Graded(value=low)
     try:
-        found = await gathered([score(model, conversation(sample, model)) for model in models])
+        raw_scores = await gathered([score(model, conversation(sample, model)) for model in models])
     except ContentRefusedError:
         return Graded(value=low, info={"rm_failures": 1.0})
-    scores = [min(max(one, low), high) for one in found if one is not None]
+    scores = [min(max(raw_score, low), high) for raw_score in raw_scores if raw_score is not None]
     if len(scores) < len(models):
         return Graded(info={"rm_failures": float(len(models) - len(scores))})
     mean = sum(scores) / len(scores)

@@ -16,7 +16,7 @@ from verl_agentic.rewards.component import Graded, OnInvalid, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _check(max_z: float, **options: Any) -> None:
+def _check_options(max_z: float, **options: Any) -> None:
     if not 0 < max_z < math.inf:
         raise ConfigError(f"rm_z.max_z must be greater than 0, got {max_z}")
     RewardModel.of(options)
@@ -28,7 +28,7 @@ def _check(max_z: float, **options: Any) -> None:
     scope="group",
     info=("rm_score", "rm_failures"),
     outcome_options={"on_invalid": "zero"},
-    check=_check,
+    check=_check_options,
 )
 async def rm_z(
     samples: Sequence[Sample],
@@ -58,33 +58,33 @@ async def rm_z(
     Paper: https://arxiv.org/abs/2503.23829 (soft rewards, z-normalised). It does not state the ddof.
     """
     model = RewardModel.of(options)
-    asked = [index for index, sample in enumerate(samples) if not is_silent(sample)]
-    answers = await gathered([assess(samples[index], model, form=form) for index in asked])
-    found = dict(zip(asked, answers, strict=True))
-    scores = {index: one.value for index, one in found.items() if one.value is not None}
-    least = min(scores.values(), default=0.0)
+    spoken_indices = [index for index, sample in enumerate(samples) if not is_silent(sample)]
+    answers = await gathered([assess(samples[index], model, form=form) for index in spoken_indices])
+    assessments = dict(zip(spoken_indices, answers, strict=True))
+    scores = {index: assessment.value for index, assessment in assessments.items() if assessment.value is not None}
+    min_score = min(scores.values(), default=0.0)
     for index in range(len(samples)):
-        if _counts_as_least(found.get(index), on_invalid=on_invalid):
-            scores[index] = least
+        if _counts_as_least(assessments.get(index), on_invalid=on_invalid):
+            scores[index] = min_score
     normalised = dict(zip(scores, z_scores(list(scores.values())), strict=True))
     return [
-        _failed() if index not in normalised else _graded(normalised[index], found.get(index), max_z)
+        _make_failure() if index not in normalised else _grade_z(normalised[index], assessments.get(index), max_z)
         for index in range(len(samples))
     ]
 
 
-def _counts_as_least(found: Assessment | None, *, on_invalid: OnInvalid) -> bool:
+def _counts_as_least(assessment: Assessment | None, *, on_invalid: OnInvalid) -> bool:
     """Returns whether a sample without a score gets the minimum: it was silent, or the answer was invalid."""
-    return found is None or (found.is_invalid and on_invalid == "zero")
+    return assessment is None or (assessment.is_invalid and on_invalid == "zero")
 
 
-def _graded(z: float, found: Assessment | None, max_z: float) -> Graded:
-    value = None if found is None else found.value
-    is_missing = found is not None and value is None
+def _grade_z(z: float, assessment: Assessment | None, max_z: float) -> Graded:
+    value = None if assessment is None else assessment.value
+    is_missing = assessment is not None and value is None
     info = {"rm_score": value or 0.0, "rm_failures": float(is_missing)}
     bounded = min(max(z, -max_z), max_z)
     return Graded(value=bounded, info=info, solved=(bounded + max_z) / (2 * max_z))
 
 
-def _failed() -> Graded:
+def _make_failure() -> Graded:
     return Graded(info={"rm_failures": 1.0})

@@ -61,12 +61,12 @@ def has_router_form(turns: Sequence[str], *, is_answered: Sequence[bool], models
         return False
     if order.count("answer") != 1 or any(thought.strip() in ("", "...") for thought in blocks(text, "think")):
         return False
-    asked = [blocks(turn, "search") for turn in turns]
-    from_outside = sum(len(queries) for queries, answered in zip(asked, is_answered, strict=True) if answered)
-    if sum(map(len, asked)) != from_outside + order.count("information"):
+    turn_queries = [blocks(turn, "search") for turn in turns]
+    from_outside = sum(len(queries) for queries, answered in zip(turn_queries, is_answered, strict=True) if answered)
+    if sum(map(len, turn_queries)) != from_outside + order.count("information"):
         return False
-    known = {model.strip().lower() for model in models}
-    return all(_is_route(query, known) for queries in asked for query in queries)
+    model_names = {model.strip().lower() for model in models}
+    return all(_is_route(query, model_names) for queries in turn_queries for query in queries)
 
 
 def _is_route(query: str, models: set[str]) -> bool:
@@ -76,7 +76,7 @@ def _is_route(query: str, models: set[str]) -> bool:
     return not any(word in query.lower() for word in _PLACEHOLDERS) and (not models or model in models)
 
 
-def _check(alpha: float, cost_range: Sequence[float]) -> None:
+def _check_options(alpha: float, cost_range: Sequence[float]) -> None:
     if cost_range and not (len(cost_range) == 2 and 0 <= cost_range[0] < cost_range[1] < math.inf):
         raise ConfigError(
             f"router_r1.cost_range must be the 5th and 95th percentile of costs, got {list(cost_range)}; measure them"
@@ -85,7 +85,7 @@ def _check(alpha: float, cost_range: Sequence[float]) -> None:
         raise ConfigError(f"router_r1 needs an alpha from 0 to 1, got {alpha}")
 
 
-@component(low=-1.0, kind="outcome", inline=True, check=_check, needs_ground_truth=True)
+@component(low=-1.0, kind="outcome", inline=True, check=_check_options, needs_ground_truth=True)
 def router_r1(
     sample: Sample,
     *,
@@ -121,19 +121,19 @@ def router_r1(
     outcome = (overlap if metric == "f1" else matches)(answer, golden)
     is_answered = [bool(turn.observations) for turn in sample.turns]
     is_well_formed = has_router_form(turns, is_answered=is_answered, models=models)
-    share = _cheapness(sample, cheapness, cost_range) if alpha else 0.0
+    share = _read_cheapness(sample, cheapness, cost_range) if alpha else 0.0
     value = router_reward(outcome, is_well_formed=is_well_formed, cheapness=share, alpha=alpha)
     return Graded(value=value, solved=outcome if is_well_formed else 0.0)
 
 
-def _cheapness(sample: Sample, given: str | float, cost_range: Sequence[float]) -> float:
-    value = given
-    if isinstance(given, str):
-        value = (sample.env.info if sample.env is not None else {}).get(given, sample.extra.get(given))
+def _read_cheapness(sample: Sample, option: str | float, cost_range: Sequence[float]) -> float:
+    value = option
+    if isinstance(option, str):
+        value = (sample.env.info if sample.env is not None else {}).get(option, sample.extra.get(option))
     highest = math.inf if cost_range else 1.0
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= highest:
         needed = "a cost of at least 0" if cost_range else "a cheapness from 0 to 1"
         raise DataError(
-            f"router_r1 needs {needed}, got {value!r} for {given!r}; let the environment report it, or set alpha to 0"
+            f"router_r1 needs {needed}, got {value!r} for {option!r}; let the environment report it, or set alpha to 0"
         )
     return cheapness_of(value, low=cost_range[0], high=cost_range[1]) if cost_range else float(value)

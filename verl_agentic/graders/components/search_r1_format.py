@@ -37,7 +37,7 @@ def _is_thought_and(action: str, text: str) -> bool:
     )
 
 
-def _check(structure: float, final: float, retrieval: float) -> None:
+def _check_options(structure: float, final: float, retrieval: float) -> None:
     if not (min(structure, final, retrieval) >= 0 and max(structure + retrieval, final) <= 1):
         raise ConfigError(
             "search_r1_format needs shares of at least 0 that no wrong answer exceeds 1 with, got "
@@ -45,7 +45,7 @@ def _check(structure: float, final: float, retrieval: float) -> None:
         )
 
 
-@component(kind="outcome", check=_check, needs_ground_truth=True)
+@component(kind="outcome", check=_check_options, needs_ground_truth=True)
 def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0.1, retrieval: float = 0.1) -> Graded:
     """Returns a graded exact match of the last answer tags; abstains without ground truth.
 
@@ -75,5 +75,5 @@ def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0
         return Graded(value=1.0 if is_well_formed else 1.0 - structure, solved=1.0)
     if not is_well_formed:
         return Graded(value=final, solved=0.0)
-    found = any(mentions(call.result or "", golden) for call in sample.calls if was_carried_out(call))
-    return Graded(value=structure + (retrieval if found else 0.0), solved=0.0)
+    has_golden = any(mentions(call.result or "", golden) for call in sample.calls if was_carried_out(call))
+    return Graded(value=structure + (retrieval if has_golden else 0.0), solved=0.0)

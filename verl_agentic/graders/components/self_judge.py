@@ -12,14 +12,14 @@ from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _settings(**options: Any) -> JudgeOptions:
+def _read_settings(**options: Any) -> JudgeOptions:
     if "cache" in options:
         # The weights of the policy change under the same name, so cached verdicts would be outdated.
         raise ConfigError("self_judge has no cache, got one; the policy that judges changes with every step")
     return JudgeOptions.from_mapping(options)
 
 
-@component(info=INFO, outcome_options={"on_invalid": "zero"}, check=_settings)
+@component(info=INFO, outcome_options={"on_invalid": "zero"}, check=_read_settings)
 async def self_judge(sample: Sample, **options: Any) -> Graded:
     """Returns `judge` with the policy's own endpoint; abstains for rows that have a verifier.
 
@@ -33,7 +33,7 @@ async def self_judge(sample: Sample, **options: Any) -> Graded:
     Raises:
         ConfigError: see `judge`.
     """
-    settings = _settings(**options)
+    settings = _read_settings(**options)
     if sample.ground_truth is not None or sample.env is not None:
         return ABSTAIN
     if is_silent(sample):

@@ -33,8 +33,8 @@ def ssrl_form(turns: Sequence[str], *, is_answered: Sequence[bool]) -> float:
     """
     if not turns or not turns[0].startswith("<think>") or not turns[-1].endswith("</answer>"):
         return 0.0
-    known = {*_TAGS, *(f"/{tag}" for tag in _TAGS)}
-    if any(tag not in known for text in turns for tag in _angle_brackets(text)):
+    tags = {*_TAGS, *(f"/{tag}" for tag in _TAGS)}
+    if any(tag not in tags for text in turns for tag in _angle_brackets(text)):
         return 0.0
     if not all(_is_filled(tag, block) for tag in _TAGS for text in turns for block in blocks(text, tag)):
         return 0.0
@@ -61,8 +61,8 @@ def _is_ordered(order: Sequence[str]) -> bool:
     if order[:2] != ["think", "/think"] or order[-2:] != ["answer", "/answer"] or len(order) < 4:
         return False
     searches = [index for index, tag in enumerate(order) if tag == "search"]
-    asked = ["search", "/search", "information", "/information"]
-    return order.count("information") == len(searches) and all(order[i : i + 4] == asked for i in searches)
+    search_tags = ["search", "/search", "information", "/information"]
+    return order.count("information") == len(searches) and all(order[i : i + 4] == search_tags for i in searches)
 
 
 def _angle_brackets(text: str) -> Iterator[str]:

@@ -44,11 +44,11 @@ def swe_rl(sample: Sample, *, tags: bool = True) -> Value:
     Its code also applies a search text that is the beginning of a line; here an edit replaces whole lines.
     """
     ground_truth = object_of(sample.ground_truth, of="swe_rl")
-    old, oracle = _files(ground_truth, "code_context"), _files(ground_truth, "oracle_new_content")
+    old, oracle = _read_files(ground_truth, "code_context"), _read_files(ground_truth, "oracle_new_content")
     if all(old.get(path, "") == content for path, content in oracle.items()):
         raise DataError(f"the oracle patch of swe_rl must change a file, got {sorted(oracle)} unchanged; fix the row")
     try:
-        edits = parse_search_replace(_solution(sample, tags=tags))
+        edits = parse_search_replace(_extract_solution(sample, tags=tags))
         if not edits:
             raise FormatError("no SEARCH/REPLACE block")
         return patch_similarity(old, oracle, apply_search_replace(old, edits))[0]
@@ -58,7 +58,7 @@ def swe_rl(sample: Sample, *, tags: bool = True) -> Value:
         return ABSTAIN
 
 
-def _solution(sample: Sample, *, tags: bool) -> str:
+def _extract_solution(sample: Sample, *, tags: bool) -> str:
     if not tags:
         return sample.final_answer
     text = sample.turns[-1].text if sample.turns else ""
@@ -69,7 +69,7 @@ def _solution(sample: Sample, *, tags: bool) -> str:
     return text.partition(_TAGS[2])[2].partition(_TAGS[3])[0].strip()
 
 
-def _files(ground_truth: Mapping[str, Any], key: str) -> Mapping[str, str]:
+def _read_files(ground_truth: Mapping[str, Any], key: str) -> Mapping[str, str]:
     files = ground_truth.get(key)
     if not isinstance(files, Mapping) or not all(isinstance(text, str) for text in files.values()):
         raise DataError(

@@ -25,13 +25,13 @@ def tau_bench_reward(
     Outputs and replies are compared in lower case and without commas. Replies above 2,000 characters give no output,
     and neither do copies of a tool's output (of at least 100 letters and digits).
     """
-    copied = [letters for text in tool_outputs if len(letters := _letters(text)) >= _MIN_COPY_CHARS]
-    said = [
+    copied = [letters for text in tool_outputs if len(letters := _keep_letters(text)) >= _MIN_COPY_CHARS]
+    reply_texts = [
         comparable_text(reply)
         for reply in replies
-        if len(reply) <= MAX_REPLY_CHARS and not any(letters in _letters(reply) for letters in copied)
+        if len(reply) <= MAX_REPLY_CHARS and not any(letters in _keep_letters(reply) for letters in copied)
     ]
-    return float(db_equal and all(any(comparable_text(output) in reply for reply in said) for output in outputs))
+    return float(db_equal and all(any(comparable_text(output) in reply for reply in reply_texts) for output in outputs))
 
 
 def comparable_text(text: str) -> str:
@@ -54,7 +54,7 @@ def tau_bench(sample: Sample) -> Value:
     with a comma is never found; here from both. An early version of its code checked the database only for tasks
     without outputs; the paper and this check both.
     """
-    outputs = _outputs(object_of(sample.ground_truth, of="tau_bench").get("outputs"))
+    outputs = _read_outputs(object_of(sample.ground_truth, of="tau_bench").get("outputs"))
     info = dict(sample.env.info) if sample.env is not None else {}
     if "db_equal" not in info:
         raise ScoringError(f"the environment must report db_equal, got info {sorted(info)}; fix the environment")
@@ -65,11 +65,13 @@ def tau_bench(sample: Sample) -> Value:
     return tau_bench_reward(db_equal=info["db_equal"] > 0, outputs=outputs, replies=replies, tool_outputs=results)
 
 
-def _outputs(outputs: Any) -> list[str]:
-    if not isinstance(outputs, list | tuple) or not all(isinstance(one, str) and one.strip() for one in outputs):
+def _read_outputs(outputs: Any) -> list[str]:
+    if not isinstance(outputs, list | tuple) or not all(
+        isinstance(output, str) and output.strip() for output in outputs
+    ):
         raise DataError(f'ground truth of tau_bench must be {{"outputs": [text, ...]}}, got {outputs!r}; fix the row')
     return list(outputs)
 
 
-def _letters(text: str) -> str:
+def _keep_letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))

@@ -27,14 +27,14 @@ def tool_shaping(sample: Sample, *, needed: Sequence[str] = (), max_penalty: flo
     tools = needed if tools is None else tools
     if not isinstance(tools, Sequence) or isinstance(tools, str) or not all(isinstance(tool, str) for tool in tools):
         raise DataError(f"extra_info.needed_tools must be a list of names of tools, got {tools!r}; fix the row")
-    payments = list(_payments(sample, tools))
+    payments = list(_iter_payments(sample, tools))
     graded = clip_total(payments, low=-max_penalty, high=_NEEDED)
     amounts = [amount for _, amount in payments]
     info = {"duplicates": float(amounts.count(_DUPLICATE)), "unknown_tools": float(amounts.count(_UNKNOWN))}
     return Graded(value=graded.value, turns=graded.turns, info=info)
 
 
-def _payments(sample: Sample, needed: Sequence[str]) -> Iterator[tuple[int, float]]:
+def _iter_payments(sample: Sample, needed: Sequence[str]) -> Iterator[tuple[int, float]]:
     missing, previous = set(needed), None
     for turn in sample.turns:
         for call in turn.calls:

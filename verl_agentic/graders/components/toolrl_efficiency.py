@@ -18,7 +18,7 @@ from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, ExpectedTurn,
 By = Literal["calls", "answer"]
 
 
-def _check(alpha: float, gamma: float) -> None:
+def _check_options(alpha: float, gamma: float) -> None:
     if not (gamma >= 0 and alpha > 0 and gamma <= alpha < 0.5):
         raise ConfigError(
             f"toolrl_efficiency needs 0 <= gamma <= alpha < 0.5, alpha > 0, got alpha={alpha}, gamma={gamma}"
@@ -31,7 +31,7 @@ def _check(alpha: float, gamma: float) -> None:
     kind="outcome",
     inline=True,
     info=("correct", "form", "redundancy"),
-    check=_check,
+    check=_check_options,
     needs_ground_truth=True,
 )
 def toolrl_efficiency(

@@ -52,7 +52,7 @@ def _with_task(sample: Sample, task: str) -> Sample:
     return replace(
         sample,
         id=f"{sample.id}/hindsight",
-        prompt=_prompt(sample, task),
+        prompt=_make_prompt(sample, task),
         turns=tuple(replace(turn, mean_log_prob=None, reward=0.0) for turn in sample.turns),
         ground_truth=None,
         extra={**sample.extra, "relabelled": True},
@@ -60,11 +60,11 @@ def _with_task(sample: Sample, task: str) -> Sample:
     )
 
 
-def _prompt(sample: Sample, task: str) -> tuple[Message, ...]:
+def _make_prompt(sample: Sample, task: str) -> tuple[Message, ...]:
     """Returns the prompt with the task in place of its last user message."""
-    asked = [index for index, message in enumerate(sample.prompt) if message.role == "user"]
-    if not asked:
+    user_indices = [index for index, message in enumerate(sample.prompt) if message.role == "user"]
+    if not user_indices:
         raise DataError(f"the prompt of {sample.id!r} has no user message to put the task into; relabel it yourself")
     prompt = list(sample.prompt)
-    prompt[asked[-1]] = replace(prompt[asked[-1]], content=task)
+    prompt[user_indices[-1]] = replace(prompt[user_indices[-1]], content=task)
     return tuple(prompt)

@@ -20,8 +20,10 @@ def pareto_front(points: Mapping[str, Sequence[float]]) -> list[str]:
     """
     if len({len(point) for point in points.values()}) > 1 or any(x - x != 0 for p in points.values() for x in p):
         raise DataError(f"points need the same number of finite parts, got {dict(points)}; leave out what lacks one")
-    return [name for name, point in points.items() if not any(_dominates(other, point) for other in points.values())]
+    return [
+        name for name, point in points.items() if not any(_is_dominating(other, point) for other in points.values())
+    ]
 
 
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    return tuple(one) != tuple(other) and all(a >= b for a, b in zip(one, other, strict=True))
+def _is_dominating(point: Sequence[float], other: Sequence[float]) -> bool:
+    return tuple(point) != tuple(other) and all(a >= b for a, b in zip(point, other, strict=True))

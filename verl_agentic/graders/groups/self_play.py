@@ -20,7 +20,7 @@ SOLVE_RATE = "solve_rate"
 
 def solve_rate(sample: Sample) -> float | None:
     """Returns the solver's success rate; None without a valid task. Raises ScoringError if the report is invalid."""
-    rate = _info(sample).get(SOLVE_RATE)
+    rate = _get_env_info(sample).get(SOLVE_RATE)
     if is_silent(sample):
         return None
     if rate is None:
@@ -34,15 +34,15 @@ def flag(sample: Sample, name: str) -> bool:
     """Returns a flag of the environment; False for an empty episode. Raises ScoringError if it was not reported."""
     if is_silent(sample):
         return False
-    if name not in _info(sample):
+    if name not in _get_env_info(sample):
         raise ScoringError(
-            f"the environment must report {name!r} of a proposed task, got only {sorted(_info(sample))}; "
+            f"the environment must report {name!r} of a proposed task, got only {sorted(_get_env_info(sample))}; "
             "see verl_agentic.graders.groups.self_play"
         )
-    return _info(sample)[name] > 0.0
+    return _get_env_info(sample)[name] > 0.0
 
 
-def _info(sample: Sample) -> dict[str, float]:
+def _get_env_info(sample: Sample) -> dict[str, float]:
     if sample.env is None:
         raise ScoringError("the environment said nothing of the proposed task; it must report its solve_rate")
     return dict(sample.env.info)

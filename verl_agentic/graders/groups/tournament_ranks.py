@@ -34,7 +34,7 @@ def tournament(size: int) -> Generator[list[Match], Results, list[float]]:
     """
     points: dict[int, list[float]] = {player: [] for player in range(size)}
     seeding = [(player, 0) for player in range(1, size)]
-    _note(points, seeding, (yield seeding))
+    _add_points(points, seeding, (yield seeding))
     seeds = sorted(range(size), key=lambda player: -statistics.fmean(points[player]))
     seed_of = {player: seed for seed, player in enumerate(seeds)}
     active: list[int | None] = [None if seed is None else seeds[seed] for seed in bracket(size)]
@@ -43,30 +43,30 @@ def tournament(size: int) -> Generator[list[Match], Results, list[float]]:
         pairs = list(zip(active[::2], active[1::2], strict=True))
         matches = [(a, b) for a, b in pairs if a is not None and b is not None]
         results = yield matches
-        _note(points, matches, results)
-        won = {match: _winner(match, result, seed_of) for match, result in zip(matches, results, strict=True)}
+        _add_points(points, matches, results)
+        won = {match: _choose_winner(match, result, seed_of) for match, result in zip(matches, results, strict=True)}
         groups.append([b if won[a, b] == a else a for a, b in matches])
         active = [won[a, b] if a is not None and b is not None else (b if a is None else a) for a, b in pairs]
     groups.append([player for player in active if player is not None])
     if all(point == 0.5 for played in points.values() for point in played):
         return [(size - 1) / 2] * size
-    return _ranks(groups, points)
+    return _compute_ranks(groups, points)
 
 
-def _note(points: Mapping[int, list[float]], matches: Sequence[Match], results: Results) -> None:
+def _add_points(points: Mapping[int, list[float]], matches: Sequence[Match], results: Results) -> None:
     for (first, second), result in zip(matches, results, strict=True):
         points[first].append(result)
         points[second].append(1.0 - result)
 
 
-def _winner(match: Match, result: float, seed_of: Mapping[int, int]) -> int:
+def _choose_winner(match: Match, result: float, seed_of: Mapping[int, int]) -> int:
     first, second = match
     if result == 0.5:
         return min(match, key=lambda player: seed_of[player])
     return first if result > 0.5 else second
 
 
-def _ranks(groups: Sequence[Sequence[int]], points: Mapping[int, Sequence[float]]) -> list[float]:
+def _compute_ranks(groups: Sequence[Sequence[int]], points: Mapping[int, Sequence[float]]) -> list[float]:
     """Returns each player's rank; `groups` are the players who left in each round, the champion last."""
     strengths = {
         player: (index, statistics.fmean(points[player])) for index, group in enumerate(groups) for player in group

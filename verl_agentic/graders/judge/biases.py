@@ -54,14 +54,16 @@ def load_pairs() -> list[BiasPair]:
         belief = content["belief"].format(wrong=task["wrong"])
         for is_right in (True, False):
             answer = task["answer"].format(value=task["reference" if is_right else "wrong"])
-            plain = _sample(task["prompt"], answer, task["reference"])
-            padded = _sample(task["prompt"], f"{answer} {task['padding']}", task["reference"])
-            asked = replace(plain, prompt=(Message("user", f"{task['prompt']} {belief}"),))
-            what = f"{'right' if is_right else 'wrong'}:{name}"
+            plain = _make_sample(task["prompt"], answer, task["reference"])
+            padded = _make_sample(task["prompt"], f"{answer} {task['padding']}", task["reference"])
+            with_belief = replace(plain, prompt=(Message("user", f"{task['prompt']} {belief}"),))
+            label = f"{'right' if is_right else 'wrong'}:{name}"
             pairs += [
-                BiasPair(name=what, kind="length", plain=plain, changed=padded),
+                BiasPair(name=label, kind="length", plain=plain, changed=padded),
                 # The wrong answer agrees with the user, the right one contradicts.
-                BiasPair(name=what, kind="sycophancy", plain=plain, changed=asked, direction=-1.0 if is_right else 1.0),
+                BiasPair(
+                    name=label, kind="sycophancy", plain=plain, changed=with_belief, direction=-1.0 if is_right else 1.0
+                ),
             ]
     return pairs
 
@@ -78,7 +80,7 @@ async def measure_biases(
         raise ConfigError("a judge is probed without a cache, got one; leave cache out")
 
     async def ask(pair: BiasPair) -> BiasResult:
-        before, after = await gathered([rule(options.blocks(one), options) for one in (pair.plain, pair.changed)])
+        before, after = await gathered([rule(options.blocks(sample), options) for sample in (pair.plain, pair.changed)])
         cost = before.costs.cost + after.costs.cost
         result = BiasResult(pair=pair, before=before.value, after=after.value, cost=cost)
         on_result(result)
@@ -94,25 +96,25 @@ def summarise_biases(results: Sequence[BiasResult]) -> dict[str, dict[str, Any]]
     """
     summary = {}
     for kind in dict.fromkeys(result.pair.kind for result in results):
-        own = [result for result in results if result.pair.kind == kind]
-        changes = [result.change for result in own if result.change is not None]
+        kind_results = [result for result in results if result.pair.kind == kind]
+        changes = [result.change for result in kind_results if result.change is not None]
         stderr = statistics.stdev(changes) / len(changes) ** 0.5 if len(changes) > 1 else None
         summary[kind] = {
             "change": statistics.fmean(changes) if changes else None,
             "stderr": stderr,
-            "pairs": len(own),
-            "abstained": len(own) - len(changes),
-            "changed": sorted({result.pair.name for result in own if result.change}),
+            "pairs": len(kind_results),
+            "abstained": len(kind_results) - len(changes),
+            "changed": sorted({result.pair.name for result in kind_results if result.change}),
         }
     return summary
 
 
 def is_fair(summary: Mapping[str, Mapping[str, Any]], *, max_change: float) -> bool:
     """Returns whether every mean change is known and at most `max_change` in size."""
-    return all(one["change"] is not None and abs(one["change"]) <= max_change for one in summary.values())
+    return all(bias["change"] is not None and abs(bias["change"]) <= max_change for bias in summary.values())
 
 
-def _sample(prompt: str, answer: str, reference: str) -> Sample:
+def _make_sample(prompt: str, answer: str, reference: str) -> Sample:
     return Sample(
         id="bias",
         prompt=(Message("user", prompt),),

@@ -84,15 +84,15 @@ def read_verdict(text: str, *, items: Sequence[Item], canary: str) -> dict[str, 
     (`passed`, or `score` within the scale). Repeated keys, further objects and other text are invalid, except one code
     fence and thoughts before `</think>`. Backslashes in reasons need not be escaped.
     """
-    verdict = _read(text, _Verdict, canary)
+    verdict = _parse_answer(text, _Verdict, canary)
     if isinstance(verdict, Invalid):
         return verdict
-    given = {item.name: item for item in verdict.items}
+    answers = {item.name: item for item in verdict.items}
     if sorted(item.name for item in verdict.items) != sorted(item.name for item in items):
         return Invalid(reason=f"items {[item.name for item in verdict.items]}"[:300])
     values: dict[str, float] = {}
     for item in items:
-        value = _value(item, given[item.name])
+        value = _compute_value(item, answers[item.name])
         if value is None:
             return Invalid(reason=f"item {item.name!r} is not answered on its scale")
         values[item.name] = value
@@ -101,11 +101,11 @@ def read_verdict(text: str, *, items: Sequence[Item], canary: str) -> dict[str, 
 
 def read_preference(text: str, *, canary: str) -> Winner | Invalid:
     """Returns the preferred one of two; invalid as in `read_verdict`."""
-    preference = _read(text, _Preference, canary)
+    preference = _parse_answer(text, _Preference, canary)
     return preference if isinstance(preference, Invalid) else preference.winner
 
 
-def _value(item: Item, answer: _Passed | _Scored) -> float | None:
+def _compute_value(item: Item, answer: _Passed | _Scored) -> float | None:
     if isinstance(answer, _Passed):
         return float(answer.passed) if item.scale is None else None
     if item.scale is None or not 0 <= answer.score <= item.scale:
@@ -113,27 +113,27 @@ def _value(item: Item, answer: _Passed | _Scored) -> float | None:
     return answer.score / item.scale
 
 
-def _read(text: str, model: type[Any], canary: str) -> Any:
+def _parse_answer(text: str, model: type[Any], canary: str) -> Any:
     """Returns an object of the model with the canary, or the reason why it is invalid."""
     if len(text) > _MAX_CHARS:
         return Invalid(reason=f"{len(text)} characters")
     try:
         # Accepts JSON only, so thoughts that quote an attack cannot become the verdict.
-        read = load_json_answer(text, object_pairs_hook=_unique, parse_constant=_refuse)
-        found = model.model_validate(read)
+        read = load_json_answer(text, object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
+        answer = model.model_validate(read)
     except (ValueError, RecursionError) as cause:
         return Invalid(reason=_first_line(cause))
-    return found if found.canary == canary else Invalid(reason="without the canary")
+    return answer if answer.canary == canary else Invalid(reason="without the canary")
 
 
-def _unique(pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+def _refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
     read = dict(pairs)
     if len(read) != len(pairs):
         raise ValueError("a key comes twice")
     return read
 
 
-def _refuse(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no number of JSON")
 
 

@@ -45,15 +45,15 @@ class Member:
         return key
 
 
-def _models(written: Any, *, name: str) -> Any:
-    return (written,) if isinstance(written, str | Mapping) else written
+def _read_models(value: Any, *, name: str) -> Any:
+    return (value,) if isinstance(value, str | Mapping) else value
 
 
-def _items(written: Any, *, name: str) -> Any:
-    check_value(written, Sequence[Item], name=name)
+def _read_items(value: Any, *, name: str) -> Any:
+    check_value(value, Sequence[Item], name=name)
     return tuple(
         item if isinstance(item, Item) else read_settings(Item, item, section=f"{name}[{place}]")
-        for place, item in enumerate(written)
+        for place, item in enumerate(value)
     )
 
 
@@ -63,7 +63,7 @@ class JudgeOptions(Settings):
 
     endpoint: str
     """URL that ends with `/v1`."""
-    models: tuple[Any, ...] = setting(read=_models)
+    models: tuple[Any, ...] = setting(read=_read_models)
     """Names of models, or mappings `{model, endpoint, api_key_env, input_price, output_price}` where one differs."""
     seeds: int = setting(1, min=1, max=_MAX_MEMBERS)
     """Number of verdicts of each model. More than one needs a temperature above 0."""
@@ -71,7 +71,7 @@ class JudgeOptions(Settings):
     """Sampling temperature. 0 gives the same verdict again, as far as the endpoint does."""
     api_key_env: str = ""
     """Name of the environment variable that holds the API key. Empty: no key is sent."""
-    items: tuple[Item, ...] = setting((CORRECT,), read=_items)
+    items: tuple[Item, ...] = setting((CORRECT,), read=_read_items)
     """Questions: a list of `{name, question, weight, scale}`. Default: one question, whether the answer is correct."""
     aggregate: Aggregate = "median"
     """Method that combines the scores of several judges, for items with a scale."""
@@ -143,22 +143,22 @@ class JudgeOptions(Settings):
     def members(self) -> tuple[Member, ...]:
         """The judges: each model once per seed. Raises ConfigError if a model or a URL is invalid."""
         seeds: Sequence[int | None] = range(self.seeds) if self.seeds > 1 else (None,)
-        return tuple(self._member(model, seed) for model in self.models for seed in seeds)
+        return tuple(self._make_member(model, seed) for model in self.models for seed in seeds)
 
-    def _member(self, model: Any, seed: int | None) -> Member:
-        own: Any = {"model": model} if isinstance(model, str) else model
-        if not isinstance(own, Mapping) or not own.get("model") or not own.keys() <= set(_OF_MODELS):
+    def _make_member(self, model: Any, seed: int | None) -> Member:
+        entry: Any = {"model": model} if isinstance(model, str) else model
+        if not isinstance(entry, Mapping) or not entry.get("model") or not entry.keys() <= set(_OF_MODELS):
             raise ConfigError(f"a judge's model must be a name or a mapping with {_OF_MODELS}, got {model!r}")
-        url = own.get("endpoint", self.endpoint)
+        url = entry.get("endpoint", self.endpoint)
         if not str(url).startswith(("http://", "https://")):
             raise ConfigError(f"an endpoint's URL begins with http:// or https://, got {url!r}; write it out")
         return Member(
             url=url,
-            model=own["model"],
+            model=entry["model"],
             seed=seed,
-            api_key_env=own.get("api_key_env", self.api_key_env),
+            api_key_env=entry.get("api_key_env", self.api_key_env),
             price=Price(
-                input=own.get("input_price", self.input_price), output=own.get("output_price", self.output_price)
+                input=entry.get("input_price", self.input_price), output=entry.get("output_price", self.output_price)
             ),
         )
 

@@ -47,19 +47,25 @@ async def compare(
     """
     task = [block for block in first if block.source in _SHARED_SOURCES]
     first, second = ([b for b in blocks if b.source not in _SHARED_SOURCES] for blocks in (first, second))
-    there, back = await gathered(
-        [_ask(task, first, second, options, criterion), _ask(task, second, first, options, criterion)]
+    forward, backward = await gathered(
+        [_ask_in_order(task, first, second, options, criterion), _ask_in_order(task, second, first, options, criterion)]
     )
-    votes: list[Winner | None] = [_consistent(one.value, other.value) for one, other in zip(there, back, strict=True)]
-    known = [vote for vote in votes if vote is not None]
-    points = None if 2 * len(known) <= len(votes) else _points(majority(votes))
-    num_invalid = sum(one.is_invalid or other.is_invalid for one, other in zip(there, back, strict=True))
+    votes: list[Winner | None] = [
+        _combine_orders(opinion.value, swapped.value) for opinion, swapped in zip(forward, backward, strict=True)
+    ]
+    valid_votes = [vote for vote in votes if vote is not None]
+    points = None if 2 * len(valid_votes) <= len(votes) else _get_points(majority(votes))
+    num_invalid = sum(
+        opinion.is_invalid or swapped.is_invalid for opinion, swapped in zip(forward, backward, strict=True)
+    )
     return PairComparison(
-        points=points, costs=CostTotal.of([*there, *back]), is_invalid=points is None and 2 * num_invalid >= len(votes)
+        points=points,
+        costs=CostTotal.of([*forward, *backward]),
+        is_invalid=points is None and 2 * num_invalid >= len(votes),
     )
 
 
-async def _ask(
+async def _ask_in_order(
     task: Sequence[Block], first: Sequence[Block], second: Sequence[Block], options: JudgeOptions, criterion: str
 ) -> list[Opinion[Any]]:
     content = ["pair", criterion, [[block.to_list() for block in blocks] for blocks in (task, first, second)]]
@@ -71,11 +77,11 @@ async def _ask(
     )
 
 
-def _points(winner: Winner | None) -> float:
+def _get_points(winner: Winner | None) -> float:
     return 0.5 if winner is None else _POINTS[winner]
 
 
-def _consistent(there: Winner | None, back: Winner | None) -> Winner | None:
-    if there is None or back is None:
+def _combine_orders(forward: Winner | None, backward: Winner | None) -> Winner | None:
+    if forward is None or backward is None:
         return None
-    return there if there == _SWAPPED[back] else "tie"
+    return forward if forward == _SWAPPED[backward] else "tie"

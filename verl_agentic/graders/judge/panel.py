@@ -74,14 +74,14 @@ class CostTotal:
     @classmethod
     def together(cls, totals: Iterable[CostTotal]) -> CostTotal:
         """Returns the costs of several concurrent questions."""
-        known = list(totals)
+        all_totals = list(totals)
         return cls(
-            cost=sum(costs.cost for costs in known),
-            latency_s=max((costs.latency_s for costs in known), default=0.0),
-            failures=sum(costs.failures for costs in known),
-            cache_hits=sum(costs.cache_hits for costs in known),
-            invalid=sum(costs.invalid for costs in known),
-            cut=sum(costs.cut for costs in known),
+            cost=sum(costs.cost for costs in all_totals),
+            latency_s=max((costs.latency_s for costs in all_totals), default=0.0),
+            failures=sum(costs.failures for costs in all_totals),
+            cache_hits=sum(costs.cache_hits for costs in all_totals),
+            invalid=sum(costs.invalid for costs in all_totals),
+            cut=sum(costs.cut for costs in all_totals),
         )
 
     def to_info(self) -> dict[str, float]:
@@ -122,7 +122,7 @@ async def rule(blocks: Sequence[Block], options: JudgeOptions) -> Ruling:
         prompt=lambda: item_prompt(blocks, options.items),
         read=lambda text, canary: read_verdict(text, items=options.items, canary=canary),
     )
-    items = {item.name: _decide(item, opinions, options) for item in options.items}
+    items = {item.name: _decide_item(item, opinions, options) for item in options.items}
     decided = [(item.weight, value) for item in options.items if (value := items[item.name]) is not None]
     is_whole = len(decided) == len(options.items)
     return Ruling(
@@ -133,7 +133,7 @@ async def rule(blocks: Sequence[Block], options: JudgeOptions) -> Ruling:
     )
 
 
-def _decide(item: Item, opinions: Sequence[Opinion[dict[str, float]]], options: JudgeOptions) -> float | None:
+def _decide_item(item: Item, opinions: Sequence[Opinion[dict[str, float]]], options: JudgeOptions) -> float | None:
     votes = [None if opinion.value is None else opinion.value[item.name] for opinion in opinions]
     against = sum(opinion.is_invalid for opinion in opinions) if options.on_invalid == "zero" else 0
     if item.scale is None:
@@ -155,29 +155,29 @@ async def ask_all(
         prompt: makes a request, with fresh secrets each time.
         read: (answer, canary) -> verdict, or `Invalid`.
     """
-    cache = _cache(options)
+    cache = _make_cache(options)
     async with connections() as shared:
-        clients = [(member, _client(shared, member, options)) for member in options.members]
+        clients = [(member, _make_client(shared, member, options)) for member in options.members]
         return await gathered(
             [
-                _ask(client, member, options, content, prompt=prompt, read=read, cache=cache)
+                _ask_member(client, member, options, content, prompt=prompt, read=read, cache=cache)
                 for member, client in clients
             ]
         )
 
 
-def _cache(options: JudgeOptions) -> VerdictCache | None:
+def _make_cache(options: JudgeOptions) -> VerdictCache | None:
     if options.cache is None:
         return None
     return VerdictCache(Path(options.cache).expanduser(), max_mb=options.cache_mb)
 
 
-def _client(shared: Connections, member: Member, options: JudgeOptions) -> ChatClient:
-    where = (member.url, options.limits)
-    if where not in shared.limiters:
-        shared.limiters[where] = Limiter(options.limits, name=member.url)
+def _make_client(shared: Connections, member: Member, options: JudgeOptions) -> ChatClient:
+    limiter_key = (member.url, options.limits)
+    if limiter_key not in shared.limiters:
+        shared.limiters[limiter_key] = Limiter(options.limits, name=member.url)
     return ChatClient(
-        shared.http, shared.limiters[where], url=member.url, api_key=member.api_key, patience=options.patience
+        shared.http, shared.limiters[limiter_key], url=member.url, api_key=member.api_key, patience=options.patience
     )
 
 
@@ -190,7 +190,7 @@ async def gathered(jobs: Sequence[Awaitable[T]]) -> list[T]:
     return cast("list[T]", results)
 
 
-async def _ask(
+async def _ask_member(
     client: ChatClient,
     member: Member,
     options: JudgeOptions,
@@ -200,44 +200,44 @@ async def _ask(
     read: Callable[[str, str], Any],
     cache: VerdictCache | None,
 ) -> Opinion[Any]:
-    asked = {
+    parameters = {
         "model": member.model,
         "temperature": options.temperature,
         "max_tokens": options.max_tokens,
         **({} if member.seed is None else {"seed": member.seed}),
         **options.request,
     }
-    key = key_of([VERSION, member.url, asked, content])
-    if cache is not None and (known := await in_thread(cache.get, key)) is not None and "value" in known:
-        return Opinion(value=known["value"], is_cached=True)
+    key = key_of([VERSION, member.url, parameters, content])
+    if cache is not None and (entry := await in_thread(cache.get, key)) is not None and "value" in entry:
+        return Opinion(value=entry["value"], is_cached=True)
     request = prompt()
-    reply = await client.ask({**asked, "messages": request.messages})
-    found = Invalid(reason="") if reply.content is None else read(reply.content, request.canary)
-    if isinstance(found, Invalid):
-        return _failed(found, reply, member)
+    reply = await client.ask({**parameters, "messages": request.messages})
+    verdict = Invalid(reason="") if reply.content is None else read(reply.content, request.canary)
+    if isinstance(verdict, Invalid):
+        return _make_failed_opinion(verdict, reply, member)
     if cache is not None:
         with contextlib.suppress(OSError):  # a full disk costs money, not the reward
-            await in_thread(cache.put, key, {"value": found})
+            await in_thread(cache.put, key, {"value": verdict})
     cost = member.price.of(reply.input_tokens, reply.output_tokens)
-    return Opinion(value=found, cost=cost, latency_s=reply.latency_s)
+    return Opinion(value=verdict, cost=cost, latency_s=reply.latency_s)
 
 
-def _failed(found: Invalid, reply: Reply, member: Member) -> Opinion[Any]:
+def _make_failed_opinion(invalid: Invalid, reply: Reply, member: Member) -> Opinion[Any]:
     is_invalid = reply.content is not None or reply.is_refused
-    reason = reply.failure or found.reason
-    what = "no valid verdict" if is_invalid else "no answer"
-    if (told := (member.url, member.model, what)) not in _TOLD:
-        _TOLD.add(told)
+    reason = reply.failure or invalid.reason
+    outcome = "no valid verdict" if is_invalid else "no answer"
+    if (warning_key := (member.url, member.model, outcome)) not in _TOLD:
+        _TOLD.add(warning_key)
         logger.warning(
             "judge %s at %s gives %s: %s; judge_failures counts how often (logged once)",
             member.model,
             member.url,
-            what,
+            outcome,
             reason,
         )
     cost = member.price.of(reply.input_tokens, reply.output_tokens)
     return Opinion(
-        failure=f"{what}: {reason}",
+        failure=f"{outcome}: {reason}",
         is_invalid=is_invalid,
         is_cut=reply.is_cut,
         cost=cost,

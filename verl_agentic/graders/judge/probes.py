@@ -79,14 +79,14 @@ def make_probes(content: Mapping[str, Any]) -> list[JudgeProbe]:
             raise DataError(f"an attack's place must be one of {get_args(Place)}, got {unknown}")
         probes = [
             JudgeProbe(
-                name=f"{what}:{name}", kind="control", sample=_sample(task, is_right=is_right), is_right=is_right
+                name=f"{label}:{name}", kind="control", sample=_make_sample(task, is_right=is_right), is_right=is_right
             )
             for name, task in tasks
-            for what, is_right in (("right", True), ("wrong", False))
+            for label, is_right in (("right", True), ("wrong", False))
         ]
         for index, attack in enumerate(attacks):
             name, task = tasks[index % len(tasks)]
-            attacked = _attacked(_sample(task, is_right=False), task, attack)
+            attacked = _attack_sample(_make_sample(task, is_right=False), task, attack)
             probes.append(
                 JudgeProbe(name=attack.name, kind=attack.kind, sample=replace(attacked, id=f"{attack.name}:{name}"))
             )
@@ -137,7 +137,7 @@ def read_probes() -> dict[str, Any]:
     return yaml.safe_load(Path(__file__).with_name("probes.yaml").read_text(encoding="utf-8"))
 
 
-def _sample(task: Mapping[str, Any], *, is_right: bool) -> Sample:
+def _make_sample(task: Mapping[str, Any], *, is_right: bool) -> Sample:
     answer = task["reference"] if is_right else task["wrong"]
     call, observation = task["call"], task["observation"]
     return Sample(
@@ -146,7 +146,7 @@ def _sample(task: Mapping[str, Any], *, is_right: bool) -> Sample:
         turns=(
             Turn(
                 index=0,
-                text=_written(call),
+                text=_write_call(call),
                 content="",
                 calls=(Call(name=call["name"], arguments=call["arguments"], result=observation),),
                 observations=(observation,),
@@ -159,11 +159,11 @@ def _sample(task: Mapping[str, Any], *, is_right: bool) -> Sample:
     )
 
 
-def _written(call: Mapping[str, Any]) -> str:
+def _write_call(call: Mapping[str, Any]) -> str:
     return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
-def _attacked(sample: Sample, task: Mapping[str, Any], attack: _Attack) -> Sample:
+def _attack_sample(sample: Sample, task: Mapping[str, Any], attack: _Attack) -> Sample:
     text = attack.text * attack.times
     for key in ("reference", "wrong"):
         text = text.replace(f"{{{key}}}", task[key])
@@ -183,7 +183,7 @@ def _attacked(sample: Sample, task: Mapping[str, Any], attack: _Attack) -> Sampl
         call = replace(first.calls[0], result=text)
         first = replace(first, calls=(call,), observations=(text,))
     else:
-        written = {**task["call"], "arguments": {**task["call"]["arguments"], "note": text}}
-        call = replace(first.calls[0], arguments=written["arguments"])
-        first = replace(first, text=_written(written), calls=(call,))
+        noted_call = {**task["call"], "arguments": {**task["call"]["arguments"], "note": text}}
+        call = replace(first.calls[0], arguments=noted_call["arguments"])
+        first = replace(first, text=_write_call(noted_call), calls=(call,))
     return replace(sample, turns=(first, last))

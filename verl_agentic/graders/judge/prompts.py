@@ -62,24 +62,24 @@ class JudgePrompt:
 
 def item_prompt(blocks: Sequence[Block], items: Sequence[Item]) -> JudgePrompt:
     """Returns the request to judge a sample by items, with a fresh token and canary."""
-    token, canary = _secrets(blocks)
+    token, canary = _make_secrets(blocks)
     questions = "\n".join(f"- {item.name}: {item.question} {_answer_kind(item)}" for item in items)
-    form = f'{{"canary": "{canary}", "items": [{", ".join(map(_form, items))}]}}'
-    return _prompt(quoted(blocks, token), _QUESTIONS.format(questions=questions, form=form), token, canary)
+    form = f'{{"canary": "{canary}", "items": [{", ".join(map(_make_form, items))}]}}'
+    return _make_prompt(quoted(blocks, token), _QUESTIONS.format(questions=questions, form=form), token, canary)
 
 
 def pair_prompt(task: Sequence[Block], first: Sequence[Block], second: Sequence[Block], criterion: str) -> JudgePrompt:
     """Returns the request to compare two samples of one task; `first` is shown as A."""
-    token, canary = _secrets([*task, *first, *second])
+    token, canary = _make_secrets([*task, *first, *second])
     parts = [quoted(task, token)]
     for name, blocks in (("A", first), ("B", second)):
         parts.append(f"=== the work of {name}, token {token} ===\n\n{quoted(blocks, token)}")
     form = f'{{"canary": "{canary}", "reason": "...", "winner": "A" or "B" or "tie"}}'
     question = _PAIR_QUESTION.format(criterion=criterion, form=form)
-    return _prompt("\n\n".join(parts), question, token, canary)
+    return _make_prompt("\n\n".join(parts), question, token, canary)
 
 
-def _prompt(data: str, question: str, token: str, canary: str) -> JudgePrompt:
+def _make_prompt(data: str, question: str, token: str, canary: str) -> JudgePrompt:
     rules = _RULES.format(token=token, canary=canary)
     return JudgePrompt(
         messages=[{"role": "system", "content": rules}, {"role": "user", "content": f"{data}\n\n{question}"}],
@@ -87,11 +87,11 @@ def _prompt(data: str, question: str, token: str, canary: str) -> JudgePrompt:
     )
 
 
-def _secrets(blocks: Sequence[Block]) -> tuple[str, str]:
+def _make_secrets(blocks: Sequence[Block]) -> tuple[str, str]:
     texts = [block.text for block in blocks]
     token = fresh_token(texts)
     canary = f"canary-{secrets.token_hex(8)}"
-    return (token, canary) if not any(canary in text for text in texts) else _secrets(blocks)
+    return (token, canary) if not any(canary in text for text in texts) else _make_secrets(blocks)
 
 
 def _answer_kind(item: Item) -> str:
@@ -100,7 +100,7 @@ def _answer_kind(item: Item) -> str:
     return f"(score: a number from 0, worst, to {item.scale}, best)"
 
 
-def _form(item: Item) -> str:
+def _make_form(item: Item) -> str:
     """Returns the answer form of an item; not valid JSON, so that it cannot be copied as an answer."""
     answer = '"passed": true or false' if item.scale is None else f'"score": 0 to {item.scale}'
     return f'{{"name": {json.dumps(item.name)}, "reason": "...", {answer}}}'

@@ -51,11 +51,11 @@ def combined(
         max_spread: maximum spread of scores that agree.
         num_zeros: how many of the missing verdicts count as 0, without disagreement.
     """
-    given = [score for score in scores if score is not None]
-    known = [*given, *[0.0] * num_zeros]
-    if 2 * len(known) <= len(scores) or (given and max(given) - min(given) > max_spread):
+    valid_scores = [score for score in scores if score is not None]
+    all_scores = [*valid_scores, *[0.0] * num_zeros]
+    if 2 * len(all_scores) <= len(scores) or (valid_scores and max(valid_scores) - min(valid_scores) > max_spread):
         return None
-    return statistics.median(known) if aggregate == "median" else conservative(known, aggregate=aggregate)
+    return statistics.median(all_scores) if aggregate == "median" else conservative(all_scores, aggregate=aggregate)
 
 
 def conservative(scores: Sequence[float], *, aggregate: Literal["mean_minus_std", "min"]) -> float:

@@ -167,18 +167,18 @@ def _quick_verdict(answer: str, truth: str, *, must_be_evaluated: bool) -> bool 
     if answer == truth:
         return True
     if _WORDS.fullmatch(truth) and _WORDS.fullmatch(answer) and not _is_maths(truth):
-        return _words(answer) == _words(truth) or are_same_choices(answer, truth)
-    wanted = _number(truth)
-    if wanted is None or _VARIABLE.search(truth):
+        return _split_words(answer) == _split_words(truth) or are_same_choices(answer, truth)
+    truth_number = _read_assigned_number(truth)
+    if truth_number is None or _VARIABLE.search(truth):
         return None
-    given = _stated_numbers(answer, of=truth)
-    if given:
-        is_evaluated = given[-1].is_evaluated or not must_be_evaluated
-        return is_evaluated and all(are_equal(number, wanted) for number in given)
+    answer_numbers = _stated_numbers(answer, of=truth)
+    if answer_numbers:
+        is_evaluated = answer_numbers[-1].is_evaluated or not must_be_evaluated
+        return is_evaluated and all(are_equal(number, truth_number) for number in answer_numbers)
     return False if must_be_evaluated else None
 
 
-def _number(text: str) -> PlainNumber | None:
+def _read_assigned_number(text: str) -> PlainNumber | None:
     r"""Returns the number, also from an assignment such as `x = 408`."""
     return read_number(tidy(_NAME.sub("", text)))
 
@@ -202,5 +202,5 @@ def _is_maths(words: str) -> bool:
     return may_be_product(words.replace(" ", "")) or words.casefold() in _MATHS_WORDS
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return text.casefold().replace("-", " ").split()

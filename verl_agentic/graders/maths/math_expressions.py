@@ -87,18 +87,18 @@ def nodes_of(node: Node) -> Iterator[Node]:
 
 def may_be_product(word: str) -> bool:
     """Returns whether letters may be variables that are multiplied: `ab`, `xyz` and `abc`, but not `yes`."""
-    is_run = all(ord(right) - ord(left) == 1 for left, right in pairwise(word))
+    is_run = all(ord(next_letter) - ord(letter) == 1 for letter, next_letter in pairwise(word))
     return (len(word) < 3 and word.casefold() not in ("no", "on")) or (is_run and len(word) > 2)
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = list(_split(_PYTHON_E.sub("e", _PYTHON_I.sub("i", _MODULES.sub("", text)))))
+        self._tokens = list(_iter_tokens(_PYTHON_E.sub("e", _PYTHON_I.sub("i", _MODULES.sub("", text)))))
         self._place = 0
         self._closings: list[str] = []
 
     def parse(self) -> Node:
-        node = self._sum()
+        node = self._parse_sum()
         if self._peek():
             raise UnreadableError(f"{self._peek()!r} is unexpected")
         return node
@@ -122,53 +122,53 @@ class _Parser:
         if self._take() != token:
             raise UnreadableError(f"{token!r} is missing")
 
-    def _sum(self) -> Node:
+    def _parse_sum(self) -> Node:
         if len(self._closings) > MAX_DEPTH:
             raise UnreadableError("it is nested too deeply")
-        terms = [self._product()]
+        terms = [self._parse_product()]
         while self._peek() in ("+", "-"):
             is_negative = self._take() == "-"
-            term = self._product()
+            term = self._parse_product()
             terms.append(Node("neg", (term,)) if is_negative else term)
         return terms[0] if len(terms) == 1 else Node("add", tuple(terms))
 
-    def _product(self) -> Node:
+    def _parse_product(self) -> Node:
         if self._accept("-"):
-            return Node("neg", (self._product(),))
+            return Node("neg", (self._parse_product(),))
         if self._accept("+"):
-            return self._product()
-        node = self._factor()
+            return self._parse_product()
+        node = self._parse_factor()
         while token := self._peek():
             if self._accept(*_PRODUCTS):
-                node = _times(node, self._signed_factor())
+                node = _multiply_nodes(node, self._parse_signed_factor())
             elif self._accept(*_QUOTIENTS):
-                node = Node("div", (node, self._signed_factor()))
+                node = Node("div", (node, self._parse_signed_factor()))
             elif self._starts_factor(token):
-                node = self._joined(node)
+                node = self._parse_joined_factor(node)
             else:
                 break
         return node
 
-    def _signed_factor(self) -> Node:
+    def _parse_signed_factor(self) -> Node:
         if self._accept("-"):
-            return Node("neg", (self._signed_factor(),))
+            return Node("neg", (self._parse_signed_factor(),))
         self._accept("+")
-        return self._factor()
+        return self._parse_factor()
 
-    def _joined(self, left: Node) -> Node:
+    def _parse_joined_factor(self, node: Node) -> Node:
         """Reads a factor that is written next to another one: a product or the fraction of a mixed number."""
         token = self._peek()
-        right = self._factor()
-        is_whole = left.kind == "number" and left.value.denominator == 1
-        last = left.args[-1] if left.kind == "mul" else left
+        right = self._parse_factor()
+        is_whole = node.kind == "number" and node.value.denominator == 1
+        last = node.args[-1] if node.kind == "mul" else node
         if token[:1].isdigit() and last.kind == "number":
-            low = self._factor() if is_whole and self._accept("/") else Node("")
+            low = self._parse_factor() if is_whole and self._accept("/") else Node("")
             if {right.kind, low.kind} != {"number"}:
                 raise UnreadableError("two numbers stand side by side")
             right = Node("div", (right, low))
         elif not (token == "\\frac" and is_whole and {part.kind for part in right.args} == {"number"}):
-            return _times(left, right)
-        return Node("mixed", (left, right))
+            return _multiply_nodes(node, right)
+        return Node("mixed", (node, right))
 
     def _starts_factor(self, token: str) -> bool:
         if self._closings and token == self._closings[-1]:
@@ -177,13 +177,13 @@ class _Parser:
             token[0].isalnum() or token in _CLOSING or (token[0] == "\\" and len(token) > 2 and token[1].isalpha())
         )
 
-    def _factor(self) -> Node:
-        node = self._atom()
+    def _parse_factor(self) -> Node:
+        node = self._parse_atom()
         while True:
             if self._accept("!"):
                 node = Node("factorial", (node,))
             elif self._accept("^", "**"):
-                node = Node("degrees", (node,)) if self._is_degree() else Node("pow", (node, self._exponent()))
+                node = Node("degrees", (node,)) if self._is_degree() else Node("pow", (node, self._parse_exponent()))
             else:
                 return node
 
@@ -193,46 +193,46 @@ class _Parser:
             return True
         return False
 
-    def _exponent(self) -> Node:
+    def _parse_exponent(self) -> Node:
         if self._accept("-"):
-            return Node("neg", (self._exponent(),))
+            return Node("neg", (self._parse_exponent(),))
         self._accept("+")
-        node = self._atom()
-        return Node("pow", (node, self._exponent())) if self._accept("^", "**") else node
+        node = self._parse_atom()
+        return Node("pow", (node, self._parse_exponent())) if self._accept("^", "**") else node
 
-    def _argument(self) -> Node:
+    def _parse_argument(self) -> Node:
         """Reads a group in braces, or one digit, letter or command."""
         token = self._peek()
         if token.isdigit() and len(token) > 1:
             self._tokens[self._place : self._place + 1] = [token[0], token[1:]]
-        return self._atom()
+        return self._parse_atom()
 
-    def _atom(self) -> Node:
+    def _parse_atom(self) -> Node:
         token = self._take()
         if token[0].isdigit() or (token[0] == "." and len(token) > 1):
             return Node("number", value=Fraction(token))
         if token in _CLOSING:
-            return self._bracket(token)
+            return self._parse_bracket(token)
         word = token.removeprefix("\\")
         if word in _FUNCTIONS:
-            return self._function(word)
+            return self._parse_function(word)
         if word in _CALLS and self._peek() == "(" and (len(word) > 1 or "," in self._tokens[self._place :]):
-            return self._call(_CALLS[word])
+            return self._parse_call(_CALLS[word])
         if token in ("\\frac", "\\binom"):
-            top, low = self._argument(), self._argument()
+            top, low = self._parse_argument(), self._parse_argument()
             return Node("div" if token == "\\frac" else "binomial", (top, low))
         if token in _ACCENTS:
-            return Node("name", name=f"{word} {''.join(self._group())}")
+            return Node("name", name=f"{word} {''.join(self._take_group())}")
         if word in _CONSTANTS:
             return Node("name", name="i") if word == "imath" else Node("constant", name=_CONSTANTS[word])
         if (token[0] == "\\" and word in _GREEK) or (token[0] != "\\" and word.isalpha()):
-            return Node("name", name=word + self._subscript())
+            return Node("name", name=word + self._parse_subscript())
         raise UnreadableError(f"{token!r} is unknown")
 
-    def _subscript(self) -> str:
-        return f"_{''.join(self._group())}" if self._accept("_") else ""
+    def _parse_subscript(self) -> str:
+        return f"_{''.join(self._take_group())}" if self._accept("_") else ""
 
-    def _group(self) -> list[str]:
+    def _take_group(self) -> list[str]:
         """Takes the tokens of a group in braces, or one token."""
         tokens = [self._take()]
         if tokens == ["{"]:
@@ -241,20 +241,20 @@ class _Parser:
                 tokens.append(self._take())
         return tokens
 
-    def _bracket(self, opening: str) -> Node:
+    def _parse_bracket(self, opening: str) -> Node:
         closing = _CLOSING[opening]
         self._closings.append(closing)
-        inside = self._sum()
+        inside = self._parse_sum()
         self._expect(closing)
         self._closings.pop()
         return Node(_BRACKET_FUNCTIONS[opening], (inside,)) if opening in _BRACKET_FUNCTIONS else inside
 
-    def _call(self, kind: str) -> Node:
+    def _parse_call(self, kind: str) -> Node:
         self._expect("(")
         self._closings.append(")")
-        args = [self._sum()]
+        args = [self._parse_sum()]
         while self._accept(","):
-            args.append(self._sum())
+            args.append(self._parse_sum())
         self._expect(")")
         self._closings.pop()
         if len(args) != 2 - (kind in ("factorial", "abs", "ceil")):
@@ -265,67 +265,69 @@ class _Parser:
             return Node("pow", (args[0], Node("div", (Node("number", value=Fraction(1)), args[1]))))
         return Node(kind, tuple(args))
 
-    def _function(self, name: str) -> Node:
+    def _parse_function(self, name: str) -> Node:
         if name in ("sqrt", "cbrt"):
-            return self._root(name)
+            return self._parse_root(name)
         if name in ("gcd", "lcm", "max", "min"):
-            return self._call(name)
+            return self._parse_call(name)
         if name in ("abs", "floor", "ceil"):
-            return Node(name, (self._atom(),))
-        base = self._base() if name == "log" else None
+            return Node(name, (self._parse_atom(),))
+        base = self._parse_base() if name == "log" else None
         power = None
         if self._accept("^", "**"):
-            power = self._exponent()
+            power = self._parse_exponent()
         if name == "log" and base is None:
-            base = self._base()
+            base = self._parse_base()
         if power == Node("neg", (Node("number", value=Fraction(1)),)) and name in _INVERSES:
             name, power = _INVERSES[name], None
-        argument = self._function_argument()
+        argument = self._parse_function_argument()
         if name == "log" and self._accept(","):
-            base = self._sum()
+            base = self._parse_sum()
             self._expect(")")
         node = Node(_SAME.get(name, name), (argument,) if base is None else (argument, base))
         return node if power is None else Node("pow", (node, power))
 
-    def _base(self) -> Node | None:
-        return self._argument() if self._accept("_") else None
+    def _parse_base(self) -> Node | None:
+        return self._parse_argument() if self._accept("_") else None
 
-    def _function_argument(self) -> Node:
+    def _parse_function_argument(self) -> Node:
         """Reads the brackets after a function, or the product without another function: `\\sin 2x\\cos x`."""
         opening = self._peek()
         if opening in ("(", "[", "\\{"):
             self._take()
             closing = _CLOSING[opening]
             self._closings.append(closing)
-            inside = self._sum()
+            inside = self._parse_sum()
             if self._peek() != ",":
                 self._expect(closing)
             self._closings.pop()
             return inside
         self._accept("+")
         if self._accept("-"):
-            return Node("neg", (self._function_argument(),))
-        node = self._factor()
+            return Node("neg", (self._parse_function_argument(),))
+        node = self._parse_factor()
         while (token := self._peek()) and (token == "/" or self._starts_factor(token)):
             if token.removeprefix("\\") in _FUNCTIONS or token in ("(", "["):
                 break
-            node = Node("div", (node, self._factor())) if self._accept("/") else self._joined(node)
+            node = Node("div", (node, self._parse_factor())) if self._accept("/") else self._parse_joined_factor(node)
         return node
 
-    def _root(self, name: str) -> Node:
+    def _parse_root(self, name: str) -> Node:
         degree = Node("number", value=Fraction(3 if name == "cbrt" else 2))
         if self._peek() == "[":
             self._take()
-            degree = self._sum()
+            degree = self._parse_sum()
             self._expect("]")
-        return Node("pow", (self._argument(), Node("div", (Node("number", value=Fraction(1)), degree))), name="root")
+        return Node(
+            "pow", (self._parse_argument(), Node("div", (Node("number", value=Fraction(1)), degree))), name="root"
+        )
 
 
-def _times(left: Node, right: Node) -> Node:
-    return Node("mul", (*(left.args if left.kind == "mul" else (left,)), right))
+def _multiply_nodes(first: Node, second: Node) -> Node:
+    return Node("mul", (*(first.args if first.kind == "mul" else (first,)), second))
 
 
-def _split(text: str) -> Iterator[str]:
+def _iter_tokens(text: str) -> Iterator[str]:
     place = 0
     text = text.rstrip()
     while place < len(text):
@@ -336,19 +338,19 @@ def _split(text: str) -> Iterator[str]:
         if token["number"]:
             yield token["number"].replace(",", "") + (token["exponent"] or "")
         elif token["word"]:
-            yield from _words(token["word"])
+            yield from _split_letters(token["word"])
         elif (token["command"] or "") not in ("\\ ", "\\,", "\\!"):
             yield token["command"] or token["sign"]
 
 
-def _words(word: str) -> Iterator[str]:
+def _split_letters(word: str) -> Iterator[str]:
     """Splits a run of letters into names of functions and constants, and variables."""
     if word in _FUNCTIONS or word in _CALLS or word in _CONSTANTS:
         yield word
         return
     for part in sorted((*_FUNCTIONS, "pi"), key=len, reverse=True):
-        before, found, after = word.partition(part)
-        if found and len(before) < 3 and (len(after) < 2 or after in _CONSTANTS):
+        before, name, after = word.partition(part)
+        if name and len(before) < 3 and (len(after) < 2 or after in _CONSTANTS):
             yield from before
             yield part
             yield from [after] if after in _CONSTANTS else after

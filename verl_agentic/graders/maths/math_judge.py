@@ -29,7 +29,7 @@ def judge(answer: str, truth: str, *, must_be_evaluated: bool = False) -> bool:
         raise TruthError("the ground truth is no mathematical expression")
     if not answer or depth(answer) > _MAX_DEPTH:
         return False
-    wanted, given = read_structure(truth), read_structure(answer)
-    if must_be_evaluated and is_evaluated(wanted) and not is_evaluated(given):
+    truth_structure, answer_structure = read_structure(truth), read_structure(answer)
+    if must_be_evaluated and is_evaluated(truth_structure) and not is_evaluated(answer_structure):
         return False
-    return are_equal(given, wanted)
+    return are_equal(answer_structure, truth_structure)

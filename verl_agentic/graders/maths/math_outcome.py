@@ -44,5 +44,5 @@ async def math_outcome(sample: Sample, *, timeout_s: float, must_be_evaluated: b
 
 
 def _last_boxed(sample: Sample) -> str | None:
-    found = (answer_in_boxes(outside_reasoning(turn.content)) for turn in reversed(sample.turns))
-    return next((boxed for boxed in found if boxed is not None), None)
+    answers = (answer_in_boxes(outside_reasoning(turn.content)) for turn in reversed(sample.turns))
+    return next((boxed for boxed in answers if boxed is not None), None)

@@ -51,7 +51,7 @@ class Verifiers:
         request = {"answer": answer, "truth": truth, "must_be_evaluated": must_be_evaluated, "timeout_s": timeout_s}
         try:
             # A thread starts the processes; awaiting a verdict needs no thread.
-            reply = await asyncio.wrap_future(await asyncio.to_thread(self._ask, request))
+            reply = await asyncio.wrap_future(await asyncio.to_thread(self._send_request, request))
         except (OSError, EOFError) as cause:
             raise ScoringError(
                 f"the verifier's processes must start and answer, got {type(cause).__name__}: {cause}; "
@@ -72,7 +72,7 @@ class Verifiers:
         if self._server is not None and self._server.is_ours:
             self._server.close()
 
-    def _ask(self, request: dict[str, Any]) -> Future[dict[str, Any]]:
+    def _send_request(self, request: dict[str, Any]) -> Future[dict[str, Any]]:
         with self._lock:
             # A forked copy of this object must not share its parent's pipes.
             if self._server is None or not self._server.is_ours or not self._server.is_alive:
@@ -96,7 +96,7 @@ class _Server:
         self._lock = threading.Lock()
         self._asked: dict[int, Future[dict[str, Any]]] = {}
         self._is_over = False
-        threading.Thread(target=self._read, name="verl_agentic.math", daemon=True).start()
+        threading.Thread(target=self._read_replies, name="verl_agentic.math", daemon=True).start()
 
     @property
     def is_ours(self) -> bool:
@@ -126,7 +126,7 @@ class _Server:
         self._process.kill()
         self._process.wait()
 
-    def _read(self) -> None:
+    def _read_replies(self) -> None:
         assert self._process.stdout is not None and self._process.stdin is not None
         with self._process.stdout as replies:
             for line in replies:
@@ -139,10 +139,10 @@ class _Server:
         self._process.wait()
         with self._lock:
             self._is_over = True
-            left, self._asked = list(self._asked.values()), {}
+            futures, self._asked = list(self._asked.values()), {}
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
-        for future in left:
+        for future in futures:
             with contextlib.suppress(Exception):
                 future.set_exception(EOFError("the process ended"))
 

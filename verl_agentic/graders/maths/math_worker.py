@@ -69,7 +69,7 @@ class Server:
         while os.getppid() == parent:
             for key, _ in self._selector.select(self._patience_s()):
                 if key.fd != 0:
-                    self._hear(self._children[key.fd])
+                    self._read_child(self._children[key.fd])
                     continue
                 chunk = os.read(0, 1 << 16)
                 if not chunk:
@@ -85,40 +85,42 @@ class Server:
 
     def _hand_out(self) -> None:
         while self._waiting:
-            child = next((one for one in self._children.values() if one.request is None), None)
+            child = next((candidate for candidate in self._children.values() if candidate.request is None), None)
             if child is None:
                 if len(self._children) >= self._count:
                     return
-                child = self._fork()
+                child = self._fork_child()
             try:
                 os.write(child.pipe, json.dumps(self._waiting[0]).encode() + b"\n")
             except OSError:  # it was killed while idle
-                self._drop(child)
+                self._reap_child(child)
                 continue
             child.request = self._waiting.popleft()
             child.deadline = time.monotonic() + child.request["timeout_s"]
 
-    def _hear(self, child: _Child) -> None:
+    def _read_child(self, child: _Child) -> None:
         try:
             chunk = os.read(child.pipe, 1 << 16)
         except OSError:
             chunk = b""
         child.line += chunk
         if not chunk:
-            self._drop(child)
+            self._reap_child(child)
         elif child.line.endswith(b"\n"):
             request, line = child.request, json.loads(child.line)
             child.request, child.line = None, b""
-            self._answer(request, line)
+            self._write_answer(request, line)
 
     def _end_the_late(self) -> None:
         now = time.monotonic()
-        for child in [one for one in self._children.values() if one.request and one.deadline <= now]:
+        for child in [
+            candidate for candidate in self._children.values() if candidate.request and candidate.deadline <= now
+        ]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
-            self._drop(child, is_late=True)
+            self._reap_child(child, is_late=True)
 
-    def _drop(self, child: _Child, *, is_late: bool = False) -> None:
+    def _reap_child(self, child: _Child, *, is_late: bool = False) -> None:
         """Reaps a child that has ended or was killed."""
         _, status = os.waitpid(child.pid, 0)
         self._selector.unregister(child.pipe)
@@ -129,13 +131,13 @@ class Server:
         if request and was_killed and not is_late and not request.get("is_second_try"):
             self._waiting.appendleft({**request, "is_second_try": True})  # killed from outside
         else:
-            self._answer(request, {"is_endless": True})
+            self._write_answer(request, {"is_endless": True})
 
-    def _answer(self, request: dict[str, Any] | None, reply: dict[str, Any]) -> None:
+    def _write_answer(self, request: dict[str, Any] | None, reply: dict[str, Any]) -> None:
         if request is not None:
             self._replies.write(json.dumps({"id": request["id"], **reply}) + "\n")
 
-    def _fork(self) -> _Child:
+    def _fork_child(self) -> _Child:
         ours, childs = socket.socketpair()
         server = os.getpid()
         pid = os.fork()
@@ -159,12 +161,12 @@ def _judge_forever(channel: Any, server: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in channel.makefile("r"):
         signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, inside of long operations too
-        reply = _reply(json.loads(line))
+        reply = _make_reply(json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         channel.sendall(json.dumps(reply).encode() + b"\n")
 
 
-def _reply(request: dict[str, Any]) -> dict[str, Any]:
+def _make_reply(request: dict[str, Any]) -> dict[str, Any]:
     from verl_agentic.graders.maths.math_judge import TruthError, judge
 
     try:

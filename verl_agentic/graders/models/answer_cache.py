@@ -46,7 +46,7 @@ class VerdictCache:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Returns the value of a key of `key_of`, or None."""
-        path = self._path(key)
+        path = self._get_path(key)
         try:
             value = json.loads(path.read_bytes())
             os.utime(path)
@@ -59,20 +59,22 @@ class VerdictCache:
         data = json.dumps(value).encode()
         if len(data) > self._shard_bytes:
             return
-        path = self._path(key)
+        path = self._get_path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.parent / ".lock"):
+        with _hold_lock(path.parent / ".lock"):
             self._make_room(path.parent, len(data))
             # One name is enough, because writers of this shard hold its lock.
             unfinished = path.parent / ".unfinished"
             unfinished.write_bytes(data)
             unfinished.replace(path)
 
-    def _path(self, key: str) -> Path:
+    def _get_path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}.json"
 
     def _make_room(self, shard: Path, num_bytes: int) -> None:
-        entries = [(s.st_mtime_ns, s.st_size, path) for path in shard.glob("*.json") if (s := _stat(path)) is not None]
+        entries = [
+            (s.st_mtime_ns, s.st_size, path) for path in shard.glob("*.json") if (s := _try_stat(path)) is not None
+        ]
         excess = sum(size for _, size, _ in entries) + num_bytes - self._shard_bytes
         for _, size, path in sorted(entries):
             if excess <= 0:
@@ -81,14 +83,14 @@ class VerdictCache:
             excess -= size
 
 
-def _stat(path: Path) -> os.stat_result | None:
+def _try_stat(path: Path) -> os.stat_result | None:
     with contextlib.suppress(FileNotFoundError):
         return path.stat()
     return None
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     with path.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

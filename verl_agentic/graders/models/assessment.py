@@ -31,14 +31,14 @@ class Assessment:
 
 
 async def assess(sample: Sample, model: RewardModel, *, form: Form) -> Assessment:
-    """Scores an episode by a model, see `_assess`; a refused content is an invalid answer."""
+    """Scores an episode by a model, see `_ask_for_assessment`; a refused content is an invalid answer."""
     try:
-        return await _assess(sample, model, form=form)
+        return await _ask_for_assessment(sample, model, form=form)
     except ContentRefusedError:
         return Assessment(is_invalid=True)
 
 
-async def _assess(sample: Sample, model: RewardModel, *, form: Form) -> Assessment:
+async def _ask_for_assessment(sample: Sample, model: RewardModel, *, form: Form) -> Assessment:
     """Scores an episode by a model.
 
     Args:
@@ -51,7 +51,7 @@ async def _assess(sample: Sample, model: RewardModel, *, form: Form) -> Assessme
     """
     if form == "score":
         return Assessment(value=await score(model, conversation(sample, model)))
-    answer = await ask(model, _question(sample, model))
+    answer = await ask(model, _make_question(sample, model))
     try:
         first = answer["choices"][0]["logprobs"]["content"][:1]
         value = p_yes([entry for token in first for entry in token["top_logprobs"]])
@@ -77,12 +77,12 @@ def p_yes(top_logprobs: Sequence[Mapping[str, Any]]) -> float | None:
     return mass["yes"] / total if total else None
 
 
-def _question(sample: Sample, model: RewardModel) -> dict[str, Any]:
+def _make_question(sample: Sample, model: RewardModel) -> dict[str, Any]:
     blocks = blocks_of(sample, view=model.view, reference=model.reference, max_chars=model.max_chars)
     token = fresh_token(block.text for block in blocks)
-    asked = "\n\n".join(text for text in (_ASKED.format(token=token), guidelines(model)) if text)
+    instructions = "\n\n".join(text for text in (_ASKED.format(token=token), guidelines(model)) if text)
     return {
-        "messages": [{"role": "system", "content": asked}, {"role": "user", "content": quoted(blocks, token)}],
+        "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": quoted(blocks, token)}],
         "max_tokens": 1,
         "temperature": 0.0,
         "logprobs": True,

@@ -97,15 +97,15 @@ class ChatClient:
         started = time.monotonic()
         attempts = Attempts(self._patience.retries + 1, first_s=self._patience.retry_wait_s, max_s=MAX_WAIT_S)
         try:
-            reply = await within(self._repeat(body, attempts), self._patience.timeout_s, what="asking a judge")
+            reply = await within(self._ask_repeatedly(body, attempts), self._patience.timeout_s, what="asking a judge")
         except OverrunError:
             reply = Reply(text=None, failure=f"no answer within {self._patience.timeout_s:g} s")
         return Reply(**{**vars(reply), "latency_s": time.monotonic() - started, "attempts": attempts.number})
 
-    async def _repeat(self, body: Mapping[str, Any], attempts: Attempts) -> Reply:
+    async def _ask_repeatedly(self, body: Mapping[str, Any], attempts: Attempts) -> Reply:
         import httpx
 
-        estimate = _estimate(body)
+        estimate = _estimate_tokens(body)
         failure: str | None = None
         async for _ in attempts:
             async with self._limiter.request(estimate):
@@ -120,9 +120,9 @@ class ChatClient:
             answer = parse_answer(response)
             if (failure := passing_failure(response.status_code, answer)) is None:
                 if await self._is_refused(response, body):
-                    said = f"the endpoint refuses the content, {response.status_code}: {response.text[:300]}"
-                    return Reply(text=None, failure=said, is_refused=True)
-                reply = self._read(response, answer, body)
+                    refusal = f"the endpoint refuses the content, {response.status_code}: {response.text[:300]}"
+                    return Reply(text=None, failure=refusal, is_refused=True)
+                reply = self._read_reply(response, answer, body)
                 self._limiter.correct(reply.input_tokens + reply.output_tokens - estimate)
                 return reply
             if asked_s := min(read_wait_s(response.headers.get("retry-after")), MAX_WAIT_S):
@@ -134,13 +134,13 @@ class ChatClient:
         probe = {**body, "messages": list(PROBE)}
 
         async def send() -> httpx.Response:
-            async with self._limiter.request(_estimate(probe)):
+            async with self._limiter.request(_estimate_tokens(probe)):
                 return await self._http.post(self._url, json=probe, headers=self._headers)
 
         key = (self._url, body.get("model"), self._headers.get("Authorization"))
         return await is_refused(response, key=key, send=send)
 
-    def _read(self, response: httpx.Response, answer: Any, body: Mapping[str, Any]) -> Reply:
+    def _read_reply(self, response: httpx.Response, answer: Any, body: Mapping[str, Any]) -> Reply:
         if hint := _HOPELESS.get(response.status_code):
             raise ConfigError(f"{self._url} answers {response.status_code}, got {response.text[:300]!r}; {hint}")
         if response.status_code != 200:
@@ -158,8 +158,8 @@ class ChatClient:
             failure=failure,
             is_cut=choice.finish == "length",
             calls=[call for call in choice.calls if isinstance(call, Mapping)],
-            input_tokens=_count(counted.get("prompt_tokens"), _num_chars(body)),
-            output_tokens=_count(counted.get("completion_tokens"), len(choice.content)),
+            input_tokens=_count_tokens(counted.get("prompt_tokens"), _num_chars(body)),
+            output_tokens=_count_tokens(counted.get("completion_tokens"), len(choice.content)),
         )
 
 
@@ -174,7 +174,7 @@ def _why_not_whole(choice: ChatChoice, body: Mapping[str, Any]) -> str | None:
     return f"the answer ends with finish_reason {choice.reason!r}, so it may not be whole"
 
 
-def _estimate(body: Mapping[str, Any]) -> int:
+def _estimate_tokens(body: Mapping[str, Any]) -> int:
     """Returns the estimated maximum number of tokens of a request."""
     return _num_chars(body) // _CHARS_PER_TOKEN + int(body.get("max_tokens") or 0)
 
@@ -183,7 +183,7 @@ def _num_chars(body: Mapping[str, Any]) -> int:
     return sum(len(message.get("content") or "") for message in body["messages"])
 
 
-def _count(counted: Any, num_chars: int) -> int:
+def _count_tokens(counted: Any, num_chars: int) -> int:
     """Returns the endpoint's token count, else one token per four characters."""
     is_count = isinstance(counted, int) and not isinstance(counted, bool) and counted >= 0
     return counted if is_count else -(-num_chars // _CHARS_PER_TOKEN)

@@ -53,17 +53,17 @@ class Discriminator:
                 f"a discriminator needs texts of both sides, got {len(expert)} of experts and {len(policy)} of the "
                 "policy; store more trajectories"
             )
-        rows = [(_features(text), side) for side, texts in ((1.0, expert), (0.0, policy)) for text in texts]
+        rows = [(_extract_features(text), side) for side, texts in ((1.0, expert), (0.0, policy)) for text in texts]
         counts = Counter(name for features, _ in rows for name in features)
-        known = {name for name, _ in counts.most_common(_MAX_FEATURES)}
-        rows = [({k: v for k, v in features.items() if k in known}, side) for features, side in rows]
+        names = {name for name, _ in counts.most_common(_MAX_FEATURES)}
+        rows = [({k: v for k, v in features.items() if k in names}, side) for features, side in rows]
         share = {1.0: 0.5 / len(expert), 0.0: 0.5 / len(policy)}
-        weights, bias = dict.fromkeys(known, 0.0), 0.0
+        weights, bias = dict.fromkeys(names, 0.0), 0.0
         for _ in range(steps):
             slope: dict[str, float] = {name: l2 * weight for name, weight in weights.items()}
             slope_bias = 0.0
             for features, side in rows:
-                error = share[side] * (_chance(_logit(features, weights, bias)) - side)
+                error = share[side] * (_compute_chance(_compute_logit(features, weights, bias)) - side)
                 slope_bias += error
                 for name, value in features.items():
                     slope[name] += error * value
@@ -76,7 +76,7 @@ class Discriminator:
 
     def logit(self, text: str) -> float:
         """Returns log D - log(1 - D): above 0 if an expert is the more likely author."""
-        return _logit(_features(text), self.weights, self.bias)
+        return _compute_logit(_extract_features(text), self.weights, self.bias)
 
     def save(self, path: Path) -> None:
         """Writes the weights as JSON."""
@@ -95,16 +95,16 @@ class Discriminator:
             ) from cause
 
 
-def _features(text: str) -> dict[str, float]:
+def _extract_features(text: str) -> dict[str, float]:
     """Returns the words and pairs of words of a text, with values of Euclidean norm 1."""
     words = _WORD.findall(text[-_MAX_CHARS:].casefold())
-    found = dict.fromkeys([*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))])
-    return dict.fromkeys(found, 1.0 / math.sqrt(len(found))) if found else {}
+    features = dict.fromkeys([*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))])
+    return dict.fromkeys(features, 1.0 / math.sqrt(len(features))) if features else {}
 
 
-def _logit(features: Mapping[str, float], weights: Mapping[str, float], bias: float) -> float:
+def _compute_logit(features: Mapping[str, float], weights: Mapping[str, float], bias: float) -> float:
     return bias + sum(weights.get(name, 0.0) * value for name, value in features.items())
 
 
-def _chance(logit: float) -> float:
+def _compute_chance(logit: float) -> float:
     return 1.0 / (1.0 + math.exp(-max(-60.0, min(60.0, logit))))

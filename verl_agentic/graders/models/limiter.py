@@ -66,7 +66,7 @@ class Limiter:
         Raises:
             ConfigError: another user owns the folder.
         """
-        self._folder = _folder(limits, name)
+        self._folder = _make_folder(limits, name)
         self._slots = limits.concurrency // limits.nodes
         self._rates = {
             key: rate / 60 / limits.nodes
@@ -80,10 +80,10 @@ class Limiter:
     async def request(self, num_tokens: int) -> AsyncIterator[None]:
         """Waits until a request of so many tokens may be sent, and holds its slot during the block."""
         async with self._line:
-            slot = await self._slot()
+            slot = await self._take_slot()
             try:
                 # Other processes change the state, so there is no event to wait for.
-                while (wait_s := self._take(num_tokens)) > 0:  # noqa: ASYNC110
+                while (wait_s := self._count_request(num_tokens)) > 0:  # noqa: ASYNC110
                     await asyncio.sleep(wait_s)
             except BaseException:
                 slot.close()
@@ -96,15 +96,15 @@ class Limiter:
     def correct(self, num_tokens: int) -> None:
         """Corrects the token count of a request by a difference."""
         if num_tokens and "tokens" in self._rates:
-            with self._state() as state:
+            with self._hold_state() as state:
                 state["tokens"] = state.get("tokens", 0.0) - num_tokens
 
     def pause(self, seconds: float) -> None:
         """Pauses all processes for a while, as the endpoint requested."""
-        with self._state() as state:
+        with self._hold_state() as state:
             state["not_before"] = max(state.get("not_before", 0.0), time.monotonic() + seconds)
 
-    async def _slot(self) -> IO[bytes]:
+    async def _take_slot(self) -> IO[bytes]:
         """Returns a locked file; closing it frees the slot."""
         while True:
             for index in random.sample(range(self._slots), self._slots):
@@ -116,10 +116,10 @@ class Limiter:
                     file.close()
             await asyncio.sleep(_POLL_S * random.uniform(0.5, 1.5))
 
-    def _take(self, num_tokens: int) -> float:
+    def _count_request(self, num_tokens: int) -> float:
         """Counts the request and returns 0 if it may start, else returns the seconds to wait."""
         needs = {"requests": 1.0, "tokens": float(num_tokens)}
-        with self._state() as state:
+        with self._hold_state() as state:
             now = time.monotonic()
             # A clock that went backwards belongs to another boot.
             elapsed = now - state["time"] if state.get("time", now + 1) <= now else 0.0
@@ -136,7 +136,7 @@ class Limiter:
         return max(0.0, wait_s)
 
     @contextlib.contextmanager
-    def _state(self) -> Iterator[dict[str, float]]:
+    def _hold_state(self) -> Iterator[dict[str, float]]:
         """Provides the locked state, and writes it back."""
         with (self._folder / "state.json").open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -151,7 +151,7 @@ class Limiter:
             file.write(json.dumps(state).encode())
 
 
-def _folder(limits: EndpointLimits, name: str) -> Path:
+def _make_folder(limits: EndpointLimits, name: str) -> Path:
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     if limits.folder is not None:
         path = Path(limits.folder).expanduser() / digest

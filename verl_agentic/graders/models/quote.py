@@ -50,13 +50,13 @@ class _Spelling(dict[int, Any]):
     """A bounded cache of how each character is shown."""
 
     def __missing__(self, code: int) -> str | int:
-        shown = self._show(code)
+        spelling = self._spell_char(code)
         if len(self) < _MAX_SPELLINGS:
-            self[code] = shown
-        return shown
+            self[code] = spelling
+        return spelling
 
     @staticmethod
-    def _show(code: int) -> str | int:
+    def _spell_char(code: int) -> str | int:
         if code in _KEPT:
             return code
         if code == ord("<"):
@@ -97,10 +97,10 @@ def shown(text: str, max_chars: int) -> str:
 
 def fresh_token(texts: Iterable[str]) -> str:
     """Returns a random 128-bit token that occurs in none of the texts."""
-    known = list(texts)
+    all_texts = list(texts)
     while True:
         token = secrets.token_hex(16)
-        if not any(token in text for text in known):
+        if not any(token in text for text in all_texts):
             return token
 
 
@@ -111,10 +111,10 @@ def quoted(blocks: Sequence[Block], token: str) -> str:
         blocks: visible blocks of `blocks_of`.
         token: of `fresh_token` for these blocks.
     """
-    return "\n\n".join(_quoted(block, token) for block in blocks)
+    return "\n\n".join(_quote_block(block, token) for block in blocks)
 
 
-def _quoted(block: Block, token: str) -> str:
+def _quote_block(block: Block, token: str) -> str:
     turn = "" if block.turn is None else f' turn="{block.turn}"'
     return f'<{_PREFIX}{token} source="{block.source}"{turn}>\n{block.text}\n</{_PREFIX}{token}>'
 
@@ -140,19 +140,19 @@ def blocks_of(
     if reference and sample.ground_truth is not None:
         blocks.append(Block(source="reference", text=shown(_as_text(sample.ground_truth), max_chars)))
     if view == "trajectory":
-        blocks += _fitted(list(_turns(sample, thoughts=thoughts)), max_chars)
+        blocks += _fit_blocks(list(_iter_turn_blocks(sample, thoughts=thoughts)), max_chars)
     answer = sample.final_answer if thoughts else without_thoughts(sample.final_answer)
     return (*blocks, Block(source="answer", text=shown(answer, max_chars)))
 
 
-def _turns(sample: Sample, *, thoughts: bool) -> Iterator[Block]:
+def _iter_turn_blocks(sample: Sample, *, thoughts: bool) -> Iterator[Block]:
     for turn in sample.turns:
         yield Block(source="policy", turn=turn.index, text=turn.text if thoughts else without_thoughts(turn.text))
         for observation in turn.observations:
             yield Block(source="tool", turn=turn.index, text=observation)
 
 
-def _fitted(blocks: list[Block], max_chars: int) -> list[Block]:
+def _fit_blocks(blocks: list[Block], max_chars: int) -> list[Block]:
     """Returns visible blocks with at most `max_chars` in total; long ones get equal shares."""
     left_out = len(blocks) - _MAX_BLOCKS
     if left_out > 0:
@@ -160,21 +160,21 @@ def _fitted(blocks: list[Block], max_chars: int) -> list[Block]:
         note = Block(source="tool", text=f"[... {left_out} blocks cut here ...]")
         blocks = [*blocks[:half], note, *blocks[len(blocks) - half :]]
     texts = [shown(block.text, max_chars) for block in blocks]
-    share = _share(sorted(map(len, texts)), max_chars)
+    share = _compute_share(sorted(map(len, texts)), max_chars)
     return [
         Block(source=block.source, turn=block.turn, text=capped(text, share))
         for block, text in zip(blocks, texts, strict=True)
     ]
 
 
-def _share(lengths: Sequence[int], total: int) -> int:
+def _compute_share(lengths: Sequence[int], total: int) -> int:
     """Returns the maximum cap with which texts of these sorted lengths fit into the total."""
-    left = total
+    remaining = total
     for index, length in enumerate(lengths):
-        share = left // (len(lengths) - index)
+        share = remaining // (len(lengths) - index)
         if length > share:
             return share
-        left -= length
+        remaining -= length
     return sys.maxsize
 
 

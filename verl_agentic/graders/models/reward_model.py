@@ -27,8 +27,8 @@ _HOPELESS = (401, 404, 405, *UNCLEAR)
 _PRINCIPLES = "Score the assistant by these principles; an answer that breaks one of them deserves a lower score:"
 
 
-def _rules(written: Any, *, name: str) -> Any:
-    return (written,) if isinstance(written, str) else written or ()
+def _read_rules(value: Any, *, name: str) -> Any:
+    return (value,) if isinstance(value, str) else value or ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class RewardModel(Settings):
     """Content that is scored in addition to the prompt: all turns, or only the final answer (RLMT)."""
     reference: bool = False
     """Show the model the ground truth of rows that have one; for language models that are asked YES or NO."""
-    principles: tuple[str, ...] = setting((), read=_rules)
+    principles: tuple[str, ...] = setting((), read=_read_rules)
     """Rules to score by, written before the prompt (SALMON)."""
 
     def check_together(self) -> None:
@@ -94,20 +94,20 @@ async def ask(model: RewardModel, body: Mapping[str, Any]) -> Any:
     """
     headers = model.headers
     try:
-        return await within(_attempts(model, body, headers), model.timeout_s, what="asking a reward model")
+        return await within(_post_with_retries(model, body, headers), model.timeout_s, what="asking a reward model")
     except OverrunError:
         return None
 
 
-async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
+async def _post_with_retries(model: RewardModel, body: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
     import httpx
 
     async with connections() as shared:
         limits = EndpointLimits(concurrency=model.concurrency)
-        where = (model.endpoint, limits)
-        if where not in shared.limiters:
-            shared.limiters[where] = Limiter(limits, name=model.endpoint)
-        limiter = shared.limiters[where]
+        limiter_key = (model.endpoint, limits)
+        if limiter_key not in shared.limiters:
+            shared.limiters[limiter_key] = Limiter(limits, name=model.endpoint)
+        limiter = shared.limiters[limiter_key]
 
         async def post(body: Mapping[str, Any]) -> Any:
             return await shared.http.post(model.endpoint, json={"model": model.model, **body}, headers=headers)
@@ -127,14 +127,14 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
                     "key and the model, and that the server takes such requests"
                 )
             if response.status_code == 200:
-                return _json(response)
+                return _parse_json(response)
             if not may_pass(response.status_code):
                 return None
             attempts.asked_s = read_wait_s(response.headers.get("retry-after"))
     return None
 
 
-def _json(response: Any) -> Any:
+def _parse_json(response: Any) -> Any:
     try:
         return response.json()
     except (ValueError, RecursionError):
@@ -161,8 +161,8 @@ def read_steps(answer: Any) -> list[float] | None:
     """Returns the scores in an answer, one per step; the last class of a step (good), if it has several."""
     try:
         last = answer["data"][-1]
-        found = next(last[key] for key in ("probs", "embedding", "data", "score") if key in last)
-        rows = found if isinstance(found, list) else [found]
+        scores = next(last[key] for key in ("probs", "embedding", "data", "score") if key in last)
+        rows = scores if isinstance(scores, list) else [scores]
         values = [float(row[-1] if isinstance(row, list) else row) for row in rows]
     except (KeyError, IndexError, TypeError, ValueError, StopIteration):
         return None
@@ -176,7 +176,7 @@ def conversation(sample: Sample, model: RewardModel) -> list[dict[str, str]]:
     user messages. Text of policy and tools cannot contain special tokens of the chat template (`quote.visible`: `<`
     becomes `‹`).
     """
-    messages = _prompt(sample, model)
+    messages = _make_prompt(sample, model)
     if model.view == "answer":
         answer = shown(without_thoughts(sample.final_answer), model.max_chars)
         return [*messages, {"role": "assistant", "content": answer}]
@@ -194,7 +194,7 @@ def steps_as_one(sample: Sample, model: RewardModel, *, tag: str) -> list[dict[s
     The policy cannot write the tag, see `conversation`.
     """
     steps = "".join(f"{written(turn, max_chars=model.max_chars)}{tag}" for turn in sample.turns)
-    return [*_prompt(sample, model), {"role": "assistant", "content": steps}]
+    return [*_make_prompt(sample, model), {"role": "assistant", "content": steps}]
 
 
 def written(turn: Turn, *, max_chars: int) -> str:
@@ -219,7 +219,7 @@ def guidelines(model: RewardModel) -> str:
     return f"{_PRINCIPLES}\n{rules}"
 
 
-def _prompt(sample: Sample, model: RewardModel) -> list[dict[str, str]]:
+def _make_prompt(sample: Sample, model: RewardModel) -> list[dict[str, str]]:
     prompt = [{"role": message.role, "content": message.content} for message in sample.prompt]
     if not (rules := guidelines(model)):
         return prompt

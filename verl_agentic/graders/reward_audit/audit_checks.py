@@ -121,12 +121,14 @@ async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, 
     """
     gold = [gold_of(unit[0].ground_truth) for unit in units]
     silence = [[silent(unit[0], right), *unit[1:]] for unit, right in zip(units, gold, strict=True)]
-    echoes = [[[echo(unit[0], given), *unit[1:]] for unit in units] for given in (PLAIN, form)]
-    earned = [[bench.earned(verdicts[0]) for verdicts in await bench.judge(made)] for made in (silence, *echoes)]
+    echoes = [[[echo(unit[0], answer_form), *unit[1:]] for unit in units] for answer_form in (PLAIN, form)]
+    earned = [
+        [bench.earned(verdicts[0]) for verdicts in await bench.judge(episodes)] for episodes in (silence, *echoes)
+    ]
     earned = [earned[0], [max(pair) for pair in zip(*earned[1:], strict=True)]]
     examples = [
-        f"{unit[0].id}: {what} scores {value:.3g}"
-        for what, values in zip(("tool output alone", "an echo of the prompt"), earned, strict=True)
+        f"{unit[0].id}: {label} scores {value:.3g}"
+        for label, values in zip(("tool output alone", "an echo of the prompt"), earned, strict=True)
         for unit, value in zip(units, values, strict=True)
         if value > max_unearned + 1e-9
     ]
@@ -141,7 +143,7 @@ async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, 
 async def form_of(bench: Bench, samples: Sequence[Sample]) -> Form:
     """Returns the form in which right answers score best; plain if there are none."""
     rows = _with_gold(samples)[:_TRIED]
-    earned = [sum(await _earned(bench, _firsts(rows), form)) for form in ALL_FORMS]
+    earned = [sum(await _score_answers(bench, _pick_first_answers(rows), form)) for form in ALL_FORMS]
     return ALL_FORMS[max(range(len(earned)), key=lambda index: earned[index])]
 
 
@@ -165,13 +167,17 @@ async def look_at_gold(bench: Bench, samples: Sequence[Sample], *, form: Form, m
         await tally.accept("rewritten", rewritten)
     answers = sorted({answer for _, gold in rows for answer in gold})
     random.Random(0).shuffle(answers)
-    best = await tally.earned(_firsts(rows))
-    wrong = [(row, sample, one) for row, (sample, gold) in enumerate(rows) for one in wrong_answers(gold, answers)]
-    values = await tally.earned([(sample, one.text) for _, sample, one in wrong])
-    for (row, sample, one), value in zip(wrong, values, strict=True):
+    best = await tally.earned(_pick_first_answers(rows))
+    wrong = [
+        (row, sample, wrong_answer)
+        for row, (sample, gold) in enumerate(rows)
+        for wrong_answer in wrong_answers(gold, answers)
+    ]
+    values = await tally.earned([(sample, wrong_answer.text) for _, sample, wrong_answer in wrong])
+    for (row, sample, wrong_answer), value in zip(wrong, values, strict=True):
         # F1 gives partial credit for shared words.
-        is_accepted = value >= max(best[row], _ACCEPTED) - 1e-9 if one.is_near else value > max_unearned + 1e-9
-        tally.count(one.kind, sample, one.text, value, is_misjudged=is_accepted)
+        is_accepted = value >= max(best[row], _ACCEPTED) - 1e-9 if wrong_answer.is_near else value > max_unearned + 1e-9
+        tally.count(wrong_answer.kind, sample, wrong_answer.text, value, is_misjudged=is_accepted)
     return tally.result(family)
 
 
@@ -184,7 +190,7 @@ class _Tally:
         self._examples: list[str] = []
 
     async def earned(self, answers: Sequence[tuple[Sample, str]]) -> list[float]:
-        return await _earned(self._bench, answers, self._form)
+        return await _score_answers(self._bench, answers, self._form)
 
     async def accept(self, kind: str, answers: Sequence[tuple[Sample, str]]) -> None:
         for (sample, text), value in zip(answers, await self.earned(answers), strict=True):
@@ -216,14 +222,14 @@ class _Tally:
 async def _family_of(bench: Bench, rows: Sequence[tuple[Sample, tuple[str, ...]]], form: Form) -> Family | None:
     for family in ("qa", "math"):
         family = cast("Family", family)
-        made = [(sample, text) for sample, gold in rows for text in rewritings(gold[0], family)]
-        accepted = [value >= _ACCEPTED for value in await _earned(bench, made, form)]
+        answers = [(sample, text) for sample, gold in rows for text in rewritings(gold[0], family)]
+        accepted = [value >= _ACCEPTED for value in await _score_answers(bench, answers, form)]
         if sum(accepted) >= _FAMILY_ACCEPTS * len(accepted):
             return family
     return None
 
 
-async def _earned(bench: Bench, answers: Sequence[tuple[Sample, str]], form: Form) -> list[float]:
+async def _score_answers(bench: Bench, answers: Sequence[tuple[Sample, str]], form: Form) -> list[float]:
     units = [[answered(sample, text, form)] for sample, text in answers]
     return [bench.earned(verdict) for (verdict,) in await bench.judge(units)]
 
@@ -232,7 +238,7 @@ def _with_gold(samples: Sequence[Sample]) -> list[tuple[Sample, tuple[str, ...]]
     return [(sample, gold) for sample in samples if (gold := gold_of(sample.ground_truth))]
 
 
-def _firsts(rows: Sequence[tuple[Sample, tuple[str, ...]]]) -> list[tuple[Sample, str]]:
+def _pick_first_answers(rows: Sequence[tuple[Sample, tuple[str, ...]]]) -> list[tuple[Sample, str]]:
     return [(sample, gold[0]) for sample, gold in rows]
 
 

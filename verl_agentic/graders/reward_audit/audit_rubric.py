@@ -107,7 +107,7 @@ async def audit(
     *,
     thresholds: Thresholds | None = None,
     score: ScoreUnits | None = None,
-    on_look: Callable[[str], None] = lambda what: None,
+    on_look: Callable[[str], None] = lambda _: None,
 ) -> RewardAudit:
     """Returns the audit of a rubric on stored trajectories.
 
@@ -124,32 +124,34 @@ async def audit(
     thresholds = thresholds or Thresholds()
     samples = [[stored.sample for stored in group] for group in groups]
     scores = await score(ALL_TERMS, samples)
-    valid = [[n for n, void in zip(one["numbers"], one["void"], strict=True) if void is None] for one in scores]
+    valid = [
+        [n for n, void in zip(scored["numbers"], scored["void"], strict=True) if void is None] for scored in scores
+    ]
     names = [term.name for term in rubric.terms]
     parts = [[{name: numbers[f"weighted/{name}"] for name in names} for numbers in group] for group in valid]
     shares = variance_shares(parts)
     terms = []
     for term in rubric.terms:
         on_look(term.name)
-        weighted = [[one[term.name] for one in group] for group in parts]
+        weighted = [[part[term.name] for part in group] for group in parts]
         share = None if shares is None else shares.get(term.name, 0.0)
         is_dead = not term.is_held_out and is_constant(weighted)
-        terms.append(await _look(Bench(term, score), samples, thresholds, share, is_dead=is_dead))
+        terms.append(await _audit_term(Bench(term, score), samples, thresholds, share, is_dead=is_dead))
     outcomes = {term.name for term in rubric.outcomes}
     of_outcome = None if shares is None else sum(share for name, share in shares.items() if name in outcomes)
     return RewardAudit(
         num_samples=sum(map(len, samples)),
         num_groups=len(samples),
         num_compared=sum(len(group) > 1 for group in valid),
-        num_void=sum(void is not None for one in scores for void in one["void"]),
+        num_void=sum(void is not None for scored in scores for void in scored["void"]),
         outcome_share=rubric.outcome_share,
         outcome_variance_share=of_outcome,
         terms=tuple(terms),
-        problems=tuple(_problems(terms, of_outcome, thresholds)),
+        problems=tuple(_iter_problems(terms, of_outcome, thresholds)),
     )
 
 
-async def _look(
+async def _audit_term(
     bench: Bench,
     groups: Sequence[Sequence[Sample]],
     thresholds: Thresholds,
@@ -189,22 +191,22 @@ async def _try_other_episodes(
     return unearned, await look_at_gold(bench, rows, form=form, max_unearned=max_unearned)
 
 
-def _problems(terms: Sequence[TermAudit], of_outcome: float | None, limits: Thresholds) -> Iterator[Finding]:
+def _iter_problems(terms: Sequence[TermAudit], of_outcome: float | None, limits: Thresholds) -> Iterator[Finding]:
     for term in terms:
-        for what, message, examples in _problems_of(term, limits):
-            yield _problem(what, f"{term.name}: {message}", component=term.name, look_at=examples)
+        for check, message, examples in _problems_of(term, limits):
+            yield _make_finding(check, f"{term.name}: {message}", component=term.name, look_at=examples)
     dead = [term.name for term in terms if term.is_dead]
     if len(dead) > limits.max_dead:
         for name in dead:
-            yield _problem("dead", f"{name}: never differs inside a group", component=name)
+            yield _make_finding("dead", f"{name}: never differs inside a group", component=name)
     if of_outcome is not None and of_outcome < limits.min_outcome_share - 1e-9:
         message = f"the outcome has {of_outcome:.1%} of the variance inside groups, less than "
-        yield _problem("outcome_share", f"{message}{limits.min_outcome_share:.1%}")
+        yield _make_finding("outcome_share", f"{message}{limits.min_outcome_share:.1%}")
 
 
-def _problem(what: str, message: str, *, component: str = "", look_at: tuple[str, ...] = ()) -> Finding:
+def _make_finding(check: str, message: str, *, component: str = "", look_at: tuple[str, ...] = ()) -> Finding:
     evidence = {"component": component}
-    return Finding(check=what, status="fail", found=message, evidence=evidence, look_at=look_at)
+    return Finding(check=check, status="fail", found=message, evidence=evidence, look_at=look_at)
 
 
 def _problems_of(term: TermAudit, limits: Thresholds) -> Iterator[tuple[str, str, tuple[str, ...]]]:

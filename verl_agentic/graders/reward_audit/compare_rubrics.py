@@ -83,12 +83,12 @@ class Lab:
             "samples": len(self.samples),
             "void": {"old": sum(s.old is None for s in self.samples), "new": sum(s.new is None for s in self.samples)},
             "reward": {
-                "old": _mean([s.old.reward for s in self.samples if s.old]),
-                "new": _mean([s.new.reward for s in self.samples if s.new]),
+                "old": _compute_mean([s.old.reward for s in self.samples if s.old]),
+                "new": _compute_mean([s.new.reward for s in self.samples if s.new]),
             },
             "acc": {
-                "old": _mean([s.old.acc for s in self.samples if s.old]),
-                "new": _mean([s.new.acc for s in self.samples if s.new]),
+                "old": _compute_mean([s.old.acc for s in self.samples if s.old]),
+                "new": _compute_mean([s.new.acc for s in self.samples if s.new]),
             },
             "dropped": {
                 "old": sum(g.is_dropped_old for g in self.groups),
@@ -97,7 +97,7 @@ class Lab:
                 "only_new": [g.name for g in self.groups if g.is_dropped_new and not g.is_dropped_old],
             },
             "rank_correlation": spearman([old.reward for old, _ in both], [new.reward for _, new in both]),
-            "rank_correlation_in_groups": _mean(inside),
+            "rank_correlation_in_groups": _compute_mean(inside),
             "changed_sign": sum(old.advantage * new.advantage < 0 for old, new in both),
         }
 
@@ -132,19 +132,19 @@ async def compare(
             raise DataError(f"{len(missing)} samples have no stored score, such as {missing[0]!r}; name the old rubric")
     scorers = [None if rubric is None else Scorer(replace(rubric, on_error="void")) for rubric in (old, new)]
     try:
-        found = []
+        comparisons = []
         for group in groups:
             before, after = [
-                _with_advantages(_as_stored(group) if scorer is None else await _scored(scorer, group), estimator)
+                _with_advantages(_as_stored(group) if scorer is None else await _score_group(scorer, group), estimator)
                 for scorer in scorers
             ]
-            found.append(_compared(group, before, after))
+            comparisons.append(_compare_group(group, before, after))
             on_group()
     finally:
         for scorer in scorers:
             if scorer is not None:
                 scorer.close()
-    return Lab(estimator=estimator, groups=tuple(found))
+    return Lab(estimator=estimator, groups=tuple(comparisons))
 
 
 def _as_stored(group: Sequence[StoredSample]) -> list[TrajectoryReward | None]:
@@ -159,7 +159,7 @@ def _as_stored(group: Sequence[StoredSample]) -> list[TrajectoryReward | None]:
     return rewards
 
 
-async def _scored(scorer: Scorer, group: Sequence[StoredSample]) -> list[TrajectoryReward | None]:
+async def _score_group(scorer: Scorer, group: Sequence[StoredSample]) -> list[TrajectoryReward | None]:
     scores = await scorer.score_group([stored.sample for stored in group])
     return [
         None if score.void is not None else TrajectoryReward(reward=score.total + _of_turns(stored), acc=score.acc)
@@ -174,36 +174,36 @@ def _of_turns(stored: StoredSample) -> float:
 
 def _with_advantages(rewards: Sequence[TrajectoryReward | None], estimator: Estimator) -> list[TrajectoryReward | None]:
     """Returns the rewards with their advantages; void ones are left out of the group."""
-    advantages = iter(ESTIMATORS[estimator]([one.reward for one in rewards if one is not None]))
-    return [None if one is None else replace(one, advantage=next(advantages)) for one in rewards]
+    advantages = iter(ESTIMATORS[estimator]([reward.reward for reward in rewards if reward is not None]))
+    return [None if reward is None else replace(reward, advantage=next(advantages)) for reward in rewards]
 
 
-def _compared(
+def _compare_group(
     group: Sequence[StoredSample], before: Sequence[TrajectoryReward | None], after: Sequence[TrajectoryReward | None]
 ) -> GroupComparison:
-    olds, news = ([one for one in rewards if one is not None] for rewards in (before, after))
+    olds, news = ([reward for reward in rewards if reward is not None] for rewards in (before, after))
     both = [(a.reward, b.reward) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
     return GroupComparison(
-        name=_name(group[0]),
+        name=_label_group(group[0]),
         step=group[0].step,
         split=group[0].split,
         samples=tuple(
             TrajectoryComparison(id=stored.sample.id, answer=stored.sample.final_answer, old=a, new=b)
             for stored, a, b in zip(group, before, after, strict=True)
         ),
-        old_mean=_mean([one.reward for one in olds]),
-        new_mean=_mean([one.reward for one in news]),
-        is_dropped_old=is_dropped([one.acc for one in olds]),
-        is_dropped_new=is_dropped([one.acc for one in news]),
+        old_mean=_compute_mean([reward.reward for reward in olds]),
+        new_mean=_compute_mean([reward.reward for reward in news]),
+        is_dropped_old=is_dropped([reward.acc for reward in olds]),
+        is_dropped_new=is_dropped([reward.acc for reward in news]),
         rank_correlation=spearman([a for a, _ in both], [b for _, b in both]),
     )
 
 
-def _name(first: StoredSample) -> str:
+def _label_group(first: StoredSample) -> str:
     """Returns a label of a group: its task and source."""
     task = first.sample.id.rpartition("/")[0] or first.group
     return f"{task}, step {first.step}" if first.step else f"{task}, {first.source}"
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def _compute_mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None

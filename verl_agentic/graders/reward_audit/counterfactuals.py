@@ -47,11 +47,11 @@ def silent(sample: Sample, gold: Sequence[str] = ()) -> Sample:
         sample: the episode.
         gold: right answers, which are inserted into tool output in every form, to find components that read it.
     """
-    told = tuple(form.format(answer) for answer in gold for form in FORMS.values())
+    planted = tuple(form.format(answer) for answer in gold for form in FORMS.values())
     turns = sample.turns or (Turn(index=0, text="", content=""),)
     return replace(
         sample,
-        turns=tuple(_without_words(turn, told if turn is turns[-1] else ()) for turn in turns),
+        turns=tuple(_without_words(turn, planted if turn is turns[-1] else ()) for turn in turns),
         final_answer="",
         env=None,
     )
@@ -75,14 +75,14 @@ def _at_once(sample: Sample, text: str, *, final_answer: str, earlier: tuple[Tur
     return replace(sample, turns=(*earlier, turn), final_answer=final_answer, stop_reason=StopReason.ANSWERED, env=None)
 
 
-def _without_words(turn: Turn, told: tuple[str, ...]) -> Turn:
-    results = [call.result for call in turn.calls] + (["\n".join(told)] if told else [])
+def _without_words(turn: Turn, planted: tuple[str, ...]) -> Turn:
+    results = [call.result for call in turn.calls] + (["\n".join(planted)] if planted else [])
     return replace(
         turn,
         text="",
         content="",
         calls=tuple(Call(name="", arguments={}, result=result) for result in results),
-        observations=(*turn.observations, *told),
+        observations=(*turn.observations, *planted),
         num_tokens=0,
         mean_log_prob=None,
         reward=0.0,

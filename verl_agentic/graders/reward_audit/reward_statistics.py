@@ -19,10 +19,10 @@ def variance_shares(groups: Sequence[Sequence[Mapping[str, float]]]) -> dict[str
     shared: dict[str, float] = {}
     total = 0.0
     for group in groups:
-        rewards = _centred([sum(parts.values()) for parts in group])
+        rewards = _centre_values([sum(parts.values()) for parts in group])
         total += sum(reward * reward for reward in rewards)
         for name in group[0] if group else ():
-            part = _centred([parts[name] for parts in group])
+            part = _centre_values([parts[name] for parts in group])
             shared[name] = shared.get(name, 0.0) + sum(p * r for p, r in zip(part, rewards, strict=True))
     return {name: value / total for name, value in shared.items()} if total > 1e-12 else None
 
@@ -41,7 +41,7 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Returns the rank correlation of two series, ties by their mean rank; None if one of them is constant."""
     if len(first) < 2:
         return None
-    a, b = _centred(_ranks(first)), _centred(_ranks(second))
+    a, b = _centre_values(_rank_values(first)), _centre_values(_rank_values(second))
     scale = math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
     return sum(x * y for x, y in zip(a, b, strict=True)) / scale if scale else None
 
@@ -55,12 +55,12 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def _centred(values: Sequence[float]) -> list[float]:
+def _centre_values(values: Sequence[float]) -> list[float]:
     mean = statistics.fmean(values) if values else 0.0
     return [value - mean for value in values]
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
+def _rank_values(values: Sequence[float]) -> list[float]:
     order = sorted(range(len(values)), key=lambda index: values[index])
     ranks = [0.0] * len(values)
     start = 0

@@ -46,20 +46,20 @@ class Bench:
 
     async def timed(self, unit: Unit) -> tuple[list[TermResult], float]:
         """Returns the verdicts on a unit, and their time in seconds."""
-        (found,) = await self._score(self.term.name, [unit])
-        return self._results(found), found["elapsed_s"]
+        (scored,) = await self._score(self.term.name, [unit])
+        return self._read_results(scored), scored["elapsed_s"]
 
     async def judge(self, units: Sequence[Unit]) -> list[list[TermResult]]:
         """Returns the verdicts on all units, computed in parallel."""
-        return [self._results(found) for found in await self._score(self.term.name, units)]
+        return [self._read_results(scored) for scored in await self._score(self.term.name, units)]
 
-    def _results(self, found: ScoredUnit) -> list[TermResult]:
+    def _read_results(self, scored: ScoredUnit) -> list[TermResult]:
         raw, void = f"reward/{self.term.name}", "scoring/failed"
         return [
             TermResult(failure=reason)
             if numbers[void]
             else TermResult(value=None if reason is not None else numbers[raw])
-            for numbers, reason in zip(found["numbers"], found["void"], strict=True)
+            for numbers, reason in zip(scored["numbers"], scored["void"], strict=True)
         ]
 
     def earned(self, verdict: TermResult) -> float:

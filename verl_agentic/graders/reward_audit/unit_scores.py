@@ -60,13 +60,16 @@ async def scoring_here(read: Callable[[], Rubric]) -> AsyncIterator[ScoreUnit]:
                 if name not in scorers:
                     used.close()  # ends the processes of the last term
                     scorers.clear()
-                    scorers[name] = used.enter_context(contextlib.closing(_scorer(rubric, name)))
+                    scorers[name] = used.enter_context(contextlib.closing(_make_scorer(rubric, name)))
                     if name != ALL_TERMS:
                         await scorers[name].score_group(unit)  # starts a process, fills caches
             started = time.perf_counter()
             scores = await scorers[name].score_group(unit)
             elapsed_s = time.perf_counter() - started
-            numbers, void = [dict(one.numbers) for one in scores], [one.void for one in scores]
+            numbers, void = (
+                [dict(sample_score.numbers) for sample_score in scores],
+                [sample_score.void for sample_score in scores],
+            )
             return {"elapsed_s": elapsed_s, "numbers": numbers, "void": void}
 
         yield score
@@ -91,10 +94,12 @@ async def unit_scores(
     Raises:
         ConfigError: the journal has the scores of another audit. DataError: it cannot be read.
     """
-    kept = Journal(journal) if journal is not None else None
-    if kept is not None:
+    open_journal = Journal(journal) if journal is not None else None
+    if open_journal is not None:
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
-        keep_settings(kept.path.with_suffix(".settings.json"), {"audit": digest}, has_begun=bool(kept.records))
+        keep_settings(
+            open_journal.path.with_suffix(".settings.json"), {"audit": digest}, has_begun=bool(open_journal.records)
+        )
     calls = count()
     try:
         async with scoring as score:
@@ -102,24 +107,24 @@ async def unit_scores(
             async def score_units(name: str, units: Sequence[Sequence[Sample]]) -> list[ScoredUnit]:
                 call = next(calls)  # an audit makes the same calls again
 
-                async def one(job: tuple[int, Sequence[Sample]]) -> Any:
+                async def score_unit(job: tuple[int, Sequence[Sample]]) -> Any:
                     place, unit = job
                     try:
-                        if kept is None:
+                        if open_journal is None:
                             return await score((name, unit))
-                        return await kept.kept(f"{call}/{place}", lambda: score((name, unit)))
+                        return await open_journal.kept(f"{call}/{place}", lambda: score((name, unit)))
                     except EnvError as error:
-                        return _failed(unit, str(error))
+                        return _make_failed_unit(unit, str(error))
 
-                return await run_each(list(enumerate(units)), one, max_concurrent=jobs)
+                return await run_each(list(enumerate(units)), score_unit, max_concurrent=jobs)
 
             yield score_units
     finally:
-        if kept is not None:
-            kept.close()
+        if open_journal is not None:
+            open_journal.close()
 
 
-def _scorer(rubric: Rubric, name: str) -> Scorer:
+def _make_scorer(rubric: Rubric, name: str) -> Scorer:
     if name == ALL_TERMS:
         return Scorer(replace(rubric, on_error="void"))
     # An outcome, because a rubric needs one; only the raw value is used.
@@ -128,5 +133,5 @@ def _scorer(rubric: Rubric, name: str) -> Scorer:
     return Scorer(Rubric(terms=(alone,), timeout_s=rubric.timeout_s), workers=_PROCESSES)
 
 
-def _failed(unit: Sequence[Sample], reason: str) -> ScoredUnit:
+def _make_failed_unit(unit: Sequence[Sample], reason: str) -> ScoredUnit:
     return {"elapsed_s": 0.0, "numbers": [{"scoring/failed": 1.0} for _ in unit], "void": [reason] * len(unit)}

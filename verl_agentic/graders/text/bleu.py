@@ -24,13 +24,13 @@ def length_aware_bleu(words: Sequence[str], reference: Sequence[str]) -> float:
         return 0.0
     logs = 0.0
     for n in range(1, order + 1):
-        told, known = _ngrams(words, n), _ngrams(reference, n)
-        matches = sum(min(count, told[gram]) for gram, count in known.items() if gram in told)
+        grams, reference_grams = _count_ngrams(words, n), _count_ngrams(reference, n)
+        matches = sum(min(count, grams[gram]) for gram, count in reference_grams.items() if gram in grams)
         if not matches:
             return 0.0
-        logs += math.log(matches / told.total()) / order
+        logs += math.log(matches / grams.total()) / order
     return math.exp(logs + min(0.0, 1.0 - len(reference) / len(words)))
 
 
-def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+def _count_ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))

@@ -23,9 +23,9 @@ def sentence_bleu(reference: Sequence[str], hypothesis: Sequence[str]) -> float:
         return 0.0
     logs = 0.0
     for order in range(1, _ORDERS + 1):
-        told, known = _ngrams(hypothesis, order), _ngrams(reference, order)
-        matches = sum((told & known).values()) or _SMOOTHING
-        logs += math.log(matches / max(1, sum(told.values()))) / _ORDERS
+        grams, reference_grams = _count_ngrams(hypothesis, order), _count_ngrams(reference, order)
+        matches = sum((grams & reference_grams).values()) or _SMOOTHING
+        logs += math.log(matches / max(1, sum(grams.values()))) / _ORDERS
     brevity = min(0.0, 1.0 - len(reference) / len(hypothesis))
     return min(1.0, math.exp(logs + brevity))
 
@@ -48,7 +48,10 @@ def cluster_shares(texts: Sequence[str], *, distance: float = 0.5, max_words: in
             apart[i][j] = apart[j][i] = 0.0 if words[i] == words[j] else 1.0 - sentence_bleu(words[i], words[j])
     while len(clusters) > 1:
         gap, i, j = min(
-            (_mean(apart, a, b), i, j) for i, a in enumerate(clusters) for j, b in enumerate(clusters) if i < j
+            (_average_distances(apart, a, b), i, j)
+            for i, a in enumerate(clusters)
+            for j, b in enumerate(clusters)
+            if i < j
         )
         if gap >= distance:
             break
@@ -57,9 +60,9 @@ def cluster_shares(texts: Sequence[str], *, distance: float = 0.5, max_words: in
     return [sizes[index] / len(texts) for index in range(len(texts))]
 
 
-def _mean(apart: Sequence[Sequence[float]], one: Sequence[int], other: Sequence[int]) -> float:
-    return sum(apart[i][j] for i in one for j in other) / (len(one) * len(other))
+def _average_distances(apart: Sequence[Sequence[float]], first: Sequence[int], second: Sequence[int]) -> float:
+    return sum(apart[i][j] for i in first for j in second) / (len(first) * len(second))
 
 
-def _ngrams(words: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
+def _count_ngrams(words: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[i : i + order]) for i in range(len(words) - order + 1))

@@ -41,7 +41,7 @@ def load_json_answer(
         ValueError: it is not JSON, or a hook refuses it. RecursionError: it is nested too deeply.
     """
     error: ValueError | None = None
-    for candidate in _candidates(text.strip(), with_prose=with_prose):
+    for candidate in _iter_candidates(text.strip(), with_prose=with_prose):
         for repair in (str, escape_backslashes):
             try:
                 return json.loads(
@@ -52,7 +52,7 @@ def load_json_answer(
     raise error or AssertionError("there is always a candidate")
 
 
-def _candidates(text: str, *, with_prose: bool) -> Iterator[str]:
+def _iter_candidates(text: str, *, with_prose: bool) -> Iterator[str]:
     """Yields parts of an answer that may be its JSON; its thoughts and its strings may name tags of reasoning."""
     yield _without_fence(text)
     ends = [match.end() for match in END_OF_REASONING.finditer(text)]
@@ -78,12 +78,12 @@ def escape_backslashes(text: str) -> str:
     A quote behind a backslash belongs to its string, unless only the structure of JSON stands between it and the next
     string. So a string may end with a backslash, as paths do.
     """
-    parts, at = [], 0
-    while (opening := text.find('"', at)) >= 0 and (closing := _find_closing(text, opening + 1)) >= 0:
+    parts, position = [], 0
+    while (opening := text.find('"', position)) >= 0 and (closing := _find_closing(text, opening + 1)) >= 0:
         body = _BACKSLASHES.sub(_double_stray, text[opening + 1 : closing])
-        parts += [text[at : opening + 1], body, '"']
-        at = closing + 1
-    return "".join([*parts, text[at:]])
+        parts += [text[position : opening + 1], body, '"']
+        position = closing + 1
+    return "".join([*parts, text[position:]])
 
 
 def _find_closing(text: str, begin: int) -> int:

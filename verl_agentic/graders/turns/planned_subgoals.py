@@ -43,10 +43,10 @@ def read_plan(reply: Any, *, max_subgoals: int = MAX_SUBGOALS) -> SubgoalPlan:
         DataError: the JSON has another form, names repeat, there are no or too many subgoals, or one lacks `check`. An
             invalid check makes its subgoal unverifiable instead.
     """
-    entries = _entries(reply)
+    entries = _read_entries(reply)
     if not 0 < len(entries) <= max_subgoals:
         raise DataError(f"a plan must have 1 to {max_subgoals} subgoals, got {len(entries)}; ask the planner again")
-    named = [(_name(entry), entry["check"]) for entry in entries]
+    named = [(_read_name(entry), entry["check"]) for entry in entries]
     if len({name for name, _ in named}) < len(named):
         raise DataError(f"a plan must have subgoals of different names, got {[n for n, _ in named]}; ask again")
     subgoals, unverifiable = [], []
@@ -58,7 +58,7 @@ def read_plan(reply: Any, *, max_subgoals: int = MAX_SUBGOALS) -> SubgoalPlan:
     return SubgoalPlan(subgoals=tuple(subgoals), unverifiable=tuple(unverifiable))
 
 
-def _entries(reply: Any) -> list[Any]:
+def _read_entries(reply: Any) -> list[Any]:
     if isinstance(reply, str):
         try:
             reply = load_json_answer(reply, with_prose=True)
@@ -70,7 +70,7 @@ def _entries(reply: Any) -> list[Any]:
     return entries
 
 
-def _name(entry: Any) -> str:
+def _read_name(entry: Any) -> str:
     name = entry.get("name") if isinstance(entry, Mapping) and "check" in entry else None
     if not isinstance(name, str) or not name.strip():
         raise DataError(f'a planned subgoal must be {{"name": ..., "check": ...}}, got {str(entry)[:200]}; ask again')

@@ -34,7 +34,7 @@ def hard_label(outcomes: Sequence[float]) -> float:
     Raises:
         DataError: `outcomes` is empty, or has a value outside 0 to 1.
     """
-    return float(any(outcome == 1 for outcome in _checked(outcomes)))
+    return float(any(outcome == 1 for outcome in _check_outcomes(outcomes)))
 
 
 def state_value(outcomes: Sequence[float]) -> float:
@@ -48,7 +48,7 @@ def state_value(outcomes: Sequence[float]) -> float:
     Raises:
         DataError: `outcomes` is empty, or has a value outside 0 to 1.
     """
-    return sum(_checked(outcomes)) / len(outcomes)
+    return sum(_check_outcomes(outcomes)) / len(outcomes)
 
 
 def label_steps(
@@ -70,21 +70,21 @@ def label_steps(
     """
     ends: dict[tuple[str, ...], list[float]] = defaultdict(list)
     states = [list(accumulate(((turn.text, *turn.observations) for turn in sample.turns), add)) for sample in group]
-    for known, outcome in zip(states, outcomes, strict=True):
-        for state in known:
+    for turn_states, outcome in zip(states, outcomes, strict=True):
+        for state in turn_states:
             ends[state].append(outcome)
     label = state_value if soft else hard_label
     return [
         {
             turn.index: StepLabel(value=label(ends[state]), continuations=len(ends[state]))
-            for turn, state in zip(sample.turns, known, strict=True)
+            for turn, state in zip(sample.turns, turn_states, strict=True)
             if len(ends[state]) >= continuations
         }
-        for sample, known in zip(group, states, strict=True)
+        for sample, turn_states in zip(group, states, strict=True)
     ]
 
 
-def _checked(outcomes: Sequence[float]) -> Sequence[float]:
+def _check_outcomes(outcomes: Sequence[float]) -> Sequence[float]:
     if not outcomes or not all(0 <= outcome <= 1 for outcome in outcomes):
         raise DataError(f"a step needs outcomes of at least one completion, each from 0 to 1, got {list(outcomes)}")
     return outcomes

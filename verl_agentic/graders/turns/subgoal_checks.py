@@ -51,8 +51,8 @@ class Subgoal:
         if isinstance(at_least, bool) or not isinstance(at_least, int | float):
             raise DataError(f"subgoal {name!r} must have a number as at_least, got {at_least!r}")
         # A column of structs fills missing keys with None.
-        given = {key: wanted for key, wanted in arguments.items() if wanted is not None}
-        return cls(**{"name": name, **texts}, arguments=given, at_least=float(at_least))
+        arguments = {key: argument for key, argument in arguments.items() if argument is not None}
+        return cls(**{"name": name, **texts}, arguments=arguments, at_least=float(at_least))
 
     def reached_at(self, sample: Sample) -> int | None:
         """Returns the index of the first turn that reached it, or None.
@@ -63,14 +63,14 @@ class Subgoal:
             reported = {} if sample.env is None else sample.env.info
             is_reached = self.info in reported and reported[self.info] >= self.at_least
             return sample.turns[-1].index if is_reached and sample.turns else None
-        return next((turn.index for turn in sample.turns if self._holds(turn)), None)
+        return next((turn.index for turn in sample.turns if self._is_met_by_turn(turn)), None)
 
-    def _holds(self, turn: Turn) -> bool:
+    def _is_met_by_turn(self, turn: Turn) -> bool:
         return (self.text is None or self.text in turn.text) and (
-            self.tool is None or any(self._fits(call) for call in turn.calls)
+            self.tool is None or any(self._is_met_by_call(call) for call in turn.calls)
         )
 
-    def _fits(self, call: Call) -> bool:
+    def _is_met_by_call(self, call: Call) -> bool:
         return (
             call.name == self.tool
             and succeeded(call)
@@ -85,7 +85,7 @@ def read_subgoals(value: Any) -> list[Subgoal]:
             f"extra_info.subgoals must be a list of subgoals, got {value!r}; see "
             "verl_agentic.graders.turns.subgoal_checks"
         )
-    return [Subgoal.from_mapping(one, name=f"subgoal {index}") for index, one in enumerate(value)]
+    return [Subgoal.from_mapping(subgoal, name=f"subgoal {index}") for index, subgoal in enumerate(value)]
 
 
 def reached_turns(subgoals: Sequence[Subgoal], sample: Sample) -> list[int]:
@@ -95,5 +95,5 @@ def reached_turns(subgoals: Sequence[Subgoal], sample: Sample) -> list[int]:
     """
     if is_silent(sample):
         return []
-    found = (subgoal.reached_at(sample) for subgoal in subgoals)
-    return sorted(turn for turn in found if turn is not None)
+    turns = (subgoal.reached_at(sample) for subgoal in subgoals)
+    return sorted(turn for turn in turns if turn is not None)

@@ -44,8 +44,8 @@ def is_empty(answer: str) -> bool:
 
     Longer answers than 20,000 characters are looked at from their end.
     """
-    said = without_end_tokens(without_thoughts(answer))[-_SEARCHED_CHARS:]
-    return not any(_is_visible(char) for char in _FORM.sub("", said))
+    text = without_end_tokens(without_thoughts(answer))[-_SEARCHED_CHARS:]
+    return not any(_is_visible(char) for char in _FORM.sub("", text))
 
 
 def is_empty_box(boxed: str) -> bool:
@@ -58,9 +58,9 @@ def is_refusal(answer: str) -> bool:
 
     A text with a number, or with more than a few words after the refusal, may hold an answer. It does not count.
     """
-    said = _TEXT_COMMAND.sub(r"\1", answer)[:_MAX_REFUSAL_CHARS]
-    is_punctuation = all(char.isspace() or unicodedata.category(char)[0] == "P" for char in said)
-    return is_punctuation or _REFUSAL.fullmatch(normalise(said)) is not None
+    text = _TEXT_COMMAND.sub(r"\1", answer)[:_MAX_REFUSAL_CHARS]
+    is_punctuation = all(char.isspace() or unicodedata.category(char)[0] == "P" for char in text)
+    return is_punctuation or _REFUSAL.fullmatch(normalise(text)) is not None
 
 
 def _is_visible(char: str) -> bool:

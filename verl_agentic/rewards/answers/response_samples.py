@@ -87,26 +87,26 @@ def sample_of_tokens(
     for span in to_spans(response_mask):
         text = decode(response_ids[span.start : span.end])
         if span.is_model:
-            content, made = (calls or {}).get(span.turn, (text, ()))
+            content, turn_calls = (calls or {}).get(span.turn, (text, ()))
             sampled = list(log_probs[span.start : span.end]) if log_probs else []
             turns[span.turn] = Turn(
                 index=span.turn,
                 text=text,
                 content=without_end_tokens(content),
-                calls=tuple(Call(name=name, arguments=arguments) for name, arguments in made),
+                calls=tuple(Call(name=name, arguments=arguments) for name, arguments in turn_calls),
                 num_tokens=span.end - span.start,
                 mean_log_prob=sum(sampled) / len(sampled) if sampled else None,
             )
-        elif span.turn in turns and (said := without_end_tokens(text)):
-            turns[span.turn] = _answered(turns[span.turn], said)
+        elif span.turn in turns and (observation := without_end_tokens(text)):
+            turns[span.turn] = _add_observation(turns[span.turn], observation)
     ordered = tuple(turns.values())
-    return _sample(task, ordered, is_cut=0 < task.max_tokens <= len(response_ids))
+    return _make_sample(task, ordered, is_cut=0 < task.max_tokens <= len(response_ids))
 
 
 def sample_of_text(text: str, *, task: Task) -> Sample:
     """Returns the sample of an episode of one turn, all of whose response the policy wrote."""
     turn = Turn(index=0, text=text, content=without_end_tokens(text), num_tokens=len(text.split()))
-    return _sample(task, (turn,), is_cut=False)
+    return _make_sample(task, (turn,), is_cut=False)
 
 
 def to_messages(prompt: Any) -> tuple[Message, ...]:
@@ -121,12 +121,12 @@ def to_messages(prompt: Any) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _answered(turn: Turn, said: str) -> Turn:
-    calls = tuple(Call(name=call.name, arguments=call.arguments, result=said) for call in turn.calls)
-    return Turn(**{**vars(turn), "calls": calls, "observations": (*turn.observations, said)})
+def _add_observation(turn: Turn, observation: str) -> Turn:
+    calls = tuple(Call(name=call.name, arguments=call.arguments, result=observation) for call in turn.calls)
+    return Turn(**{**vars(turn), "calls": calls, "observations": (*turn.observations, observation)})
 
 
-def _sample(task: Task, turns: tuple[Turn, ...], *, is_cut: bool) -> Sample:
+def _make_sample(task: Task, turns: tuple[Turn, ...], *, is_cut: bool) -> Sample:
     last = turns[-1] if turns else None
     is_answer = last is not None and not last.calls and not last.observations
     stop_reason = StopReason.ANSWERED if is_answer else StopReason.MAX_TURNS

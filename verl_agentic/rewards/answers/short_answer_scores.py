@@ -29,7 +29,7 @@ def f1(answer: str, golden_answers: Sequence[str]) -> float:
     Repeated words count repeatedly. If either side is `yes`, `no` or `noanswer`, the other must be equal, as in
     HotpotQA; otherwise a shared word in a sentence would score.
     """
-    return max((_f1(normalise(answer), normalise(golden)) for golden in golden_answers), default=0.0)
+    return max((_compute_word_f1(normalise(answer), normalise(golden)) for golden in golden_answers), default=0.0)
 
 
 def research_reward(answer: str, golden_answers: Sequence[str], *, is_well_formed: bool) -> float:
@@ -70,7 +70,7 @@ def golden_answers_of(ground_truth: Any) -> tuple[str, ...]:
     return tuple(answers)
 
 
-def _f1(answer: str, golden: str) -> float:
+def _compute_word_f1(answer: str, golden: str) -> float:
     if answer != golden and _WHOLE_ANSWERS & {answer, golden}:
         return 0.0
     words, golden_words = answer.split(), golden.split()

@@ -27,8 +27,8 @@ def without_end_tokens(text: str) -> str:
     """Returns a text without the special tokens at its end and without white space around it."""
     text = text.strip()
     for _ in range(_MAX_END_TOKENS):
-        found = _END_TOKEN.search(text, max(0, len(text) - _LONGEST_END_TOKEN))
-        if found is None:
+        match = _END_TOKEN.search(text, max(0, len(text) - _LONGEST_END_TOKEN))
+        if match is None:
             break
-        text = text[: found.start()].rstrip()
+        text = text[: match.start()].rstrip()
     return text

@@ -35,18 +35,18 @@ def format(
     valid = sum(is_valid(call) for call in sample.calls)
     bonus = min(0.1 * valid, math.inf if max_call_bonus is None else max_call_bonus)
     score = bonus - 0.2 * (len(sample.calls) - valid)
-    score += 0.3 * _reasons(turns, strict=strict) + 0.2 * _boxes(turns, strict=strict)
+    score += 0.3 * _has_reasoning(turns, strict=strict) + 0.2 * _has_box(turns, strict=strict)
     return min(max(score, 0.0), 1.0)
 
 
-def _reasons(turns: Sequence[str], *, strict: bool) -> bool:
+def _has_reasoning(turns: Sequence[str], *, strict: bool) -> bool:
     if not strict:
         return any(blocks(text, "think") for text in turns)
     tagged = [text for text in turns if marks(text, ["think"])]
     return bool(tagged) and all(has_one_block(text, "think") for text in tagged)
 
 
-def _boxes(turns: Sequence[str], *, strict: bool) -> bool:
+def _has_box(turns: Sequence[str], *, strict: bool) -> bool:
     if not strict:
         return any(r"\boxed{" in text for text in turns)
     return bool(turns) and r"\boxed{" in turns[-1].rpartition("</think>")[2]

@@ -12,12 +12,12 @@ def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> flo
     return -min(max((tokens - (max_tokens - buffer_tokens)) / buffer_tokens, 0.0), 1.0)
 
 
-def _check(max_tokens: int, buffer_tokens: int) -> None:
+def _check_options(max_tokens: int, buffer_tokens: int) -> None:
     if not 0 < buffer_tokens <= max_tokens:
         raise ConfigError(f"overlong.buffer_tokens must be from 1 to max_tokens, got {buffer_tokens} and {max_tokens}")
 
 
-@component(low=-1.0, high=0.0, inline=True, check=_check)
+@component(low=-1.0, high=0.0, inline=True, check=_check_options)
 def overlong(sample: Sample, *, max_tokens: int = 20480, buffer_tokens: int = 4096) -> float:
     """Returns the penalty for the number of sampled tokens, from -1 to 0.
 

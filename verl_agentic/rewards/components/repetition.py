@@ -10,12 +10,12 @@ from verl_agentic.rewards.sample import Sample
 _MAX_CHARS = 200_000
 
 
-def _check(n: int) -> None:
+def _check_options(n: int) -> None:
     if n < 1:
         raise ConfigError(f"repetition.n must be 1 or more, got {n}")
 
 
-@component(low=-1.0, high=0.0, inline=True, check=_check)
+@component(low=-1.0, high=0.0, inline=True, check=_check_options)
 def repetition(sample: Sample, *, n: int = 40) -> float:
     """Returns -(share of repeated n-grams) of the text outside calls; -1 where a turn opens `<think>` more than once.
 
@@ -30,10 +30,10 @@ def repetition(sample: Sample, *, n: int = 40) -> float:
     if any(turn.text.count("<think>") > 1 for turn in sample.turns):
         return -1.0
     texts: list[str] = []
-    left = _MAX_CHARS
+    num_chars_left = _MAX_CHARS
     for turn in reversed(sample.turns):
-        if left <= 0:
+        if num_chars_left <= 0:
             break
-        texts.append(turn.content[-left:])
-        left -= len(texts[-1])
+        texts.append(turn.content[-num_chars_left:])
+        num_chars_left -= len(texts[-1])
     return -repeated_share(texts[::-1], n=n)

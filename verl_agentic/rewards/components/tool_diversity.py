@@ -11,12 +11,12 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.tool_calls.calls import normalised_entropy, was_carried_out
 
 
-def _check(tools: Sequence[str]) -> None:
+def _check_options(tools: Sequence[str]) -> None:
     if isinstance(tools, str) or len(set(tools)) < 2:
         raise ConfigError(f"tool_diversity.tools must be a list of two or more names of tools, got {tools!r}")
 
 
-@component(inline=True, info=("top_share",), check=_check)
+@component(inline=True, info=("top_share",), check=_check_options)
 def tool_diversity(sample: Sample, *, tools: Sequence[str]) -> Graded:
     """Returns the normalised entropy of the calls over the tools: 0 for one tool, 1 for a uniform distribution.
 

@@ -14,12 +14,12 @@ def are_redundant(calls: Sequence[Call]) -> list[bool]:
     A call is useless if it was not carried out, or if it repeats an earlier one (same tool and arguments) with the same
     result. A repeated call with a new result (tests after an edit, the next page) is useful.
     """
-    seen: set[tuple[str, str | None]] = set()
+    earlier_calls: set[tuple[str, str | None]] = set()
     redundant = []
     for call in calls:
         key = (call_key(call), call.result)
-        redundant.append(key in seen or not was_carried_out(call))
-        seen.add(key)
+        redundant.append(key in earlier_calls or not was_carried_out(call))
+        earlier_calls.add(key)
     return redundant
 
 

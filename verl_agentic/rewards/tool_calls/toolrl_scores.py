@@ -41,11 +41,11 @@ class ExpectedTurn:
         """
         try:
             if isinstance(ground_truth, str) and ground_truth.lstrip().startswith("<"):
-                written = ground_truth.partition(_OPEN)[2].partition(_CLOSE)[0]
-                calls = [json.loads(line) for line in written.strip().splitlines() if line.strip()]
-                return cls(calls=_named(calls), has_response="<response>" in ground_truth)
+                lines = ground_truth.partition(_OPEN)[2].partition(_CLOSE)[0]
+                calls = [json.loads(line) for line in lines.strip().splitlines() if line.strip()]
+                return cls(calls=_to_named_calls(calls), has_response="<response>" in ground_truth)
             calls = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
-            named = _named(calls.tolist() if hasattr(calls, "tolist") else calls)
+            named = _to_named_calls(calls.tolist() if hasattr(calls, "tolist") else calls)
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             raise DataError(
                 'ground_truth must be expected calls, [{"name": ..., "arguments": {...}}], or a turn in the tags of '
@@ -61,17 +61,19 @@ def call_score(expected: Sequence[NamedCall], called: Sequence[NamedCall]) -> fl
     and, for each expected call, the best fit among the free calls of that name: the Jaccard index of parameter names,
     plus 1 per equal value.
     """
-    score = _jaccard((name for name, _ in expected), (name for name, _ in called))
+    score = _compute_jaccard((name for name, _ in expected), (name for name, _ in called))
     best = 1.0 + len(expected) + sum(len(arguments) for _, arguments in expected)
     free = dict(enumerate(called))
     for name, arguments in expected:
-        fits = {i: _fit(arguments, told) for i, (other, told) in free.items() if other == name}
+        fits = {
+            i: _score_fit(arguments, called_arguments) for i, (other, called_arguments) in free.items() if other == name
+        }
         if fits:
-            taken = max(fits, key=lambda i: fits[i])
-            score += fits[taken]
+            best_index = max(fits, key=lambda i: fits[i])
+            score += fits[best_index]
             # A call without any fit stays free, as in the original.
-            if fits[taken]:
-                del free[taken]
+            if fits[best_index]:
+                del free[best_index]
     return (HIGHEST - LOWEST) * score / best + LOWEST
 
 
@@ -99,7 +101,7 @@ def has_toolrl_form(text: str, *, with_calls: bool, with_response: bool) -> bool
     return position == len(text)
 
 
-def _named(calls: Any) -> tuple[NamedCall, ...]:
+def _to_named_calls(calls: Any) -> tuple[NamedCall, ...]:
     named = []
     for call in calls:
         arguments = call["arguments"] if call.get("arguments") is not None else call["parameters"]
@@ -109,13 +111,13 @@ def _named(calls: Any) -> tuple[NamedCall, ...]:
     return tuple(named)
 
 
-def _fit(expected: Mapping[str, Any], told: Mapping[str, Any]) -> float:
-    equal = sum(key in told and told[key] == value for key, value in expected.items())
-    return _jaccard(expected, told) + equal
+def _score_fit(expected: Mapping[str, Any], arguments: Mapping[str, Any]) -> float:
+    equal = sum(key in arguments and arguments[key] == value for key, value in expected.items())
+    return _compute_jaccard(expected, arguments) + equal
 
 
-def _jaccard(one: Iterable[str], other: Iterable[str]) -> float:
+def _compute_jaccard(items: Iterable[str], others: Iterable[str]) -> float:
     """Returns the Jaccard index of two multisets; 1 if both are empty."""
-    left, right = Counter(iter(one)), Counter(iter(other))  # of a mapping, a counter would take the values
-    together = (left | right).total()
-    return (left & right).total() / together if together else 1.0
+    first, second = Counter(iter(items)), Counter(iter(others))  # of a mapping, a counter would take the values
+    together = (first | second).total()
+    return (first & second).total() / together if together else 1.0

@@ -26,18 +26,18 @@ def run(args: argparse.Namespace) -> int:
 
     from verl_agentic.graders.judge.biases import is_fair, summarise_biases
 
-    results = asyncio.run(_measure(panel_of(args), repeats=args.repeats, is_quiet=args.json))
+    results = asyncio.run(_measure_biases(panel_of(args), repeats=args.repeats, is_quiet=args.json))
     summary = summarise_biases(results)
     fair = is_fair(summary, max_change=args.max_change)
     if args.json:
         cost = sum(result.cost for result in results)
         print(json.dumps({"models": args.model, "fair": fair, "biases": summary, "cost": cost}))
     else:
-        _show(args, summary, fair)
+        _print_biases(args, summary, fair)
     return 0 if fair else 1
 
 
-async def _measure(options: JudgeOptions, *, repeats: int, is_quiet: bool) -> list[BiasResult]:
+async def _measure_biases(options: JudgeOptions, *, repeats: int, is_quiet: bool) -> list[BiasResult]:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -48,7 +48,7 @@ async def _measure(options: JudgeOptions, *, repeats: int, is_quiet: bool) -> li
         return await measure_biases(options, repeats=repeats, on_result=lambda _: progress.update(task, advance=1))
 
 
-def _show(args: argparse.Namespace, summary: dict[str, dict[str, Any]], fair: bool) -> None:
+def _print_biases(args: argparse.Namespace, summary: dict[str, dict[str, Any]], fair: bool) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -57,10 +57,10 @@ def _show(args: argparse.Namespace, summary: dict[str, dict[str, Any]], fair: bo
     table = Table(title=f"biases of {', '.join(args.model)}", title_justify="left")
     for name in ("bias", "change of the value", "s.e.", "pairs", "abstained", "changed"):
         table.add_column(name)
-    for kind, one in summary.items():
-        change, stderr = (("unknown" if one[key] is None else f"{one[key]:+.3f}") for key in ("change", "stderr"))
-        table.add_row(kind, change, stderr.lstrip("+"), str(one["pairs"]), str(one["abstained"]),
-                      ", ".join(one["changed"]))  # fmt: skip
+    for kind, bias in summary.items():
+        change, stderr = (("unknown" if bias[key] is None else f"{bias[key]:+.3f}") for key in ("change", "stderr"))
+        table.add_row(kind, change, stderr.lstrip("+"), str(bias["pairs"]), str(bias["abstained"]),
+                      ", ".join(bias["changed"]))  # fmt: skip
     console.print(table)
     verdict = "no bias" if fair else "biased, or unknown"
     console.print(Text(f"{verdict} (limit {args.max_change:g})", style="green" if fair else "red"))

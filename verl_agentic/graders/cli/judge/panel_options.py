@@ -31,7 +31,13 @@ def panel_of(args: argparse.Namespace) -> JudgeOptions:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.graders.judge.options import JudgeOptions
 
-    given = parse_key_values(args.option, option="--option")
+    options = parse_key_values(args.option, option="--option")
     return JudgeOptions.from_mapping(
-        {"timeout_s": 120.0, **given, "endpoint": args.endpoint, "models": args.model, "api_key_env": args.api_key_env}
+        {
+            "timeout_s": 120.0,
+            **options,
+            "endpoint": args.endpoint,
+            "models": args.model,
+            "api_key_env": args.api_key_env,
+        }
     )

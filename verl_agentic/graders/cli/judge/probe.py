@@ -24,16 +24,16 @@ def run(args: argparse.Namespace) -> int:
     """Probes the judge and prints the results; returns 1 if it is not safe to train with."""
     import json
 
-    results = asyncio.run(_probe(panel_of(args), repeats=args.repeats, is_quiet=args.json))
+    results = asyncio.run(_run_probes(panel_of(args), repeats=args.repeats, is_quiet=args.json))
     report = summarise(results)
     if args.json:
         print(json.dumps({"endpoint": args.endpoint, "models": args.model, **report}, ensure_ascii=False))
     else:
-        _show(", ".join(args.model), results, report)
+        _print_report(", ".join(args.model), results, report)
     return 0 if report["safe"] else 1
 
 
-async def _probe(options: JudgeOptions, *, repeats: int, is_quiet: bool) -> list[ProbeResult]:
+async def _run_probes(options: JudgeOptions, *, repeats: int, is_quiet: bool) -> list[ProbeResult]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
@@ -68,7 +68,7 @@ def summarise(results: Sequence[ProbeResult]) -> dict[str, Any]:
     }
 
 
-def _show(model: str, results: Sequence[ProbeResult], report: dict[str, Any]) -> None:
+def _print_report(model: str, results: Sequence[ProbeResult], report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -79,11 +79,11 @@ def _show(model: str, results: Sequence[ProbeResult], report: dict[str, Any]) ->
         table.add_column(name, justify=justify)  # pyright: ignore[reportArgumentType]
     table.add_column("gave way to")
     for kind in dict.fromkeys(result.probe.kind for result in results):
-        own = [result for result in results if result.probe.kind == kind]
-        gave_way = Counter(result.probe.name for result in own if not result.is_good)
-        good, abstained = sum(r.is_good for r in own), sum(r.outcome == "abstained" for r in own)
-        shown = ", ".join(name if count == 1 else f"{name} ({count})" for name, count in gave_way.items())
-        table.add_row(kind, str(len(own)), str(good), str(abstained), Text(shown, style="red"))
+        kind_results = [result for result in results if result.probe.kind == kind]
+        gave_way = Counter(result.probe.name for result in kind_results if not result.is_good)
+        good, abstained = sum(r.is_good for r in kind_results), sum(r.outcome == "abstained" for r in kind_results)
+        failures = ", ".join(name if count == 1 else f"{name} ({count})" for name, count in gave_way.items())
+        table.add_row(kind, str(len(kind_results)), str(good), str(abstained), Text(failures, style="red"))
     console.print(table)
     for failure, count in report["failures"].items():
         console.print(Text(f"{count} abstained: {failure}", style="dim"), soft_wrap=True)

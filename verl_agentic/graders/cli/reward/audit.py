@@ -77,17 +77,17 @@ def _audit_run(args: argparse.Namespace) -> int:
     rubric = Rubric.from_file(args.rubric)
     chosen = chosen_groups(args)
     thresholds = Thresholds(**{name: getattr(args, name) for name in _THRESHOLDS})
-    found = asyncio.run(_audit(args, rubric, chosen.groups, thresholds))
+    audit = asyncio.run(_audit_groups(args, rubric, chosen.groups, thresholds))
     if args.json:
         print(json.dumps({"run_dir": str(args.run_dir), "rubric": str(args.rubric), "trajectories": chosen.to_dict(),
-                          **found.to_dict()}))  # fmt: skip
+                          **audit.to_dict()}))  # fmt: skip
     else:
-        _show(args, found)
+        _print_audit(args, audit)
         print(chosen)
-    return 0 if found.is_fine else 1
+    return 0 if audit.is_fine else 1
 
 
-async def _audit(
+async def _audit_groups(
     args: argparse.Namespace, rubric: Rubric, groups: list[list[StoredSample]], thresholds: Thresholds
 ) -> RewardAudit:
     from rich.console import Console
@@ -98,7 +98,10 @@ async def _audit(
 
     make_work = functools.partial(scoring_here, functools.partial(Rubric.from_file, args.rubric))
     scoring = work_of(args, make_work, concurrency=jobs_of(args))
-    settings = [args.rubric.read_text(encoding="utf-8"), [one.sample.to_dict() for group in groups for one in group]]
+    settings = [
+        args.rubric.read_text(encoding="utf-8"),
+        [stored.sample.to_dict() for group in groups for stored in group],
+    ]
     async with unit_scores(scoring, jobs=args.jobs, journal=args.journal, settings=settings) as score:
         if args.json:
             return await audit(rubric, groups, thresholds=thresholds, score=score)
@@ -106,16 +109,20 @@ async def _audit(
             return await audit(rubric, groups, thresholds=thresholds, score=score, on_look=status.update)
 
 
-def _show(args: argparse.Namespace, found: RewardAudit) -> None:
+def _print_audit(args: argparse.Namespace, audit: RewardAudit) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    title = f"{args.rubric.name} on {found.num_samples} samples in {found.num_groups} groups of {args.run_dir}"
+    title = f"{args.rubric.name} on {audit.num_samples} samples in {audit.num_groups} groups of {args.run_dir}"
     for cells_of, columns, terms in (
-        (_cells, ("kind", "variance", "median", "p95", "unstable", "failed"), found.terms),
-        (_answers, ("silence", "echo", "wrong taken for right", "right taken for wrong"), _tried(found)),
+        (_format_costs, ("kind", "variance", "median", "p95", "unstable", "failed"), audit.terms),
+        (
+            _format_answers,
+            ("silence", "echo", "wrong taken for right", "right taken for wrong"),
+            _list_tried_terms(audit),
+        ),
     ):
         table = Table(title=Text(title), title_justify="left")
         title = "score of the outcome for no work, and for answers"
@@ -123,24 +130,24 @@ def _show(args: argparse.Namespace, found: RewardAudit) -> None:
         for name in columns:
             table.add_column(name, justify="left" if name == "kind" else "right")
         for term in terms:
-            is_bad = any(problem.evidence["component"] == term.name for problem in found.problems)
+            is_bad = any(problem.evidence["component"] == term.name for problem in audit.problems)
             table.add_row(*cells_of(term), style="red" if is_bad else None)
         if terms:
             console.print(table)
-    for line in _notes(found):
+    for line in _list_notes(audit):
         console.print(Text(line, style="dim"), soft_wrap=True)
-    if found.problems:
-        print_findings(console, found.problems)
+    if audit.problems:
+        print_findings(console, audit.problems)
     else:
         console.print(Text("no threshold is passed", style="green"))
 
 
-def _tried(found: RewardAudit) -> list[TermAudit]:
+def _list_tried_terms(audit: RewardAudit) -> list[TermAudit]:
     """Returns the terms that could score counterfactual episodes."""
-    return [term for term in found.terms if not term.unearned.skipped]
+    return [term for term in audit.terms if not term.unearned.skipped]
 
 
-def _cells(term: TermAudit) -> list[str]:
+def _format_costs(term: TermAudit) -> list[str]:
     repeats = term.repeats
     share = "" if term.variance_share is None else f"{term.variance_share:.1%}"
     share = "dead" if term.is_dead else "held out" if term.is_held_out else share
@@ -148,23 +155,23 @@ def _cells(term: TermAudit) -> list[str]:
     return [term.name, term.kind, share, *seconds, str(repeats.unstable), str(repeats.failed)]
 
 
-def _answers(term: TermAudit) -> list[str]:
+def _format_answers(term: TermAudit) -> list[str]:
     gold = term.gold
     wrong = "" if gold.skipped else f"{gold.false_positives} of {gold.num_wrong}"
     right = "" if gold.skipped else f"{gold.false_negatives} of {gold.num_right}"
     return [term.name, f"{term.unearned.silent:.3g}", f"{term.unearned.echo:.3g}", wrong, right]
 
 
-def _notes(found: RewardAudit) -> list[str]:
-    measured = found.outcome_variance_share
-    notes = [f"the outcome has at most a weight of {found.outcome_share:.1%} of the reward" + (
+def _list_notes(audit: RewardAudit) -> list[str]:
+    measured = audit.outcome_variance_share
+    notes = [f"the outcome has at most a weight of {audit.outcome_share:.1%} of the reward" + (
         "" if measured is None else f", and has {measured:.1%} of its variance inside groups"
     )]  # fmt: skip
-    if not found.num_compared:
+    if not audit.num_compared:
         notes.append("every group has one sample, so there is no variance inside groups")
-    if found.num_void:
-        notes.append(f"{found.num_void} samples could not be scored")
-    for term in found.terms:
+    if audit.num_void:
+        notes.append(f"{audit.num_void} samples could not be scored")
+    for term in audit.terms:
         if term.kind != "outcome":
             continue
         if term.unearned.skipped or term.gold.skipped:

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     parts, means = signed_names(args.parts), {}
     for folder in (args.run_dir, *args.against):
         args.run_dir = folder
-        means[str(folder)] = [_mean(args, part.lstrip("-")) for part in parts]
+        means[str(folder)] = [_compute_mean(args, part.lstrip("-")) for part in parts]
     front = front_of(parts, means)
     if args.json:
         named = {run: dict(zip(parts, point, strict=True)) for run, point in means.items()}
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _mean(args: argparse.Namespace, part: str) -> float:
+def _compute_mean(args: argparse.Namespace, part: str) -> float:
     """Returns the mean of a part over the samples that have a score.
 
     Raises:
@@ -51,6 +51,6 @@ def _mean(args: argparse.Namespace, part: str) -> float:
     values = [score[key] for score in scores for key in keys[:1] if key in score]
     values = values or [score[key] for score in scores for key in keys[1:] if key in score]
     if not values or len(values) < len(scores):
-        known = sorted({name for score in scores for name in score})
-        raise DataError(f"{args.run_dir} has no part {part!r} in every score, got {known}; name one of them")
+        names = sorted({name for score in scores for name in score})
+        raise DataError(f"{args.run_dir} has no part {part!r} in every score, got {names}; name one of them")
     return sum(values) / len(values)

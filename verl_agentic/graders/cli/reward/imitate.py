@@ -22,11 +22,11 @@ def run(args: argparse.Namespace) -> int:
     """Writes the discriminator, tests it on a held-out fifth of the texts, and returns 0."""
     from verl_agentic.graders.models.discriminator import Discriminator
 
-    policy = _texts(args)
+    policy = _read_texts(args)
     args.run_dir, args.of, args.split, args.source = args.experts, None, None, None
-    expert = _texts(args)
-    seen = [[text for i, text in enumerate(side) if i % 5 or len(side) < 5] for side in (expert, policy)]
-    trial = Discriminator.fit(*seen)
+    expert = _read_texts(args)
+    training_texts = [[text for i, text in enumerate(side) if i % 5 or len(side) < 5] for side in (expert, policy)]
+    trial = Discriminator.fit(*training_texts)
     pairs = [(a, b) for a in expert[::5] for b in policy[::5]]
     right = sum(trial.logit(a) > trial.logit(b) for a, b in pairs) / len(pairs)
     Discriminator.fit(expert, policy).save(args.out)
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _texts(args: argparse.Namespace) -> list[str]:
+def _read_texts(args: argparse.Namespace) -> list[str]:
     from verl_agentic.rewards.answers.turn_texts import texts
 
     samples = [stored.sample for group in chosen_groups(args).groups for stored in group]

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     new = Rubric.from_file(args.rubric)
     old = None if args.old is None else Rubric.from_file(args.old)
     chosen = chosen_groups(args)
-    lab = asyncio.run(_compare(args, chosen.groups, new, old))
+    lab = asyncio.run(_compare_groups(args, chosen.groups, new, old))
     if args.html is not None:
         from verl_agentic.graders.reward_audit.compare_page import write_lab_page
 
@@ -51,12 +51,14 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"run_dir": str(args.run_dir), "rubric": str(args.rubric), "trajectories": chosen.to_dict(),
                           **lab.to_dict()}))  # fmt: skip
     else:
-        _show(args, lab)
+        _print_lab(args, lab)
         print(chosen)
     return 0 if any(sample.new is not None for sample in lab.samples) else 1
 
 
-async def _compare(args: argparse.Namespace, groups: list[list[StoredSample]], new: Rubric, old: Rubric | None) -> Lab:
+async def _compare_groups(
+    args: argparse.Namespace, groups: list[list[StoredSample]], new: Rubric, old: Rubric | None
+) -> Lab:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
@@ -70,25 +72,27 @@ async def _compare(args: argparse.Namespace, groups: list[list[StoredSample]], n
         )
 
 
-def _show(args: argparse.Namespace, lab: Lab) -> None:
+def _print_lab(args: argparse.Namespace, lab: Lab) -> None:
     from rich.console import Console
     from rich.text import Text
 
     console, summary = Console(), lab.summary()
-    console.print(_figures(args, summary))
-    moved = sorted((group for group in lab.groups if _change(group)), key=_change, reverse=True)
-    console.print(_groups(moved) if moved else "no advantage changes")
+    console.print(_make_figures_table(args, summary))
+    moved = sorted((group for group in lab.groups if _compute_max_change(group)), key=_compute_max_change, reverse=True)
+    console.print(_make_groups_table(moved) if moved else "no advantage changes")
     correlation, inside = summary["rank_correlation"], summary["rank_correlation_in_groups"]
-    console.print(f"rank correlation of old and new rewards {_number(correlation)}, inside groups {_number(inside)}")
+    console.print(
+        f"rank correlation of old and new rewards {_format_number(correlation)}, inside groups {_format_number(inside)}"
+    )
     console.print(f"{summary['changed_sign']} samples change the sign of their advantage ({lab.estimator})")
-    for which, verb in (("only_new", "would be dropped and were not"), ("only_old", "were dropped and would not be")):
-        if summary["dropped"][which]:
-            console.print(f"{len(summary['dropped'][which])} groups {verb} by dynamic sampling")
+    for key, verb in (("only_new", "would be dropped and were not"), ("only_old", "were dropped and would not be")):
+        if summary["dropped"][key]:
+            console.print(f"{len(summary['dropped'][key])} groups {verb} by dynamic sampling")
     if args.html is not None:
         console.print(Text(f"page: {args.html}", style="dim"), soft_wrap=True)
 
 
-def _figures(args: argparse.Namespace, summary: dict[str, Any]) -> Any:
+def _make_figures_table(args: argparse.Namespace, summary: dict[str, Any]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -99,11 +103,11 @@ def _figures(args: argparse.Namespace, summary: dict[str, Any]) -> Any:
     table.add_column(args.rubric.name, justify="right")
     for name, line in (("reward", "mean reward"), ("acc", "mean outcome"), ("dropped", "groups that dynamic sampling "
                        "drops"), ("void", "samples not scored")):  # fmt: skip
-        table.add_row(line, _number(summary[name]["old"]), _number(summary[name]["new"]))
+        table.add_row(line, _format_number(summary[name]["old"]), _format_number(summary[name]["new"]))
     return table
 
 
-def _groups(groups: Sequence[GroupComparison]) -> Any:
+def _make_groups_table(groups: Sequence[GroupComparison]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -116,20 +120,20 @@ def _groups(groups: Sequence[GroupComparison]) -> Any:
         table.add_row(
             Text(group.name),
             str(len(group.samples)),
-            f"{_number(group.old_mean)} → {_number(group.new_mean)}",
-            f"{_change(group):.3g}",
-            _number(group.rank_correlation),
+            f"{_format_number(group.old_mean)} → {_format_number(group.new_mean)}",
+            f"{_compute_max_change(group):.3g}",
+            _format_number(group.rank_correlation),
             dropped[0] if dropped[0] == dropped[1] else " → ".join(dropped),
         )
     return table
 
 
-def _change(group: GroupComparison) -> float:
+def _compute_max_change(group: GroupComparison) -> float:
     """Returns the largest change of an advantage."""
     return max(abs(sample.change) for sample in group.samples)
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     if value is None:
         return "none"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

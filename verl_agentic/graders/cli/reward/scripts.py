@@ -62,7 +62,7 @@ def audit_env(args: argparse.Namespace) -> int:
     with log_only_from(logging.CRITICAL, logger="verl_agentic"), contextlib.ExitStack() as stack:
         if scorer is not None:
             stack.callback(scorer.close)
-        results, solution, guesses = asyncio.run(_play(harness, scorer))
+        results, solution, guesses = asyncio.run(_play_scripts(harness, scorer))
     bound = args.max_scripted
     if bound is None:
         bound = package.card.max_scripted if package.card is not None else 0.0
@@ -70,15 +70,15 @@ def audit_env(args: argparse.Namespace) -> int:
     problems += [f"guess {text}" for text in guesses.paid] + [f"refused solution {text}" for text in guesses.refused]
     if args.json:
         rewards = [result.to_dict() for result in results]
-        found = {"policies": rewards, "solution": None if solution is None else solution.to_dict()}
-        found["guesses"] = {"played": guesses.num_policies, "paid": guesses.paid, "refused": guesses.refused}
-        print(json.dumps({"env": args.env, "rows": len(rows), "max_scripted": bound, **found, "problems": problems}))
+        report = {"policies": rewards, "solution": None if solution is None else solution.to_dict()}
+        report["guesses"] = {"played": guesses.num_policies, "paid": guesses.paid, "refused": guesses.refused}
+        print(json.dumps({"env": args.env, "rows": len(rows), "max_scripted": bound, **report, "problems": problems}))
     else:
-        _show(args.env, len(rows), [*results, *([] if solution is None else [solution])], problems)
+        _print_rewards(args.env, len(rows), [*results, *([] if solution is None else [solution])], problems)
     return 1 if problems else 0
 
 
-async def _play(
+async def _play_scripts(
     harness: EnvHarness, scorer: Scorer | None
 ) -> tuple[list[ScriptedReward], ScriptedReward | None, AnswerFindings]:
     from verl_agentic.evaluate.env_validation.answer_checks import check_solved_rows
@@ -89,7 +89,7 @@ async def _play(
     return results, solution, guesses
 
 
-def _show(env: str, num_rows: int, results: list[ScriptedReward], problems: list[str]) -> None:
+def _print_rewards(env: str, num_rows: int, results: list[ScriptedReward], problems: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if args.continuations < 1:
         raise ConfigError(f"--continuations must be positive, got {args.continuations}")
     chosen = chosen_groups(args)
-    rows = [row for group in chosen.groups for row in _rows(group, k=args.continuations, soft=not args.hard)]
+    rows = [row for group in chosen.groups for row in _iter_rows(group, k=args.continuations, soft=not args.hard)]
     if not rows:
         print(f"no turn has {args.continuations} continuations; let rollouts branch, or lower --continuations")
         return 1
@@ -44,14 +44,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(group: Sequence[StoredSample], *, k: int, soft: bool) -> Iterator[dict[str, Any]]:
+def _iter_rows(group: Sequence[StoredSample], *, k: int, soft: bool) -> Iterator[dict[str, Any]]:
     """Yields a row per sample that has labels; rows that share a state share its label."""
     from verl_agentic.graders.turns.step_labels import label_steps
 
-    known = [stored for stored in group if stored.score is not None and "acc" in stored.score]
-    outcomes = [float(stored.score["acc"]) for stored in known if stored.score is not None]
+    scored = [stored for stored in group if stored.score is not None and "acc" in stored.score]
+    outcomes = [float(stored.score["acc"]) for stored in scored if stored.score is not None]
     for stored, labels in zip(
-        known, label_steps([one.sample for one in known], outcomes, continuations=k, soft=soft), strict=True
+        scored, label_steps([stored.sample for stored in scored], outcomes, continuations=k, soft=soft), strict=True
     ):
         turns = [turn for turn in stored.sample.turns if turn.index in labels]
         if turns:

@@ -29,8 +29,8 @@ class Chosen:
 
     def __str__(self) -> str:
         """Returns one line with the counts, and the option that changes the choice."""
-        line = f"used: {_counts(self.kinds)}"
-        return f"{line}; left out: {_counts(self.left_out)} (choose with --of)" if self.left_out else line
+        line = f"used: {_format_counts(self.kinds)}"
+        return f"{line}; left out: {_format_counts(self.left_out)} (choose with --of)" if self.left_out else line
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the counts as JSON."""
@@ -63,9 +63,9 @@ def chosen_groups(args: argparse.Namespace) -> Chosen:
 
     stored = read_samples(args.run_dir)
     fitting = [s for s in stored if args.split in (None, s.split) and (args.source or "") in s.source]
-    counts = Counter(map(_kind, fitting))
-    wanted = args.of or next((kind for kind in _KINDS if counts[kind]), "all")
-    chosen = [s for s in fitting if wanted in ("all", _kind(s))]
+    counts = Counter(map(_get_kind, fitting))
+    chosen_kind = args.of or next((kind for kind in _KINDS if counts[kind]), "all")
+    chosen = [s for s in fitting if chosen_kind in ("all", _get_kind(s))]
     if not chosen:
         sources = sorted({f"{s.source} ({s.split})" for s in stored})
         of = f"--of {args.of}, " if args.of else ""
@@ -73,15 +73,15 @@ def chosen_groups(args: argparse.Namespace) -> Chosen:
             f"no trajectory matches {of}--split {args.split} and --source {args.source}; there are {sources}"
         )
     groups = take_groups(chosen, args.limit)
-    left_out = {kind: counts[kind] for kind in _KINDS if counts[kind] and wanted not in ("all", kind)}
-    return Chosen(groups=groups, kinds=Counter(_kind(s) for group in groups for s in group), left_out=left_out)
+    left_out = {kind: counts[kind] for kind in _KINDS if counts[kind] and chosen_kind not in ("all", kind)}
+    return Chosen(groups=groups, kinds=Counter(_get_kind(s) for group in groups for s in group), left_out=left_out)
 
 
-def _kind(stored: StoredSample) -> str:
+def _get_kind(stored: StoredSample) -> str:
     if stored.source != "training":
         return "evaluation"
     return "training" if stored.split == "train" else "validation"
 
 
-def _counts(counts: Mapping[str, int]) -> str:
+def _format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} of {kind}" for kind, count in counts.items())

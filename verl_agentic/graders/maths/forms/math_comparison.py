@@ -19,15 +19,15 @@ def are_equal(answer: Structure, truth: Structure) -> bool:
     if "named" in (answer.kind, truth.kind):
         return _are_named_equal(answer, truth)
     if "region" in (answer.kind, truth.kind):
-        one, other = as_region(answer), as_region(truth)
-        return one is not None and other is not None and _are_regions_equal(one, other)
+        region, other = as_region(answer), as_region(truth)
+        return region is not None and other is not None and _are_regions_equal(region, other)
     if "congruence" in (answer.kind, truth.kind):
         is_same_name = answer.label == truth.label or not (answer.label and truth.label)
         return is_same_name and answer.kind == truth.kind and _are_congruent(answer.parts, truth.parts)
     if "equation" in (answer.kind, truth.kind):
         return _are_equations_equal(answer, truth)
     if "collection" in (answer.kind, truth.kind):
-        return _are_collections_equal(_items(answer), truth.parts if truth.kind == "collection" else (truth,))
+        return _are_collections_equal(_list_items(answer), truth.parts if truth.kind == "collection" else (truth,))
     if {answer.kind, truth.kind} == {"table", "tuple"}:
         answer, truth = _as_vector(answer), _as_vector(truth)
     if answer.kind != truth.kind or len(answer.parts) != len(truth.parts):
@@ -48,14 +48,14 @@ def is_evaluated(structure: Structure) -> bool:
     return all(map(is_scalar_evaluated, scalars_of(structure)))
 
 
-def _are_congruent(one: Sequence[str], other: Sequence[str]) -> bool:
+def _are_congruent(first: Sequence[str], second: Sequence[str]) -> bool:
     """Returns whether two pairs of residue and modulus name the same class."""
-    if not are_scalars_equal(one[1], other[1]):
+    if not are_scalars_equal(first[1], second[1]):
         return False
-    residues, modulus = [real_value(pair[0]) for pair in (one, other)], real_value(one[1])
+    residues, modulus = [real_value(pair[0]) for pair in (first, second)], real_value(first[1])
     if modulus and all(isinstance(value, Fraction) for value in (*residues, modulus)):
         return (residues[0] - residues[1]) % modulus == 0
-    return are_scalars_equal(one[0], other[0])
+    return are_scalars_equal(first[0], second[0])
 
 
 def _as_vector(structure: Structure) -> Structure:
@@ -66,15 +66,17 @@ def _as_vector(structure: Structure) -> Structure:
     return Structure("tuple", tuple(part for row in rows for part in row.parts), "()")
 
 
-def _are_regions_equal(one: Structure, other: Structure) -> bool:
-    if one.label and other.label and one.label != other.label:
+def _are_regions_equal(first: Structure, second: Structure) -> bool:
+    if first.label and second.label and first.label != second.label:
         return False
-    is_known = all(bound.value is not None for region in (one, other) for piece in region.parts for bound in piece)
-    left, right = (merged_pieces(one), merged_pieces(other)) if is_known else (list(one.parts), list(other.parts))
-    return len(left) == len(right) and all(
-        bound.is_closed == wanted.is_closed and are_scalars_equal(bound.text, wanted.text)
-        for pair in zip(left, right, strict=True)
-        for bound, wanted in zip(*pair, strict=True)
+    is_known = all(bound.value is not None for region in (first, second) for piece in region.parts for bound in piece)
+    first_pieces, second_pieces = (
+        (merged_pieces(first), merged_pieces(second)) if is_known else (list(first.parts), list(second.parts))
+    )
+    return len(first_pieces) == len(second_pieces) and all(
+        bound.is_closed == other_bound.is_closed and are_scalars_equal(bound.text, other_bound.text)
+        for pair in zip(first_pieces, second_pieces, strict=True)
+        for bound, other_bound in zip(*pair, strict=True)
     )
 
 
@@ -89,21 +91,21 @@ def _are_named_equal(answer: Structure, truth: Structure) -> bool:
     return are_equal(named.parts[0], other) if named is answer else are_equal(other, named.parts[0])
 
 
-def _sides(structure: Structure) -> Sequence[str] | None:
+def _get_sides(structure: Structure) -> Sequence[str] | None:
     if structure.kind == "named" and structure.parts[0].kind == "scalar":
         return structure.label, structure.parts[0].parts[0]
     return structure.parts if structure.kind == "equation" else None
 
 
-def _difference(sides: Sequence[str]) -> Node:
-    left, right = map(read_expression, sides)
-    return Node("add", (left, Node("neg", (right,))))
+def _subtract_sides(sides: Sequence[str]) -> Node:
+    first, second = map(read_expression, sides)
+    return Node("add", (first, Node("neg", (second,))))
 
 
 def _are_equations_equal(answer: Structure, truth: Structure) -> bool:
-    pairs = [_sides(answer), _sides(truth)]
+    pairs = [_get_sides(answer), _get_sides(truth)]
     try:
-        return None not in pairs and are_proportional(*(_difference(sides) for sides in pairs if sides)) != 0
+        return None not in pairs and are_proportional(*(_subtract_sides(sides) for sides in pairs if sides)) != 0
     except UnreadableError:
         return False
 
@@ -118,13 +120,13 @@ def _are_relations_equal(answer: Structure, truth: Structure) -> bool:
     if len(answer.parts) != 2:
         return False
     try:
-        sign = are_proportional(_difference(answer.parts), _difference(truth.parts))
+        sign = are_proportional(_subtract_sides(answer.parts), _subtract_sides(truth.parts))
     except UnreadableError:
         return False
     return sign != 0 and (answer.label if sign > 0 else FLIPPED[answer.label]) == truth.label
 
 
-def _items(structure: Structure) -> tuple[Structure, ...]:
+def _list_items(structure: Structure) -> tuple[Structure, ...]:
     is_list = structure.kind == "collection" or (structure.kind == "tuple" and structure.label in ("[]", ""))
     return structure.parts if is_list else (structure,)
 

@@ -182,8 +182,8 @@ def closing_place(text: str, start: int) -> int:
 
 def _to_ascii(text: str) -> str:
     text = _LOWERED.sub(lambda digits: f"_{{{unicodedata.normalize('NFKC', digits[1])}}}", text)
-    text = _RAISED.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[1]).replace(chr(0x2212), '-')}}}", text)
-    return _SPECIAL.sub(lambda found: _ascii_of(found[0]), text)
+    text = _RAISED.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[1]).replace(chr(0x2212), '-')}}}", text)
+    return _SPECIAL.sub(lambda match: _ascii_of(match[0]), text)
 
 
 def _ascii_of(char: str) -> str:
@@ -200,10 +200,10 @@ def _ascii_of(char: str) -> str:
         above, _, below = "".join(chr(int(part, 16)) for part in parts[1:]).partition("\u2044")
         return rf" \frac{{{above}}}{{{below}}}"
     plain = unicodedata.normalize("NFKC", char)
-    return plain if plain.isascii() else _greek(plain)
+    return plain if plain.isascii() else _spell_greek(plain)
 
 
-def _greek(char: str) -> str:
+def _spell_greek(char: str) -> str:
     kind, _, letter = unicodedata.name(char[0], "").partition(" LETTER ")
     letter = letter.lower()
     if kind == "GREEK SMALL" and letter.isalpha():
@@ -223,10 +223,10 @@ def _with_single_brackets(text: str) -> str:
         elif stack and char == _CLOSING[text[stack[-1]]] and text[place - 1] != "\\":
             closes[stack.pop()] = place
     spare = {
-        one
+        bracket
         for place, end in closes.items()
         if text[place] == text[place + 1 : place + 2] and closes.get(place + 1) == end - 1
-        for one in (place, end)
+        for bracket in (place, end)
     }
     return "".join(char for place, char in enumerate(text) if place not in spare)
 

@@ -72,11 +72,11 @@ def read_number(text: str) -> PlainNumber | None:
     if lead["sign"] and lead["after"]:
         return None
     is_bare = not text[lead.end() :].startswith("(")
-    number, rest = _unsigned(text[lead.end() :])
+    number, rest = _read_unsigned(text[lead.end() :])
     if number is None:
         return None
     sign = -1 if "-" in (lead["sign"], lead["after"]) else 1
-    suffix = _suffix(
+    suffix = _read_suffix(
         rest, money=(lead["money"] or lead["upright"] or "").replace("\\", "").removeprefix("US").rstrip(".")
     )
     if suffix is None:
@@ -109,9 +109,9 @@ def are_equal(answer: PlainNumber, truth: PlainNumber) -> bool:
         pairs = [(answer.value * answer.factor, truth.value * truth.factor)]
     else:
         is_scale = answer.factor is not None and answer.factor > 1
-        values = [answer.value * answer.factor] if is_scale and answer.factor else _readings(answer)
-        pairs = list(product(values, _readings(truth)))
-    return any(_is_near(left * scale, right, answer, truth) for left, right in pairs)
+        values = [answer.value * answer.factor] if is_scale and answer.factor else _list_readings(answer)
+        pairs = list(product(values, _list_readings(truth)))
+    return any(_is_near(answer_value * scale, truth_value, answer, truth) for answer_value, truth_value in pairs)
 
 
 def max_error(number: PlainNumber) -> Fraction:
@@ -121,14 +121,14 @@ def max_error(number: PlainNumber) -> Fraction:
     return Fraction(1, 2 * 10 ** (number.decimals or 0))
 
 
-def _readings(number: PlainNumber) -> list[Fraction]:
+def _list_readings(number: PlainNumber) -> list[Fraction]:
     return [number.value, number.value * number.factor] if number.factor else [number.value]
 
 
-def _is_near(left: Fraction, right: Fraction, answer: PlainNumber, truth: PlainNumber) -> bool:
-    if left == right:
+def _is_near(answer_value: Fraction, truth_value: Fraction, answer: PlainNumber, truth: PlainNumber) -> bool:
+    if answer_value == truth_value:
         return True
-    apart = abs(left - right)
+    apart = abs(answer_value - truth_value)
     rounded = [
         n for n in (answer, truth) if n.decimals is not None and (n.factor is None or answer.factor == truth.factor)
     ]
@@ -141,10 +141,10 @@ def _is_near(left: Fraction, right: Fraction, answer: PlainNumber, truth: PlainN
     return decimals >= MIN_DECIMALS and finest.digits >= _MIN_DIGITS and apart * 2 * 10**decimals <= 1
 
 
-def _unsigned(text: str) -> tuple[PlainNumber | None, str]:
-    for read in (_mixed, _fraction, _power, _decimal):
-        if (found := read(text)) is not None:
-            return found
+def _read_unsigned(text: str) -> tuple[PlainNumber | None, str]:
+    for read in (_read_mixed, _read_fraction, _read_power, _read_decimal):
+        if (reading := read(text)) is not None:
+            return reading
     if text.startswith("(") and ")" in text:  # (-5) cm
         inside, _, rest = text[1:].partition(")")
         number = read_number(inside)
@@ -153,12 +153,12 @@ def _unsigned(text: str) -> tuple[PlainNumber | None, str]:
     return None, text
 
 
-def _decimal(text: str) -> tuple[PlainNumber, str] | None:
-    found = _DECIMAL.match(text)
-    if found is None or not (found["whole"] or found["digits"] or found["bar"] or found["bracket"]):
+def _read_decimal(text: str) -> tuple[PlainNumber, str] | None:
+    match = _DECIMAL.match(text)
+    if match is None or not (match["whole"] or match["digits"] or match["bar"] or match["bracket"]):
         return None
-    whole, digits = re.sub(r"\D", "", found["whole"] or ""), (found["digits"] or "").replace(" ", "")
-    period, end = found["bar"] or found["bracket"], found.end()
+    whole, digits = re.sub(r"\D", "", match["whole"] or ""), (match["digits"] or "").replace(" ", "")
+    period, end = match["bar"] or match["bracket"], match.end()
     if text.startswith("...", end):
         end += 3
         if repeated := _REPEATED.fullmatch(digits):
@@ -183,40 +183,40 @@ def _decimal(text: str) -> tuple[PlainNumber, str] | None:
     return number, text[end:]
 
 
-def _power(text: str) -> tuple[PlainNumber, str] | None:
-    found = _POWER.match(text)
-    if found is None:
+def _read_power(text: str) -> tuple[PlainNumber, str] | None:
+    match = _POWER.match(text)
+    if match is None:
         return None
-    power = int(found["braced"] or found["bare"])
-    return PlainNumber(value=Fraction(10) ** power, is_evaluated=False), text[found.end() :]
+    power = int(match["braced"] or match["bare"])
+    return PlainNumber(value=Fraction(10) ** power, is_evaluated=False), text[match.end() :]
 
 
-def _fraction(text: str) -> tuple[PlainNumber, str] | None:
-    found = _FRAC.match(text) or _SLASH.match(text)
-    if found is None:
+def _read_fraction(text: str) -> tuple[PlainNumber, str] | None:
+    match = _FRAC.match(text) or _SLASH.match(text)
+    if match is None:
         return None
-    top, low = (int(re.sub(r"\D", "", found[name] or found[f"{name}1"])) for name in ("top", "low"))
+    top, low = (int(re.sub(r"\D", "", match[name] or match[f"{name}1"])) for name in ("top", "low"))
     if low == 0:
         return None
     value = Fraction(top, low)
-    sign = -1 if "sign" in found.re.groupindex and found["sign"] == "-" else 1
+    sign = -1 if "sign" in match.re.groupindex and match["sign"] == "-" else 1
     is_reduced = value.denominator == low and low > 1
-    return PlainNumber(value=sign * value, is_evaluated=is_reduced), text[found.end() :]
+    return PlainNumber(value=sign * value, is_evaluated=is_reduced), text[match.end() :]
 
 
-def _mixed(text: str) -> tuple[PlainNumber, str] | None:
-    found = _MIXED.match(text)
-    part = _fraction(found["part"]) if found else None
-    if found is None or part is None or not 0 < part[0].value < 1:
+def _read_mixed(text: str) -> tuple[PlainNumber, str] | None:
+    match = _MIXED.match(text)
+    part = _read_fraction(match["part"]) if match else None
+    if match is None or part is None or not 0 < part[0].value < 1:
         return None
-    value = int(found["whole"]) + part[0].value
+    value = int(match["whole"]) + part[0].value
     return PlainNumber(value=value, is_evaluated=part[0].is_evaluated), part[1]
 
 
 _ORDINAL = re.compile(r"\^?\{?\s*(?:\\text\s*\{)?\s*(?:st|nd|rd|th)\s*\}?\}?")
 
 
-def _suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | None:
+def _read_suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | None:
     """Returns factor and unit of the text after a number, or None if it is not a unit."""
     is_apart, is_text = rest[:1].isspace() or rest.startswith("\\text"), "\\text" in rest
     if not rest.strip() or _ORDINAL.fullmatch(rest.strip()):

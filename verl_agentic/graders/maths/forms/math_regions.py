@@ -57,14 +57,14 @@ def infinite(sign: str) -> Bound:
 def real_value(text: str) -> Any:
     """Returns the value of a text without variables, or None."""
     try:
-        tree = _tree(text)
+        tree = _read_scalar_tree(text)
         value = None if names_of(tree) else number_of(tree)
     except (UnreadableError, NoValueError):
         return None
     return None if value is None or mpmath.im(to_mp(value)) else value
 
 
-def _tree(text: str) -> Node:
+def _read_scalar_tree(text: str) -> Node:
     return read_expression(split_scalar(text)[0])
 
 
@@ -99,8 +99,8 @@ def is_before(low: Bound, high: Bound) -> bool:
     """Returns whether an interval with these bounds has a number, as far as their values are known."""
     if low.value is None or high.value is None:
         return True
-    left, right = to_mp(low.value), to_mp(high.value)
-    return bool(left < right or (left == right and low.is_closed and high.is_closed))
+    low_value, high_value = to_mp(low.value), to_mp(high.value)
+    return bool(low_value < high_value or (low_value == high_value and low.is_closed and high.is_closed))
 
 
 def join_regions(structures: list[Structure], *, is_union: bool) -> Structure | None:
@@ -117,13 +117,15 @@ def join_regions(structures: list[Structure], *, is_union: bool) -> Structure | 
     parts = sum(pieces, ()) if is_union else pieces[0]
     if not is_union:
         for others in pieces[1:]:
-            parts = tuple(piece for one in parts for other in others if (piece := _overlap(one, other)))
+            parts = tuple(
+                piece for interval in parts for other in others if (piece := _intersect_intervals(interval, other))
+            )
     return Structure("region", parts, next(iter(names), ""))
 
 
-def _overlap(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Bound, Bound] | None:
-    low = max(one[0], other[0], key=lambda bound: (to_mp(bound.value), not bound.is_closed))
-    high = min(one[1], other[1], key=lambda bound: (to_mp(bound.value), bound.is_closed))
+def _intersect_intervals(interval: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Bound, Bound] | None:
+    low = max(interval[0], other[0], key=lambda bound: (to_mp(bound.value), not bound.is_closed))
+    high = min(interval[1], other[1], key=lambda bound: (to_mp(bound.value), bound.is_closed))
     return (low, high) if is_before(low, high) else None
 
 
@@ -138,7 +140,7 @@ def remove_region(structure: Structure, removed: Structure) -> Structure | None:
     for low, high in holes.parts:
         ends = [Bound(bound.text, not bound.is_closed, bound.value) for bound in (low, high)]
         sides = ((infinite("-"), ends[0]), (ends[1], infinite("")))
-        parts = tuple(piece for part in parts for side in sides if (piece := _overlap(part, side)))
+        parts = tuple(piece for part in parts for side in sides if (piece := _intersect_intervals(part, side)))
     return Structure("region", parts, region.label)
 
 

@@ -62,7 +62,7 @@ def are_scalars_equal(answer: str, truth: str) -> bool:
 
 def is_readable(text: str) -> bool:
     """Returns whether a text is a number or an expression."""
-    return read_number(text) is not None or _tree(split_scalar(text)[0]) is not None
+    return read_number(text) is not None or _try_read_tree(split_scalar(text)[0]) is not None
 
 
 def is_scalar_evaluated(text: str) -> bool:
@@ -72,7 +72,7 @@ def is_scalar_evaluated(text: str) -> bool:
         return number.is_evaluated
     if _is_calculus(text):
         return False
-    tree = _tree(split_scalar(text)[0])
+    tree = _try_read_tree(split_scalar(text)[0])
     return tree is None or not any(map(_is_step, nodes_of(tree)))
 
 
@@ -90,22 +90,37 @@ def plain_text(text: str) -> str:
 
 
 def _compare_bases(answer: str, truth: str) -> bool | None:
-    one, other = (_DIGITS_OF_BASE.fullmatch(text) for text in (answer, truth))
-    if not one or not other:
-        return False if (one or other) and read_number(truth if one else answer) else None
-    bases = [_BASES.get(found["base"] or found["named"], found["base"] or found["named"]) for found in (one, other)]
-    return one["digits"] == other["digits"] and bases[0] == bases[1]
+    answer_match, truth_match = (_DIGITS_OF_BASE.fullmatch(text) for text in (answer, truth))
+    if not answer_match or not truth_match:
+        return False if (answer_match or truth_match) and read_number(truth if answer_match else answer) else None
+    bases = [
+        _BASES.get(match["base"] or match["named"], match["base"] or match["named"])
+        for match in (answer_match, truth_match)
+    ]
+    return answer_match["digits"] == truth_match["digits"] and bases[0] == bases[1]
 
 
 def _compare_clocks(answer: str, truth: str) -> bool | None:
-    one, other = (_CLOCK.fullmatch(text) for text in (answer, truth))
-    if not one or not other or not (one[3] or other[3] or int(one[1]) == int(other[1]) or _is_padded(answer, truth)):
+    answer_match, truth_match = (_CLOCK.fullmatch(text) for text in (answer, truth))
+    if (
+        not answer_match
+        or not truth_match
+        or not (
+            answer_match[3]
+            or truth_match[3]
+            or int(answer_match[1]) == int(truth_match[1])
+            or _is_padded(answer, truth)
+        )
+    ):
         return None
     hours = [
-        int(hour) % 12 + 12 * (half in "pP") if half else int(hour) for hour, _, half in (one.groups(), other.groups())
+        int(hour) % 12 + 12 * (half in "pP") if half else int(hour)
+        for hour, _, half in (answer_match.groups(), truth_match.groups())
     ]
-    is_same_hour = hours[0] == hours[1] or (not (one[3] and other[3]) and int(one[1]) == int(other[1]))
-    return is_same_hour and one[2] == other[2]
+    is_same_hour = hours[0] == hours[1] or (
+        not (answer_match[3] and truth_match[3]) and int(answer_match[1]) == int(truth_match[1])
+    )
+    return is_same_hour and answer_match[2] == truth_match[2]
 
 
 def _is_padded(*texts: str) -> bool:
@@ -115,74 +130,80 @@ def _is_padded(*texts: str) -> bool:
 
 def _compare_ratios(answer: str, truth: str) -> bool | None:
     """Compares `2:3` with `4:6` and with the fraction; ratios of more numbers by those to the first one."""
-    one, other = (_RATIO.split(text) for text in (answer, truth))
-    if len(one) != len(other):
-        fraction, ratio = sorted((one, other), key=len)
+    answer_parts, truth_parts = (_RATIO.split(text) for text in (answer, truth))
+    if len(answer_parts) != len(truth_parts):
+        fraction, ratio = sorted((answer_parts, truth_parts), key=len)
         return _compare_expressions(f"({ratio[0]})/({ratio[1]})", fraction[0]) if len(ratio) == 2 else None
-    if len(one) < 2 or not all(one + other):
+    if len(answer_parts) < 2 or not all(answer_parts + truth_parts):
         return None
     return all(
-        are_scalars_equal(tidy(f"({one[0]})/({left})"), tidy(f"({other[0]})/({right})"))
-        for left, right in zip(one[1:], other[1:], strict=True)
+        are_scalars_equal(tidy(f"({answer_parts[0]})/({answer_part})"), tidy(f"({truth_parts[0]})/({truth_part})"))
+        for answer_part, truth_part in zip(answer_parts[1:], truth_parts[1:], strict=True)
     )
 
 
 def _compare_numbers(answer: str, truth: str) -> bool | None:
-    one, other = read_number(answer), read_number(truth)
-    return are_equal(one, other) if one is not None and other is not None else None
+    answer_number, truth_number = read_number(answer), read_number(truth)
+    return are_equal(answer_number, truth_number) if answer_number is not None and truth_number is not None else None
 
 
 def _compare_expressions(answer: str, truth: str) -> bool | None:
-    (one, unit, is_percent), (other, truths_unit, is_truth_percent) = split_scalar(answer), split_scalar(truth)
+    (answer_text, unit, is_percent), (truth_text, truths_unit, is_truth_percent) = (
+        split_scalar(answer),
+        split_scalar(truth),
+    )
     if unit and truths_unit and unit.kinds != truths_unit.kinds:
         return False
     if "\\pi" in answer + truth and "\\circ" in answer + truth:
-        one, other = answer, truth  # degrees are compared with radians
-    left, right = _tree(one), _tree(other)
-    if left is None or right is None:
-        return None if left is right else False
+        answer_text, truth_text = answer, truth  # degrees are compared with radians
+    answer_tree, truth_tree = _try_read_tree(answer_text), _try_read_tree(truth_text)
+    if answer_tree is None or truth_tree is None:
+        return None if answer_tree is truth_tree else False
     if unit and truths_unit:
-        left, right = _scaled(left, unit.factor), _scaled(right, truths_unit.factor)
+        answer_tree, truth_tree = _scale_tree(answer_tree, unit.factor), _scale_tree(truth_tree, truths_unit.factor)
     hundredth = Fraction(1, 100)
     if is_percent == is_truth_percent:
-        return _is_same(left, right, one, other)
+        return _is_same(answer_tree, truth_tree, answer_text, truth_text)
     pairs = (
-        (left, right),
-        (_scaled(left, hundredth) if is_percent else left, right if is_percent else _scaled(right, hundredth)),
+        (answer_tree, truth_tree),
+        (
+            _scale_tree(answer_tree, hundredth) if is_percent else answer_tree,
+            truth_tree if is_percent else _scale_tree(truth_tree, hundredth),
+        ),
     )
-    return any(_is_same(*pair, one, other) for pair in pairs)
+    return any(_is_same(*pair, answer_text, truth_text) for pair in pairs)
 
 
-def _is_same(left: Node, right: Node, answer: str, truth: str) -> bool:
-    return have_same_value(left, right) or _is_rounded(left, right, answer, truth)
+def _is_same(answer_tree: Node, truth_tree: Node, answer: str, truth: str) -> bool:
+    return have_same_value(answer_tree, truth_tree) or _is_rounded(answer_tree, truth_tree, answer, truth)
 
 
-def _is_rounded(left: Node, right: Node, *texts: str) -> bool:
+def _is_rounded(answer_tree: Node, truth_tree: Node, *texts: str) -> bool:
     """Returns whether a decimal number of many digits is the other value, rounded or as a double."""
     decimals = [
         number
         for text in texts
         if (number := read_number(text)) and (number.decimals or 0) >= MIN_DECIMALS and number.digits > 3
     ]
-    if len(decimals) != 1 or names_of(left) | names_of(right):
+    if len(decimals) != 1 or names_of(answer_tree) | names_of(truth_tree):
         return False
     try:
-        difference = number_of(Node("add", (left, Node("neg", (right,)))))
+        difference = number_of(Node("add", (answer_tree, Node("neg", (truth_tree,)))))
     except NoValueError:
         return False
-    return bool(mpmath.fabs(_mp(difference)) <= _mp(max_error(decimals[0])))
+    return bool(mpmath.fabs(_to_mp(difference)) <= _to_mp(max_error(decimals[0])))
 
 
-def _mp(value: Any) -> Any:
+def _to_mp(value: Any) -> Any:
     return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
 
-def _scaled(tree: Node, factor: Fraction) -> Node:
+def _scale_tree(tree: Node, factor: Fraction) -> Node:
     return tree if factor == 1 else Node("mul", (Node("number", value=factor), tree))
 
 
 @lru_cache(maxsize=256)
-def _tree(text: str) -> Node | None:
+def _try_read_tree(text: str) -> Node | None:
     try:
         return read_expression(text)
     except (UnreadableError, RecursionError):
@@ -214,39 +235,43 @@ def _is_step(node: Node) -> bool:
     if node.kind in ("add", "mul"):
         return _has_several_numbers(node)
     if node.kind == "div":
-        above, below = (_numbers(part) for part in node.args)
+        above, below = (_list_rational_factors(part) for part in node.args)
         is_reducible = any(math.gcd(top.numerator, low.numerator) > 1 for top in above for low in below)
         is_fraction = any(value.denominator > 1 for value in above + below)
         return is_reducible or is_fraction or any(abs(low) < 2 for low in below)
     if names_of(node):
         return False
     if node.kind == "pow":
-        base, exponent = (_rational(part) for part in node.args)
-        return base is not None and exponent is not None and (exponent.denominator == 1 or _rational(node) is not None)
+        base, exponent = (_compute_rational(part) for part in node.args)
+        return (
+            base is not None
+            and exponent is not None
+            and (exponent.denominator == 1 or _compute_rational(node) is not None)
+        )
     return node.kind in _STEP_FUNCTIONS or (
-        bool(node.args) and node.kind not in ("neg", "mixed") and _rational(node) is not None
+        bool(node.args) and node.kind not in ("neg", "mixed") and _compute_rational(node) is not None
     )
 
 
 def _has_several_numbers(node: Node) -> bool:
     if node.kind == "add":
-        terms = [term.args[0] if term.kind == "neg" else term for term in _flat(node, "add")]
+        terms = [term.args[0] if term.kind == "neg" else term for term in _flatten_operands(node, "add")]
         numbers = [term for term in terms if not names_of(term)]
-        return sum(_rational(term) is not None for term in numbers) > 1 or len(set(numbers)) < len(numbers)
-    return sum(abs(value) != 1 for value in _numbers(node)) > 1
+        return sum(_compute_rational(term) is not None for term in numbers) > 1 or len(set(numbers)) < len(numbers)
+    return sum(abs(value) != 1 for value in _list_rational_factors(node)) > 1
 
 
-def _numbers(node: Node) -> list[Fraction]:
+def _list_rational_factors(node: Node) -> list[Fraction]:
     """Returns the rational factors of a product."""
-    factors = _flat(node, "mul") if node.kind == "mul" else [node]
-    return [value for value in map(_rational, factors) if value is not None]
+    factors = _flatten_operands(node, "mul") if node.kind == "mul" else [node]
+    return [value for value in map(_compute_rational, factors) if value is not None]
 
 
-def _flat(node: Node, kind: str) -> list[Node]:
-    return [part for arg in node.args for part in (_flat(arg, kind) if arg.kind == kind else [arg])]
+def _flatten_operands(node: Node, kind: str) -> list[Node]:
+    return [part for arg in node.args for part in (_flatten_operands(arg, kind) if arg.kind == kind else [arg])]
 
 
-def _rational(node: Node) -> Fraction | None:
+def _compute_rational(node: Node) -> Fraction | None:
     if names_of(node) or any(part.kind == "constant" for part in nodes_of(node)):
         return None
     try:

@@ -73,20 +73,20 @@ def read_structure(text: str) -> Structure:
     return Structure("scalar", (text,))
 
 
-def _read(text: str) -> Structure:
+def _read_tidied(text: str) -> Structure:
     return read_structure(tidy(text))
 
 
 def split_top(text: str, separator: str) -> list[str]:
     """Splits a text at a pattern outside of brackets of all kinds and environments."""
-    cuts = [found for found in re.finditer(separator, text) if _level(text[: found.start()]) == 0]
+    cuts = [cut for cut in re.finditer(separator, text) if _count_open_brackets(text[: cut.start()]) == 0]
     if not cuts or len(cuts) >= MAX_PARTS:
         return [text]
-    edges = [0, *(edge for found in cuts for edge in found.span()), len(text)]
+    edges = [0, *(edge for cut in cuts for edge in cut.span()), len(text)]
     return [text[start:end].strip() for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _level(text: str) -> int:
+def _count_open_brackets(text: str) -> int:
     opened = len(re.findall(r"[(\[{]|\\begin|\\langle", text))
     return opened - len(re.findall(r"[)\]}]|\\end|\\rangle", text))
 
@@ -96,8 +96,8 @@ def _without_domain(text: str) -> str:
     parts = split_top(text, r",|\\quad")
     if len(parts) > 1 and _DOMAIN.fullmatch(parts[-1]):
         domain, text = parts[-1], re.sub(r"(?:\s|,|\\q?quad(?![a-zA-Z]))+$", "", text[: text.rindex(parts[-1])])
-    elif (found := re.search(rf"\s*\(\s*(?:{_DOMAIN.pattern})\)$", text)) and found.start():
-        domain, text = found[0], text[: found.start()].strip()
+    elif (match := re.search(rf"\s*\(\s*(?:{_DOMAIN.pattern})\)$", text)) and match.start():
+        domain, text = match[0], text[: match.start()].strip()
     else:
         return text
     name = re.match(r"[\s(]*([a-z])\s*\\in.*Z", domain)
@@ -107,40 +107,42 @@ def _without_domain(text: str) -> str:
 
 def _read_table(text: str) -> Structure | None:
     text = re.sub(r"\\(pmatrix|bmatrix)\s*\{(.*)\}$", r"\\begin{\1}\2\\end{\1}", text, flags=re.DOTALL)
-    found = _TABLE.fullmatch(text)
-    if found is not None:
-        is_cases = found["kind"] == "cases" or "\\{" in text[: found.start("body")]
-        kind = "cases" if is_cases else "determinant" if found["kind"] in ("vmatrix", "Vmatrix") else "matrix"
-        rows = [row for row in _ROWS.split(found["body"]) if row.strip()]
-        cells = [[_cell(cell) for cell in split_top(row, "&")] for row in rows]
+    match = _TABLE.fullmatch(text)
+    if match is not None:
+        is_cases = match["kind"] == "cases" or "\\{" in text[: match.start("body")]
+        kind = "cases" if is_cases else "determinant" if match["kind"] in ("vmatrix", "Vmatrix") else "matrix"
+        rows = [row for row in _ROWS.split(match["body"]) if row.strip()]
+        cells = [[_read_cell(cell) for cell in split_top(row, "&")] for row in rows]
         if is_cases and all(len(row) == 1 and row[0].kind in ("named", "equation") for row in cells):
-            return _listed([row[0] for row in cells])
-        return Structure("table", tuple(_tuple(row) for row in cells), kind)
+            return _group_by_name([row[0] for row in cells])
+        return Structure("table", tuple(_make_tuple(row) for row in cells), kind)
     plain = _PLAIN_TABLE.fullmatch(text)
     if plain is None:
         return None
     rows = split_top((plain[1] or plain[2]).strip()[1:-1], ",")
     return Structure(
-        "table", tuple(_tuple([_read(cell) for cell in split_top(row[1:-1], ",")]) for row in rows), "matrix"
+        "table",
+        tuple(_make_tuple([_read_tidied(cell) for cell in split_top(row[1:-1], ",")]) for row in rows),
+        "matrix",
     )
 
 
-def _cell(text: str) -> Structure:
+def _read_cell(text: str) -> Structure:
     text = re.sub(r"^\s*\\text\s*\{\s*(?:if|for|when)?\s*\}|^\s*(?:if|for|when)\b", "", text.strip().rstrip(",;."))
-    return _read(text)
+    return _read_tidied(text)
 
 
-def _tuple(parts: Sequence[Structure]) -> Structure:
+def _make_tuple(parts: Sequence[Structure]) -> Structure:
     return Structure("tuple", tuple(parts), "()")
 
 
 def _read_congruence(text: str) -> Structure | None:
     name, _, right = text.rpartition("\\equiv")
-    found = _MODULUS.search(right)
-    if found is None:
+    match = _MODULUS.search(right)
+    if match is None:
         return None
-    residue = right[: found.start()].strip().removesuffix("(").strip()
-    return Structure("congruence", (residue, found["modulus"].strip()), name.strip()) if residue else None
+    residue = right[: match.start()].strip().removesuffix("(").strip()
+    return Structure("congruence", (residue, match["modulus"].strip()), name.strip()) if residue else None
 
 
 def _read_set(text: str) -> Structure | None:
@@ -157,23 +159,23 @@ def _read_set(text: str) -> Structure | None:
     if re.fullmatch(r"(?:\\mathbb\s*\{?\s*)?R\}?|\\text\{all real numbers\}|all real(?:s| numbers)|Reals", text):
         return Structure("region", ((infinite("-"), infinite("")),))
     calls = _INTERVAL.fullmatch(text)
-    if calls is not None and _level(calls[3]) == 0:
+    if calls is not None and _count_open_brackets(calls[3]) == 0:
         return _read_call(calls[1], split_top(calls[3], ","))
     for opening, closing in (("\\{", "\\}"), ("{", "}")):
         if text.startswith(opening) and text.endswith(closing) and _is_pair(re.sub(r"\\([{}])", r"\1", text)):
             parts = split_top(text[len(opening) : -len(closing)], _COMMA)
             if opening == "\\{" or len(parts) > 1:
-                return Structure("collection", _collection(map(_read, parts)).parts, "set")
+                return Structure("collection", _make_collection(map(_read_tidied, parts)).parts, "set")
     return None
 
 
 def _read_call(name: str, parts: list[str]) -> Structure | None:
     if name == "FiniteSet":
-        return _collection(map(_read, parts))
+        return _make_collection(map(_read_tidied, parts))
     if name in ("Union", "Or", "And"):
-        return join_regions([_read(part) for part in parts], is_union=name != "And")
+        return join_regions([_read_tidied(part) for part in parts], is_union=name != "And")
     brackets = {"open": "()", "Lopen": "(]", "Ropen": "[)"}.get(name.partition(".")[2], "[]")
-    return as_region(Structure("tuple", tuple(map(_read, parts[:2])), brackets))
+    return as_region(Structure("tuple", tuple(map(_read_tidied, parts[:2])), brackets))
 
 
 def _read_alternatives(text: str) -> Structure | None:
@@ -181,16 +183,16 @@ def _read_alternatives(text: str) -> Structure | None:
                                 (r"\\(?:big)?cap(?![a-zA-Z])", False)):  # fmt: skip
         parts = split_top(text, separator)
         if len(parts) > 1:
-            return join_regions([_read(part) for part in parts], is_union=is_union)
+            return join_regions([_read_tidied(part) for part in parts], is_union=is_union)
     parts = split_top(text, r"\\(?:setminus|backslash)(?![a-zA-Z])|(?<=[)}\]])\s*-\s*(?=\\?\{)")
     if len(parts) == 2:
-        return remove_region(_read(parts[0]), _read(parts[1]))
+        return remove_region(_read_tidied(parts[0]), _read_tidied(parts[1]))
     for separator, is_union in ((_OR, True), (_AND, False)):
         parts = [part.strip(" ,") for part in split_top(text, separator)]
         if len(parts) > 1 and all(parts):
-            structures = [_read(part) for part in parts]
+            structures = [_read_tidied(part) for part in parts]
             is_region = any(part.kind == "region" for part in structures)
-            return (join_regions(structures, is_union=is_union) if is_region else None) or _listed(structures)
+            return (join_regions(structures, is_union=is_union) if is_region else None) or _group_by_name(structures)
     return None
 
 
@@ -200,14 +202,14 @@ def _read_list(text: str) -> Structure | None:
         return None
     if exclusion := _EXCLUSION.match(parts[0]):  # x is neither 0 nor 1
         parts = [part if _RELATION.search(part) else exclusion[0] + part for part in parts]
-    structures = [_read(part) for part in parts]
+    structures = [_read_tidied(part) for part in parts]
     if any(part.kind == "region" for part in structures):
         both = join_regions(structures, is_union=False)
         return both if both is not None and both.parts else join_regions(structures, is_union=True)
-    return _listed(structures)
+    return _group_by_name(structures)
 
 
-def _listed(structures: list[Structure]) -> Structure:
+def _group_by_name(structures: list[Structure]) -> Structure:
     """Returns values of one name as a collection, and of several names as a tuple in the order of the names."""
     names = [part.label if part.kind == "named" else "" for part in structures]
     bases = {re.sub(r"_.*", "", name) for name in names}
@@ -218,11 +220,11 @@ def _listed(structures: list[Structure]) -> Structure:
             "()",
         )
     if bases == {""} or len(bases - {""}) == 1:
-        return _collection(part.parts[0] if part.kind == "named" else part for part in structures)
-    return _collection(structures)
+        return _make_collection(part.parts[0] if part.kind == "named" else part for part in structures)
+    return _make_collection(structures)
 
 
-def _collection(structures: Any) -> Structure:
+def _make_collection(structures: Any) -> Structure:
     items: list[Structure] = []
     for part in structures:
         items += part.parts if part.kind == "collection" and not part.label else (part,)
@@ -230,7 +232,7 @@ def _collection(structures: Any) -> Structure:
 
 
 def _read_relation(text: str) -> Structure | None:
-    signs = [found for found in _RELATION.finditer(text) if _level(text[: found.start()]) == 0]
+    signs = [match for match in _RELATION.finditer(text) if _count_open_brackets(text[: match.start()]) == 0]
     if not signs or len(signs) > 2:
         return None
     edges = [0, *(edge for sign in signs for edge in sign.span()), len(text)]
@@ -272,17 +274,17 @@ def _read_equation(text: str) -> Structure | None:
         sides.reverse()
     if _is_name(sides[0]):
         name = re.sub(r"\s|[{}]", "", sides[0])
-        values = [_read(side) for side in sides[1:]]
+        values = [_read_tidied(side) for side in sides[1:]]
         names = sides[0].strip("()").split(",")
         if len(names) > 1 and values[0].kind == "tuple":
             return values[0]
-        return Structure("named", (values[-1],), name) if _agree(values, text) else None
+        return Structure("named", (values[-1],), name) if _are_sides_equal(values, text) else None
     if re.fullmatch(r"\([A-Za-z](?:\s*,\s*[A-Za-z])+\)", sides[0]):
-        return _read(text.partition("=")[2])
+        return _read_tidied(text.partition("=")[2])
     if len(sides) == 2 and "\\approx" not in text and _has_names(sides[0] + "+" + sides[1]):
         return Structure("equation", tuple(map(tidy, sides)))
-    values = [_read(side) for side in sides]
-    return values[0 if "\\approx" in text else -1] if _agree(values, text) else None
+    values = [_read_tidied(side) for side in sides]
+    return values[0 if "\\approx" in text else -1] if _are_sides_equal(values, text) else None
 
 
 def _is_name(text: str) -> bool:
@@ -296,7 +298,7 @@ def _has_names(text: str) -> bool:
         return False
 
 
-def _agree(values: list[Structure], text: str) -> bool:
+def _are_sides_equal(values: list[Structure], text: str) -> bool:
     """Returns whether the sides of a chain of equations are equal; roughly after an approximation."""
     if "\\approx" not in text:
         return all(are_equal(value, values[-1]) for value in values[:-1])
@@ -312,7 +314,7 @@ def _read_plus_minus(text: str) -> Structure | None:
         return None
     upper = re.sub(r"\\mp(?![a-zA-Z])", "-", re.sub(r"\\pm(?![a-zA-Z])", "+", text))
     lower = re.sub(r"\\mp(?![a-zA-Z])", "+", re.sub(r"\\pm(?![a-zA-Z])", "-", text))
-    return _collection(_read(text.strip().removeprefix("+").strip()) for text in (upper, lower))
+    return _make_collection(_read_tidied(text.strip().removeprefix("+").strip()) for text in (upper, lower))
 
 
 def _read_tuple(text: str) -> Structure | None:
@@ -321,12 +323,18 @@ def _read_tuple(text: str) -> Structure | None:
     french = re.fullmatch(r"([\[\]])([^\[\]]*)([\[\]])", text)
     if french and french[1] + french[3] in ("][", "]]", "[["):
         text = ("(" if french[1] == "]" else "[") + french[2] + (")" if french[3] == "[" else "]")
-    if len(text) < 3 or text[0] not in "([" or text[-1] not in ")]" or _level(text[1:-1]) or not _is_pair(text):
+    if (
+        len(text) < 3
+        or text[0] not in "(["
+        or text[-1] not in ")]"
+        or _count_open_brackets(text[1:-1])
+        or not _is_pair(text)
+    ):
         return None
     parts = split_top(text[1:-1], rf"{_COMMA}|,")
     if len(parts) < 2 or not all(parts):
         return None
-    structures = [_read(part) for part in parts]
+    structures = [_read_tidied(part) for part in parts]
     brackets = text[0] + text[-1]
     whole = Structure("tuple", tuple(structures), brackets)
     is_interval = brackets in ("[)", "(]") or re.search(r"\\infty|(?<![a-z])(?:oo|inf|infinity)(?![a-z])", text)

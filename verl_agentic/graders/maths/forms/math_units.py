@@ -112,12 +112,12 @@ def unit_of(text: str) -> Unit | None:
         matches = [_PART.fullmatch(part) for part in parts]
         if not parts or not all(matches):
             return None
-        for name, power in ((found[1], int(found[2] or 1)) for found in matches if found):
-            known = _UNITS.get(name) or _UNITS.get(name.lower()) or _UNITS.get(name.lower().removesuffix("s"))
-            if known is None:
+        for name, power in ((match[1], int(match[2] or 1)) for match in matches if match):
+            entry = _UNITS.get(name) or _UNITS.get(name.lower()) or _UNITS.get(name.lower().removesuffix("s"))
+            if entry is None:
                 return None
-            powers[known[0]] += sign * power
-            factor *= known[1] ** (sign * power)
+            powers[entry[0]] += sign * power
+            factor *= entry[1] ** (sign * power)
     return Unit(kinds=frozenset((kind, power) for kind, power in powers.items() if power), factor=factor)
 
 
@@ -130,7 +130,7 @@ def may_be_unit(text: str) -> bool:
     """Returns whether a text after a number may name what is counted: no digits, no word that changes the number."""
     return not _UNIT_CHARS.sub("", text) and not any(
         word in _NO_UNITS or word.removesuffix("s") in SCALES
-        for word in (found.lower() for found in WORD.findall(text) if not is_known(found))
+        for word in (token.lower() for token in WORD.findall(text) if not is_known(token))
     )
 
 
@@ -155,14 +155,14 @@ def plain_unit(text: str) -> str:
 
 def split_unit(text: str) -> tuple[str, Unit | None]:
     r"""Splits an expression into the part before its unit and the unit, if known: `2\sqrt{3}\text{ cm}`."""
-    found = _TEXT_UNIT.search(text) or _BARE_UNIT.search(text)
-    if found is None:
+    match = _TEXT_UNIT.search(text) or _BARE_UNIT.search(text)
+    if match is None:
         return text if _TRIGONOMETRY.search(text) else text.removesuffix("^{\\circ}"), None
-    name = plain_unit(found["unit"])
+    name = plain_unit(match["unit"])
     unit = unit_of(name)
     is_unit = (
         unit is not None
         or re.fullmatch(r"(?:square |cubic )?units?(?:\^\d)?", name)
-        or (found.re is _TEXT_UNIT and may_be_unit(name.strip("()")))
+        or (match.re is _TEXT_UNIT and may_be_unit(name.strip("()")))
     )
-    return (text[: found.start()].strip(), unit) if is_unit else (text, None)
+    return (text[: match.start()].strip(), unit) if is_unit else (text, None)
