@@ -42,14 +42,14 @@ _NAMES = ("agentic", "env_agent", "object_store", "rubric", "grpo_shuffled")
 def describe(cause: BaseException) -> str:
     """Returns an exception in one line, with the place that raised it."""
     last = traceback.extract_tb(cause.__traceback__)[-1:]
-    where = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-    return " ".join(f"{type(cause).__name__}: {cause}".split()) + where
+    place = f" ({last[0].filename}:{last[0].lineno})" if last else ""
+    return " ".join(f"{type(cause).__name__}: {cause}".split()) + place
 
 
-def report(what: str, cause: BaseException) -> None:
+def report(part: str, cause: BaseException) -> None:
     """Prints that a part of the plugin did not load."""
     print(
-        f"ERROR verl_agentic: {what} did not load in process {os.getpid()}: {describe(cause)}. "
+        f"ERROR verl_agentic: {part} did not load in process {os.getpid()}: {describe(cause)}. "
         "Runs that ask for it will stop. `verl-agentic doctor` shows more.",
         file=sys.stderr,
         flush=True,
@@ -59,27 +59,27 @@ def report(what: str, cause: BaseException) -> None:
 def asks_for_plugin(config: Mapping[str, Any]) -> bool:
     """Tells whether a run with this configuration, as plain data, needs the plugin."""
     is_cpu = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
-    return is_cpu or any(path in KEYS or _is_ours(value) for path, value in _nodes(config, ""))
+    return is_cpu or any(path in KEYS or _is_ours(value) for path, value in _iter_nodes(config, ""))
 
 
-def _nodes(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _iter_nodes(node: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(node, Mapping):
         for key, value in node.items():
             place = f"{path}.{key}" if path else str(key)
             if value is not None:
                 yield place, value
-            yield from _nodes(value, place)
+            yield from _iter_nodes(value, place)
     elif isinstance(node, list):
         for value in node:
             yield path, value
-            yield from _nodes(value, path)
+            yield from _iter_nodes(value, path)
 
 
 def _is_ours(value: Any) -> bool:
     return isinstance(value, str) and (value in _NAMES or value.startswith("agentic_") or "verl_agentic" in value)
 
 
-def _load() -> None:
+def _load_plugin() -> None:
     global failure
     try:
         plugin = importlib.import_module("verl_agentic.plugin")
@@ -88,10 +88,10 @@ def _load() -> None:
         failure = describe(cause)
         report("the plugin", cause)
     if failure:
-        _guard()
+        _install_guard()
 
 
-def _guard() -> None:
+def _install_guard() -> None:
     """Makes runs that ask for the plugin stop, in place of the plugin's own guards, which may be what is broken."""
     try:
         from omegaconf import OmegaConf
@@ -102,7 +102,7 @@ def _guard() -> None:
         return
 
     def stop(*_: Any) -> Any:
-        raise _error(f"the verl_agentic plugin did not load, got {failure}; run `verl-agentic doctor`")
+        raise _make_error(f"the verl_agentic plugin did not load, got {failure}; run `verl-agentic doctor`")
 
     if not OmegaConf.has_resolver("verl_agentic"):
         OmegaConf.register_new_resolver("verl_agentic", stop)
@@ -118,11 +118,11 @@ def _guard() -> None:
     device.auto_set_device = check_and_set_device
 
 
-def _error(message: str) -> Exception:
+def _make_error(message: str) -> Exception:
     try:
         return importlib.import_module("verl_agentic.base.errors").PluginError(message)
     except Exception:
         return RuntimeError(message)
 
 
-_load()
+_load_plugin()

@@ -74,7 +74,7 @@ def load(adapter: Adapter) -> None:
         _state.loaded.append(name)
     except Exception as cause:
         importlib.import_module("verl_agentic.verl.patching").undo_failed()
-        _fail(name, cause)
+        _record_failure(name, cause)
 
 
 def load_demanded(names: list[str]) -> None:
@@ -92,7 +92,7 @@ def load_demanded(names: list[str]) -> None:
     check(*names)
 
 
-def _register() -> None:
+def _register_plugin() -> None:
     global ADAPTERS
     ADAPTERS = importlib.import_module("verl_agentic.verl.features").all_adapters()
     guard = importlib.import_module("verl_agentic.verl.guard")
@@ -110,7 +110,7 @@ def _install_guard(guard: ModuleType) -> None:
     try:
         guard.install_check(load_demanded)
     except Exception as cause:
-        _fail("guard", cause)
+        _record_failure("guard", cause)
 
 
 def _verl_version() -> str:
@@ -121,18 +121,18 @@ def _verl_version() -> str:
         return "none"
 
 
-def _check_version(found: str) -> None:
+def _check_version(version: str) -> None:
     try:
-        is_supported = SpecifierSet(SUPPORTED_VERL).contains(found, prereleases=True)
+        is_supported = SpecifierSet(SUPPORTED_VERL).contains(version, prereleases=True)
     except InvalidVersion:
         is_supported = False
     if not is_supported:
         raise PluginError(
-            f"verl_agentic works with verl {SUPPORTED_VERL}, got verl {found}; pip install 'verl{RELEASED_VERL}'"
+            f"verl_agentic works with verl {SUPPORTED_VERL}, got verl {version}; pip install 'verl{RELEASED_VERL}'"
         )
 
 
-def _fail(name: str, cause: BaseException) -> None:
+def _record_failure(name: str, cause: BaseException) -> None:
     # Not above: that module imports this one.
     from verl_agentic.entry_point import report
 
@@ -141,6 +141,6 @@ def _fail(name: str, cause: BaseException) -> None:
 
 
 try:
-    _register()
+    _register_plugin()
 except Exception as error:  # verl would hide it at DEBUG
-    _fail(_PLUGIN, error)
+    _record_failure(_PLUGIN, error)

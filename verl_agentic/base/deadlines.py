@@ -48,8 +48,8 @@ class OverrunError(Exception):
 class _Clock:
     """The time of one deadline. Sandboxes change it from the thread of their pool."""
 
-    def __init__(self, timeout_s: float, what: str) -> None:
-        self._timeout_s, self._what, self.outer = timeout_s, what, _CLOCK.get()
+    def __init__(self, timeout_s: float, label: str) -> None:
+        self._timeout_s, self._label, self.outer = timeout_s, label, _CLOCK.get()
         self._lock = threading.Lock()
         self._num_waiting = self._num_running = 0
         self._counted_s = self._code_s = 0.0
@@ -59,7 +59,7 @@ class _Clock:
     def change(self, *, waiting: int = 0, running: int = 0) -> None:
         """Changes how many parts of the work wait in a queue, and how many run untrusted code."""
         with self._lock:
-            self._read()
+            self._update_times()
             self._num_waiting += waiting
             self._num_running += running
             self.has_waited = self.has_waited or waiting > 0
@@ -68,26 +68,26 @@ class _Clock:
     def left_s(self) -> float:
         """Time that is left, in seconds."""
         with self._lock:
-            self._read()
+            self._update_times()
             return self._timeout_s - self._counted_s
 
     @property
     def is_spent_by_code(self) -> bool:
         """True if untrusted code used a tenth of the time or more."""
         with self._lock:
-            self._read()
+            self._update_times()
             return 0 < self._timeout_s * _CODE_SHARE <= self._code_s
 
     def code_left_s(self, wanted_s: float) -> float:
         """Returns the time that untrusted code may still use, at most `wanted_s`. Warns if it never could have that."""
         with self._lock:
-            self._read()
+            self._update_times()
             most_s = self._timeout_s - min(_RESERVE_S, self._timeout_s * _RESERVE_SHARE)
             left_s = most_s - self._code_s
-        if wanted_s > most_s and (found := short_deadlines.get()) is not None:
+        if wanted_s > most_s and (messages := short_deadlines.get()) is not None:
             needed_s = wanted_s + _RESERVE_S
-            found.add(
-                f"{self._what} has {self._timeout_s:g} s, and code in it may run {wanted_s:g} s; raise the "
+            messages.add(
+                f"{self._label} has {self._timeout_s:g} s, and code in it may run {wanted_s:g} s; raise the "
                 f"deadline to {needed_s:g} s, or lower the limit of the code"
             )
         return min(left_s, wanted_s)
@@ -98,7 +98,7 @@ class _Clock:
             self._counted_s += wall_s
             self._code_s += wall_s
 
-    def _read(self) -> None:
+    def _update_times(self) -> None:
         now = time.monotonic()
         if self._num_running:
             self._code_s += now - self._read_at
@@ -115,7 +115,7 @@ short_deadlines: contextvars.ContextVar[set[str] | None] = contextvars.ContextVa
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
     """Stops the deadlines around a block that waits in a queue. What waits there needs a limit of its own."""
-    with _changed(waiting=1):
+    with _change_clocks(waiting=1):
         yield
 
 
@@ -126,29 +126,29 @@ def running_code(wall_s: float) -> Iterator[float]:
     Yields the wall time that the code may have: `wall_s`, or less where a deadline around it leaves less.
     """
     allowed_s = max(code_left_s(wall_s), MIN_CODE_S)
-    with _changed(running=1):
+    with _change_clocks(running=1):
         yield allowed_s
 
 
 def left_s() -> float | None:
     """Returns the time that the deadlines around the caller leave, in seconds; None without any."""
-    return min((clock.left_s for clock in _clocks()), default=None)
+    return min((clock.left_s for clock in _list_clocks()), default=None)
 
 
 def spend_code(wall_s: float) -> None:
     """Counts time of untrusted code after it ran, where only then it is known which part of a wait it was."""
-    for one in _clocks():
-        one.spend_code(wall_s)
+    for clock in _list_clocks():
+        clock.spend_code(wall_s)
 
 
 def code_left_s(wanted_s: float) -> float:
     """Returns the time that untrusted code may have here: at most `wanted_s`, and less than 0 where it had too much."""
-    for one in _clocks():
-        wanted_s = min(wanted_s, one.code_left_s(wanted_s))
+    for clock in _list_clocks():
+        wanted_s = min(wanted_s, clock.code_left_s(wanted_s))
     return wanted_s
 
 
-def _clocks() -> list[_Clock]:
+def _list_clocks() -> list[_Clock]:
     """Returns the clocks of the deadlines around the caller, the nearest one first."""
     clocks, clock = [], _CLOCK.get()
     while clock is not None:
@@ -158,15 +158,15 @@ def _clocks() -> list[_Clock]:
 
 
 @contextlib.contextmanager
-def _changed(**counts: int) -> Iterator[None]:
-    clocks = _clocks()
-    for one in clocks:
-        one.change(**counts)
+def _change_clocks(**counts: int) -> Iterator[None]:
+    clocks = _list_clocks()
+    for clock in clocks:
+        clock.change(**counts)
     try:
         yield
     finally:
-        for one in clocks:
-            one.change(**{name: -count for name, count in counts.items()})
+        for clock in clocks:
+            clock.change(**{name: -count for name, count in counts.items()})
 
 
 async def within(awaitable: Awaitable[T], timeout_s: float, *, what: str) -> T:
@@ -187,17 +187,17 @@ async def within(awaitable: Awaitable[T], timeout_s: float, *, what: str) -> T:
     clock = _Clock(timeout_s, what)
     outer = _CLOCK.set(clock)
     try:
-        task = asyncio.get_running_loop().create_task(_contained(awaitable, what))
+        task = asyncio.get_running_loop().create_task(_contain_exit(awaitable, what))
     finally:
         _CLOCK.reset(outer)
     try:
-        await _wait(task, timeout_s, clock)
+        await _wait_for_end(task, timeout_s, clock)
     except asyncio.CancelledError:
-        await _end(task, what=what, grace_s=grace_s)
+        await _end_task(task, label=what, grace_s=grace_s)
         raise
     if not task.done():
         by_code = clock.is_spent_by_code
-        await _end(task, what=what, grace_s=grace_s)
+        await _end_task(task, label=what, grace_s=grace_s)
         raise OverrunError(f"{what} was still running after {timeout_s:g} s", by_code=by_code)
     if task.cancelled():
         raise EnvError(f"{what} failed, got a cancellation of its own")
@@ -213,11 +213,11 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
-    threading.Thread(target=_run, args=(call, loop, future), name=f"in_thread {function!r}", daemon=True).start()
+    threading.Thread(target=_run_call, args=(call, loop, future), name=f"in_thread {function!r}", daemon=True).start()
     return await future
 
 
-def _run(call: Callable[[], T], loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
+def _run_call(call: Callable[[], T], loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
     def deliver(value: Any, error: BaseException | None) -> None:
         if future.done():
             return  # nobody waits any more
@@ -262,7 +262,7 @@ def limit_thread(cpu_s: float, *, what: str) -> Iterator[None]:
         while not is_done.wait(max(_MIN_WATCH_S, end_s - read_s())):
             with lock:
                 if not is_done.is_set() and read_s() >= end_s:
-                    _interrupt(ident, _SlowThreadError)
+                    _interrupt_thread(ident, _SlowThreadError)
 
     threading.Thread(target=watch, name=f"limit of {what}", daemon=True).start()
     try:
@@ -271,7 +271,7 @@ def limit_thread(cpu_s: float, *, what: str) -> Iterator[None]:
         finally:
             with lock:
                 is_done.set()
-                _interrupt(ident, None)  # one that has not arrived yet would end the caller
+                _interrupt_thread(ident, None)  # one that has not arrived yet would end the caller
     except _SlowThreadError as cause:
         raise EnvError(f"{what} took more than {cpu_s:g} s of CPU time") from cause
 
@@ -282,19 +282,19 @@ def _cpu_clock_of(ident: int) -> Callable[[], float]:
     return functools.partial(time.clock_gettime, time.pthread_getcpuclockid(ident))
 
 
-def _interrupt(ident: int, error: type[BaseException] | None) -> None:
+def _interrupt_thread(ident: int, error: type[BaseException] | None) -> None:
     """Raises an exception in a thread before its next instruction in Python; None withdraws it."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error) if error else None)
 
 
-async def _contained(awaitable: Awaitable[T], what: str) -> T:
+async def _contain_exit(awaitable: Awaitable[T], label: str) -> T:
     try:
         return await awaitable
     except SystemExit as cause:  # asyncio would end the loop, and all that runs in it
-        raise RuntimeError(f"{what} wanted to end the process, got SystemExit: {cause}") from cause
+        raise RuntimeError(f"{label} wanted to end the process, got SystemExit: {cause}") from cause
 
 
-async def _wait(task: asyncio.Future[Any], timeout_s: float, clock: _Clock | None = None) -> None:
+async def _wait_for_end(task: asyncio.Future[Any], timeout_s: float, clock: _Clock | None = None) -> None:
     """Waits until the task has ended, or for so long; `asyncio.wait`, which is for many, costs twice as much."""
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
@@ -320,15 +320,15 @@ async def _wait(task: asyncio.Future[Any], timeout_s: float, clock: _Clock | Non
         task.remove_done_callback(wake)
 
 
-async def _end(task: asyncio.Future[Any], *, what: str, grace_s: float) -> None:
+async def _end_task(task: asyncio.Future[Any], *, label: str, grace_s: float) -> None:
     """Cancels work and waits until it has ended, but no longer than `grace_s`; what it raises then is dropped."""
     task.cancel()
-    task.add_done_callback(_drop)
-    await _wait(task, grace_s)
+    task.add_done_callback(_drop_result)
+    await _wait_for_end(task, grace_s)
     if not task.done():
-        logger.error("%s ignores its cancellation and was left behind; it may have leaked", what)
+        logger.error("%s ignores its cancellation and was left behind; it may have leaked", label)
 
 
-def _drop(task: asyncio.Future[Any]) -> None:
+def _drop_result(task: asyncio.Future[Any]) -> None:
     if not task.cancelled():
         task.exception()  # retrieved: asyncio would print it

@@ -197,12 +197,12 @@ class ToolEnv:
         Raises:
             ConfigError: as in `ToolEnv`.
         """
-        known = [to_tool(tool) for tool in tools]
-        self._tools = {tool.name: tool for tool in _selected(known, self.row.extra.get("tool_selection"))}
+        all_tools = [to_tool(tool) for tool in tools]
+        self._tools = {tool.name: tool for tool in _select_tools(all_tools, self.row.extra.get("tool_selection"))}
         if any(
             isinstance(call.arguments, ColumnArguments) for message in self.row.prompt for call in message.tool_calls
         ):
-            self.row = replace(self.row, prompt=tuple(_without_filled_nulls(m, known) for m in self.row.prompt))
+            self.row = replace(self.row, prompt=tuple(_without_filled_nulls(m, all_tools) for m in self.row.prompt))
         if self._run_sub_agent is not None:
             self.use_sub_agents(self._run_sub_agent)
 
@@ -235,7 +235,7 @@ class ToolEnv:
             for call, (result, elapsed_s) in zip(action.tool_calls, answers, strict=True)
         )
         stop = StopReason.ENV_DONE if self.is_done else None
-        return Observation(messages=messages, stop=stop, info=_count([result for result, _ in answers]))
+        return Observation(messages=messages, stop=stop, info=_count_results([result for result, _ in answers]))
 
     async def score(self, transcript: Transcript) -> Reward:
         """Leaves the outcome to a rubric, unless a subclass knows it."""
@@ -247,9 +247,9 @@ class ToolEnv:
     async def _timed_answer(self, call: ToolCall) -> tuple[ToolResult, float]:
         watch, started = call_watch.get(), time.monotonic()
         with nullcontext() if watch is None else watch(call):
-            return await self._answer(call), time.monotonic() - started
+            return await self._answer_call(call), time.monotonic() - started
 
-    async def _answer(self, call: ToolCall) -> ToolResult:
+    async def _answer_call(self, call: ToolCall) -> ToolResult:
         if call.error is not None:
             return ToolResult(f"Error: {call.error}", is_error=True, error_kind=call.error_kind)
         tool = self._tools.get(call.name)
@@ -259,7 +259,7 @@ class ToolEnv:
         timeout_s = getattr(tool, "timeout_s", self._tool_timeout_s)
         async with self._slots:
             try:
-                return await within(_call(tool, call), timeout_s, what=f"tool {call.name!r}")
+                return await within(_run_tool(tool, call), timeout_s, what=f"tool {call.name!r}")
             except OverrunError:
                 text = f"Error: no result within {timeout_s:g} s"
                 return ToolResult(text, is_error=True, error_kind="tool_timeout")
@@ -277,14 +277,16 @@ def _without_filled_nulls(message: Message, tools: Sequence[Tool]) -> Message:
     return replace(message, tool_calls=calls)
 
 
-def _selected(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Tool]:
+def _select_tools(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Tool]:
     counts = Counter(tool.name for tool in tools)
     if twice := sorted(name for name, count in counts.items() if count > 1):
         raise ConfigError(f"tools of an environment must have different names, got {twice} twice; rename one")
     unknown = sorted(set(names or ()) - set(counts))
     if unknown and tools:  # an environment without tools may get them later
-        known = sorted(tool.name for tool in tools)
-        raise ConfigError(f"the row selects tools that the environment does not have, got {unknown}; it has {known}")
+        tool_names = sorted(tool.name for tool in tools)
+        raise ConfigError(
+            f"the row selects tools that the environment does not have, got {unknown}; it has {tool_names}"
+        )
     return [tool for tool in tools if not names or tool.name in names]
 
 
@@ -302,13 +304,13 @@ async def run_all(answers: Iterable[Awaitable[T]]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _count(results: Sequence[ToolResult]) -> dict[str, float]:
+def _count_results(results: Sequence[ToolResult]) -> dict[str, float]:
     kinds = Counter(f"call_error/{result.error_kind}" for result in results if result.error_kind is not None)
     failed = sum(result.is_error for result in results)
     return {"tool_calls": float(len(results)), "tool_errors": float(failed), **kinds}
 
 
-async def _call(tool: Tool, call: ToolCall) -> ToolResult:
+async def _run_tool(tool: Tool, call: ToolCall) -> ToolResult:
     """Returns the result of a call; an exception that the arguments may have caused is an error for the policy."""
     with boundary(EnvError, f"tool {call.name!r}"):
         try:
@@ -325,11 +327,11 @@ async def _call(tool: Tool, call: ToolCall) -> ToolResult:
                 logger.warning("tool %r raised %s, which the policy is told; told once", call.name, kind, exc_info=True)
             if isinstance(cause, TimeoutError):
                 return ToolResult("Error: no result in time", is_error=True, error_kind="tool_timeout")
-            text = f"Error: {call.name!r} failed on these arguments: {kind}: {_shown(cause)}"
+            text = f"Error: {call.name!r} failed on these arguments: {kind}: {_shorten_message(cause)}"
             return ToolResult(text, is_error=True, error_kind="tool_raised")
 
 
-def _shown(error: BaseException) -> str:
+def _shorten_message(error: BaseException) -> str:
     try:
         return str(error)[:_SHOWN_CHARS]
     except Exception:  # foreign code, and only words

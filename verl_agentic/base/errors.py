@@ -152,19 +152,19 @@ def is_infrastructure(error: BaseException) -> bool:
     counts as the exception itself, because HTTP clients wrap those. A bare `TimeoutError` is none: arguments can make
     work slow.
     """
-    seen: set[int] = set()
-    left: list[object] = [error]
-    while left:
-        part = left.pop()
-        if not isinstance(part, BaseException) or id(part) in seen:
+    seen_ids: set[int] = set()
+    pending: list[object] = [error]
+    while pending:
+        part = pending.pop()
+        if not isinstance(part, BaseException) or id(part) in seen_ids:
             continue
-        seen.add(id(part))
+        seen_ids.add(id(part))
         if isinstance(part, AgenticError) and not isinstance(part, DataError):
             return True
         if isinstance(part, OSError) and not _depends_on_arguments(part, is_bare=part is error):
             return True
-        left += [part.__cause__, None if part.__suppress_context__ else part.__context__]
-        left += getattr(part, "exceptions", None) or ()
+        pending += [part.__cause__, None if part.__suppress_context__ else part.__context__]
+        pending += getattr(part, "exceptions", None) or ()
     return False
 
 

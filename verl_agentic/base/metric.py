@@ -62,7 +62,7 @@ def join_updates(
         table: descriptions of all these metrics.
     """
     sizes = [float(update.get(NUM_EPISODES, count)) for update, count in zip(updates, row_counts, strict=True)]
-    found = {}
+    metrics = {}
     for name in dict.fromkeys(name for update in updates for name in update):
         metric = find_metric(name, table)
         assert metric is not None, name
@@ -70,11 +70,11 @@ def join_updates(
         if metric.is_0_if_absent:
             pairs = [(0.0 if value is None else value, size) for value, size in pairs]
         present = [(value, size) for value, size in pairs if value is not None]
-        found[name] = _join(metric.join, [value for value, _ in present], [size for _, size in present])
-    return found
+        metrics[name] = _join_values(metric.join, [value for value, _ in present], [size for _, size in present])
+    return metrics
 
 
-def _join(how: Join, values: Sequence[float], sizes: Sequence[float]) -> float:
+def _join_values(how: Join, values: Sequence[float], sizes: Sequence[float]) -> float:
     if how == "mean":
         weights = [
             value.count if isinstance(value, CountedMean) else size for value, size in zip(values, sizes, strict=True)

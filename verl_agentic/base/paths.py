@@ -13,7 +13,7 @@ from verl_agentic.base.errors import ConfigError
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def _root() -> Path:
+def _find_root() -> Path:
     checkout = _PACKAGE.parent
     is_checkout = (checkout / "pyproject.toml").is_file() and (checkout / "envs").is_dir()
     return checkout if is_checkout else _PACKAGE / "_bundled"
@@ -21,12 +21,12 @@ def _root() -> Path:
 
 def envs_dir() -> Path:
     """Returns the folder that holds one folder per bundled environment."""
-    return _root() / "envs"
+    return _find_root() / "envs"
 
 
 def recipes_dir() -> Path:
     """Returns the folder that holds one folder per recipe."""
-    return _root() / "recipes"
+    return _find_root() / "recipes"
 
 
 def cache_dir() -> Path:
@@ -44,8 +44,8 @@ def private_folder(purpose: str) -> Path:
     path = Path(tempfile.gettempdir()) / f"verl_agentic-{purpose}-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ConfigError(
             f"the folder for {purpose} must be our own and closed to others, got {path}; remove it, or set TMPDIR to a "
             "folder of your own"
@@ -67,6 +67,6 @@ def recipe_file(recipe: str, name: str) -> Path:
     """
     path = recipes_dir() / recipe / name
     if not path.is_file():
-        known = sorted(p.parent.name for p in recipes_dir().glob(f"*/{name}"))
-        raise ConfigError(f"no recipe file {name!r} in recipe {recipe!r}, got {path}; recipes with one: {known}")
+        recipes = sorted(p.parent.name for p in recipes_dir().glob(f"*/{name}"))
+        raise ConfigError(f"no recipe file {name!r} in recipe {recipe!r}, got {path}; recipes with one: {recipes}")
     return path

@@ -29,18 +29,18 @@ class PerLoop(Generic[K, V]):
         """Returns the object of the running event loop."""
         objects = self._open.setdefault(asyncio.get_running_loop(), {})
         if key not in objects:
-            made = self._make(key)
-            closing = _closed_at_the_end(made, lambda: objects.pop(key, None))
-            objects[key] = (made, closing)
+            resource = self._make(key)
+            closing = _closed_at_the_end(resource, lambda: objects.pop(key, None))
+            objects[key] = (resource, closing)
             await anext(closing)
         return objects[key][0]
 
 
-async def _closed_at_the_end(made: _Closable, forget: Callable[[], object]) -> AsyncGenerator[None, None]:
+async def _closed_at_the_end(resource: _Closable, forget: Callable[[], object]) -> AsyncGenerator[None, None]:
     # At its end, a loop closes its asynchronous generators (`shutdown_asyncgens`, as in `asyncio.run`). This closes the
     # object without a call of the user.
     try:
         yield
     finally:
         forget()
-        await made.close()
+        await resource.close()

@@ -64,7 +64,7 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Returns the names of the bundled functions."""
-        return sorted(self._packages())
+        return sorted(self._find_packages())
 
     def has(self, address: str) -> bool:
         """Tells whether an address belongs to this registry: the name of a bundled function, or a function's place."""
@@ -76,22 +76,22 @@ class Registry(Generic[T]):
         Raises:
             ConfigError: no such name, module, file or function, or one without the decorator.
         """
-        found = load_address(address, what=self.what) if ":" in address else self._bundled(address)
-        if not isinstance(found, self.kind):
-            wanted = f"a function with the decorator @{self.decorator}" if self.decorator else "a function"
+        function = load_address(address, what=self.what) if ":" in address else self._load_bundled(address)
+        if not isinstance(function, self.kind):
+            form = f"a function with the decorator @{self.decorator}" if self.decorator else "a function"
             raise ConfigError(
-                f"the {self.what} {address!r} must be {wanted}, got {type(found).__name__}; name one, or decorate it"
+                f"the {self.what} {address!r} must be {form}, got {type(function).__name__}; name one, or decorate it"
             )
-        return found
+        return function
 
-    def _bundled(self, name: str) -> Any:
+    def _load_bundled(self, name: str) -> Any:
         if name not in (names := self.names()):
             raise ConfigError(
                 f"unknown {self.what} {name!r}; use one of {names}, {self.others}{_FORMS}{did_you_mean(name, names)}"
             )
-        return getattr(importlib.import_module(f"{self._packages()[name]}.{name}"), name)
+        return getattr(importlib.import_module(f"{self._find_packages()[name]}.{name}"), name)
 
-    def _packages(self) -> dict[str, str]:
+    def _find_packages(self) -> dict[str, str]:
         """Returns the package of each bundled function."""
         entries = [
             (entry.name, package) for package in (self.package, *self.extensions) for entry in files(package).iterdir()
@@ -130,7 +130,7 @@ def import_place(place: str, what: str) -> ModuleType:
     try:
         if not place.endswith(".py"):
             return importlib.import_module(place)
-        path = _find(Path(place))
+        path = _find_file(Path(place))
         return import_file(path, name=f"verl_agentic_file_{path}")
     except AgenticError:
         raise
@@ -142,9 +142,9 @@ def import_place(place: str, what: str) -> ModuleType:
 
 def import_file(path: Path, *, name: str) -> ModuleType:
     """Returns the module of a file, the same one each time; an `__init__.py` is a package."""
-    known = sys.modules.get(name)
-    if known is not None and known.__file__ == str(path):
-        return known
+    loaded_module = sys.modules.get(name)
+    if loaded_module is not None and loaded_module.__file__ == str(path):
+        return loaded_module
     for old in [other for other in list(sys.modules) if other.startswith(f"{name}.")]:
         del sys.modules[old]  # parts of another package of this name
     folders = [str(path.parent)] if path.name == "__init__.py" else None
@@ -160,7 +160,7 @@ def import_file(path: Path, *, name: str) -> ModuleType:
     return module
 
 
-def _find(path: Path) -> Path:
+def _find_file(path: Path) -> Path:
     folders = [Path(), *map(Path, sys.path)]
     for folder in folders:
         if (folder / path).is_file():

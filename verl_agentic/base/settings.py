@@ -75,7 +75,7 @@ class Settings:
     def __post_init__(self) -> None:
         hints = hints_of(type(self))
         for item in dataclasses.fields(self):  # pyright: ignore
-            check_value(getattr(self, item.name), hints[item.name], name=item.name, bounds=_bounds(item))
+            check_value(getattr(self, item.name), hints[item.name], name=item.name, bounds=_bounds_of(item))
         self.check_together()
 
     def check_together(self) -> None:
@@ -99,51 +99,51 @@ def read_settings(cls: Callable[..., T], values: Any, *, section: str, **default
         ConfigError: an unknown or missing key, or a value that its key or the whole section cannot have.
     """
     hints, fields = hints_of(cls), {f.name: f for f in dataclasses.fields(cls) if f.init}  # pyright: ignore
-    given = check_keys(values, fields, section=section)
-    given = {n: _read(value, hints[n], fields[n], name=f"{section}.{n}") for n, value in given.items()}
-    given = {**defaults, **given}
+    entries = check_keys(values, fields, section=section)
+    entries = {n: _read_field(value, hints[n], fields[n], name=f"{section}.{n}") for n, value in entries.items()}
+    entries = {**defaults, **entries}
     no_default = (name for name, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING)
-    if missing := [name for name in no_default if name not in given]:
-        raise ConfigError(f"{section} must have {missing}, got {sorted(given)}; add what is missing")
+    if missing := [name for name in no_default if name not in entries]:
+        raise ConfigError(f"{section} must have {missing}, got {sorted(entries)}; add what is missing")
     try:
-        return cls(**given)
+        return cls(**entries)
     except ConfigError as refused:
         starts_with_key = re.match(r"\w*", str(refused)).group() in fields  # pyright: ignore
         raise ConfigError(f"{section}{'.' if starts_with_key else ': '}{refused}") from refused
 
 
-def _read(value: Any, kind: Any, field: dataclasses.Field[Any], *, name: str) -> Any:
+def _read_field(value: Any, kind: Any, field: dataclasses.Field[Any], *, name: str) -> Any:
     inner, read = dataclass_in(kind), field.metadata.get("read")
-    if read is not None and not (value is None and _fits(None, kind, None)):
+    if read is not None and not (value is None and _is_of_kind(None, kind, None)):
         value = read(value, name=name)
     elif isinstance(value, Mapping) and inner is not None:
         value = read_settings(inner, value, section=name)
-    check_value(value, kind, name=name, bounds=_bounds(field))
+    check_value(value, kind, name=name, bounds=_bounds_of(field))
     return tuple(value) if get_origin(kind) is tuple else value  # pyright: ignore
 
 
-def _bounds(field: dataclasses.Field[Any]) -> Bounds:
+def _bounds_of(field: dataclasses.Field[Any]) -> Bounds:
     return field.metadata.get("bounds") or Bounds()
 
 
-def check_keys(values: Any, known: Any, *, section: str) -> dict[str, Any]:
+def check_keys(values: Any, names: Any, *, section: str) -> dict[str, Any]:
     """Returns a section as a dictionary; None is an empty one.
 
     Raises:
         ConfigError: it is no mapping, or has keys that are not known.
     """
     if values is not None and not isinstance(values, Mapping):
-        raise ConfigError(f"{section} must be a section of keys, got {values!r}; known keys: {sorted(known)}")
-    found = {str(key): value for key, value in (values or {}).items()}
-    if unknown := sorted(set(found) - set(known)):
-        hint = did_you_mean(unknown[0], known)
-        raise ConfigError(f"unknown keys in {section}, got {unknown}; known ones: {sorted(known)}{hint}")
-    return found
+        raise ConfigError(f"{section} must be a section of keys, got {values!r}; known keys: {sorted(names)}")
+    entries = {str(key): value for key, value in (values or {}).items()}
+    if unknown := sorted(set(entries) - set(names)):
+        hint = did_you_mean(unknown[0], names)
+        raise ConfigError(f"unknown keys in {section}, got {unknown}; known ones: {sorted(names)}{hint}")
+    return entries
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Returns the end of an error that names the nearest known name; empty where none is near."""
-    meant = difflib.get_close_matches(given, list(known), n=1)
+    meant = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {meant[0]!r}?" if meant else ""
 
 
@@ -159,19 +159,21 @@ def check_options(function: Callable[..., Any], options: Any, *, what: str) -> d
         ConfigError: no mapping, unknown or missing options, or a value of a wrong type.
     """
     parameters = inspect.signature(function).parameters.values()
-    known = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
+    accepted = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     if options is not None and not isinstance(options, Mapping):
-        raise ConfigError(f"the options of {what} must be a section of keys, got {options!r}; it has {sorted(known)}")
-    given = {str(name): value for name, value in (options or {}).items()}
-    if not takes_any and (unknown := sorted(set(given) - set(known))):
-        raise ConfigError(f"{what} has no options {unknown}; it has {sorted(known)}")
-    if missing := sorted(n for n, p in known.items() if p.default is p.empty and n not in given):
-        raise ConfigError(f"{what} needs the options {missing}, got {sorted(given)}; write them under options")
+        raise ConfigError(
+            f"the options of {what} must be a section of keys, got {options!r}; it has {sorted(accepted)}"
+        )
+    entries = {str(name): value for name, value in (options or {}).items()}
+    if not takes_any and (unknown := sorted(set(entries) - set(accepted))):
+        raise ConfigError(f"{what} has no options {unknown}; it has {sorted(accepted)}")
+    if missing := sorted(n for n, p in accepted.items() if p.default is p.empty and n not in entries):
+        raise ConfigError(f"{what} needs the options {missing}, got {sorted(entries)}; write them under options")
     hints = hints_of(function)
-    for name, value in given.items():
+    for name, value in entries.items():
         check_value(value, hints.get(name, Any), name=f"option {name} of {what}")
-    return given
+    return entries
 
 
 def check_value(value: Any, kind: Any, *, name: str, bounds: Bounds | None = None) -> None:
@@ -189,16 +191,16 @@ def check_value(value: Any, kind: Any, *, name: str, bounds: Bounds | None = Non
     Raises:
         ConfigError: naming the key.
     """
-    if not _fits(value, kind, bounds):
+    if not _is_of_kind(value, kind, bounds):
         raise ConfigError(f"{name} must be {in_words(kind, bounds)}, got {value!r}; change it")
 
 
-def _fits(value: Any, kind: Any, bounds: Bounds | None) -> bool:
+def _is_of_kind(value: Any, kind: Any, bounds: Bounds | None) -> bool:
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, one, bounds) for one in args)
+        return any(_is_of_kind(value, arg, bounds) for arg in args)
     if origin is Literal:
-        return any(type(value) is type(one) and value == one for one in args)
+        return any(type(value) is type(arg) and value == arg for arg in args)
     if kind in (None, type(None)):
         return value is None
     if kind is bool or kind is str:
@@ -207,53 +209,58 @@ def _fits(value: Any, kind: Any, bounds: Bounds | None) -> bool:
         is_number = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
         return is_number and not math.isnan(value) and (bounds is None or bounds.hold(value))
     if _is_mapping(kind, origin):
-        return isinstance(value, Mapping) and all(_fits(v, args[1], bounds) for v in value.values() if len(args) == 2)
+        return isinstance(value, Mapping) and all(
+            _is_of_kind(v, args[1], bounds) for v in value.values() if len(args) == 2
+        )
     if _is_sequence(kind, origin):
         is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        return is_list and all(_fits(one, args[0], bounds) for one in value if args)
+        return is_list and all(_is_of_kind(item, args[0], bounds) for item in value if args)
     if dataclasses.is_dataclass(kind):
         return isinstance(value, Mapping | kind)  # pyright: ignore
     return True
 
 
 def _is_mapping(kind: Any, origin: Any) -> bool:
-    found = origin or kind
-    return isinstance(found, type) and issubclass(found, Mapping)
+    base = origin or kind
+    return isinstance(base, type) and issubclass(base, Mapping)
 
 
 def _is_sequence(kind: Any, origin: Any) -> bool:
-    found = origin or kind
-    return isinstance(found, type) and issubclass(found, Sequence) and found is not str
+    base = origin or kind
+    return isinstance(base, type) and issubclass(base, Sequence) and base is not str
 
 
 def in_words(kind: Any, bounds: Bounds | None = None) -> str:
     """Returns what values an annotation accepts, such as `a whole number (at least 1) or null`."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(in_words(one, bounds) for one in args))
+        return " or ".join(dict.fromkeys(in_words(arg, bounds) for arg in args))
     if origin is Literal:
         return f"one of {list(args)}"
     if _is_mapping(kind, origin) or dataclasses.is_dataclass(kind):
-        return f"a section of {_several(args[1], bounds, 'keys') if len(args) == 2 else 'keys'}"
+        return f"a section of {_describe_items(args[1], bounds, 'keys') if len(args) == 2 else 'keys'}"
     if _is_sequence(kind, origin):
-        return f"a list of {_several(args[0], bounds, 'values') if args else 'values'}"
-    return _WORDS.get(kind, getattr(kind, "__name__", str(kind))) + _limits(kind, bounds)
+        return f"a list of {_describe_items(args[0], bounds, 'values') if args else 'values'}"
+    return _WORDS.get(kind, getattr(kind, "__name__", str(kind))) + _describe_bounds(kind, bounds)
 
 
-def _several(kind: Any, bounds: Bounds | None, otherwise: str) -> str:
+def _describe_items(kind: Any, bounds: Bounds | None, otherwise: str) -> str:
     if get_origin(kind) is Literal:
         return f"values, each {in_words(kind)}"
-    return {int: "whole numbers", float: "numbers", str: "texts"}.get(kind, otherwise) + _limits(kind, bounds)
+    return {int: "whole numbers", float: "numbers", str: "texts"}.get(kind, otherwise) + _describe_bounds(kind, bounds)
 
 
-def _limits(kind: Any, bounds: Bounds | None) -> str:
+def _describe_bounds(kind: Any, bounds: Bounds | None) -> str:
     return f" {bounds}" if kind in (int, float) and bounds is not None and str(bounds) else ""
 
 
 def dataclass_in(kind: Any) -> Any:
     """Returns the dataclass that an annotation is, or may be."""
     candidates = (kind, *get_args(kind)) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    return next((one for one in candidates if dataclasses.is_dataclass(one) and isinstance(one, type)), None)
+    return next(
+        (candidate for candidate in candidates if dataclasses.is_dataclass(candidate) and isinstance(candidate, type)),
+        None,
+    )
 
 
 @functools.lru_cache(maxsize=512)

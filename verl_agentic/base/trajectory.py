@@ -89,12 +89,12 @@ class Trajectory:
         for start, end in untrained:
             mask[start:end] = [0] * (end - start)
             log_probs[start:end] = [0.0] * (end - start)
-        self._append(token_ids, mask=mask, log_probs=log_probs, turn=turn, kind=SegmentKind.MODEL)
+        self._append_tokens(token_ids, mask=mask, log_probs=log_probs, turn=turn, kind=SegmentKind.MODEL)
 
     def append_context(self, token_ids: Sequence[int], *, turn: int, kind: SegmentKind = SegmentKind.TOOL) -> None:
         """Appends tokens that the policy did not sample (observations, separators, forced text): mask 0."""
         nothing = [0] * len(token_ids)
-        self._append(token_ids, mask=nothing, log_probs=[0.0] * len(token_ids), turn=turn, kind=kind)
+        self._append_tokens(token_ids, mask=nothing, log_probs=[0.0] * len(token_ids), turn=turn, kind=kind)
 
     def prefix(self, length: int) -> Trajectory:
         """Returns a copy of the row that ends after `length` response tokens."""
@@ -161,7 +161,7 @@ class Trajectory:
             )
         assert start == len(self.response_ids), "segments leave gaps"
 
-    def _append(
+    def _append_tokens(
         self, token_ids: Sequence[int], *, mask: list[int], log_probs: Sequence[float], turn: int, kind: SegmentKind
     ) -> None:
         assert not self.turn_ids or turn >= self.turn_ids[-1], f"turn {turn} after turn {self.turn_ids[-1]}"

@@ -239,10 +239,10 @@ class Action:
 
     def to_message(self) -> Message:
         """Returns the assistant message of this turn in the chat; always the same object."""
-        return self._message
+        return self._assistant_message
 
     @cached_property
-    def _message(self) -> Message:
+    def _assistant_message(self) -> Message:
         return Message("assistant", self.content, tool_calls=self.tool_calls, reasoning=self.reasoning)
 
 

@@ -62,7 +62,7 @@ class Recipe:
 
     def value(self, key: str) -> Any:
         """Returns the value at a key; None if the file does not set it."""
-        return next((found.value for found in self.values if found.key == key), None)
+        return next((entry.value for entry in self.values if entry.key == key), None)
 
     @property
     def readme(self) -> str:
@@ -83,9 +83,9 @@ def load_recipe(group: str, name: str) -> Recipe:
     Raises:
         ConfigError: the group has no such file, or the file does not have the form.
     """
-    if name not in (known := recipe_names(group)):
+    if name not in (names := recipe_names(group)):
         raise ConfigError(
-            f"unknown {group}, got {name!r}; use one of {', '.join(known)}{did_you_mean(name, known) or _ELSEWHERE}"
+            f"unknown {group}, got {name!r}; use one of {', '.join(names)}{did_you_mean(name, names) or _ELSEWHERE}"
         )
     text = (_FOLDER / group / f"{name}.yaml").read_text(encoding="utf-8")
     first, *lines = text.splitlines()
@@ -97,17 +97,17 @@ def load_recipe(group: str, name: str) -> Recipe:
         )
     header = []
     for line in lines[1:]:
-        if (found := re.match(r"# (\w+): (.+)", line)) is None:
+        if (match := re.match(r"# (\w+): (.+)", line)) is None:
             break
-        header.append((found[1], found[2]))
-    parents, own = _split(_values(yaml.compose(text, Loader=_Loader), "", text, recipe=name))
+        header.append((match[1], match[2]))
+    parents, own_values = _split_parents(_iter_values(yaml.compose(text, Loader=_Loader), "", text, recipe=name))
     return Recipe(
         group=group,
         name=name,
         title=form[1],
         summary=form[2],
         header=tuple(header),
-        values=tuple(_merged([*(load_recipe(group, parent).values for parent in parents), own])),
+        values=tuple(_merge_layers([*(load_recipe(group, parent).values for parent in parents), own_values])),
     )
 
 
@@ -122,57 +122,61 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _values(
+def _iter_values(
     node: yaml.Node, key: str, text: str, *, recipe: str, flow: yaml.Node | None = None
 ) -> Iterator[SourcedValue]:
     """Yields the values below a node; a list in flow style is one value, and so is an item of any other list."""
     if isinstance(node, yaml.MappingNode) and node.value:
         around = flow or (node if node.flow_style else None)
         for name, inner in node.value:
-            yield from _values(inner, f"{key}.{name.value}".lstrip("."), text, recipe=recipe, flow=around)
+            yield from _iter_values(inner, f"{key}.{name.value}".lstrip("."), text, recipe=recipe, flow=around)
     elif isinstance(node, yaml.SequenceNode) and not node.flow_style:
         for place, inner in enumerate(node.value):
-            yield _value(inner, f"{key}[{place}]", text, recipe=recipe)
+            yield _read_value(inner, f"{key}[{place}]", text, recipe=recipe)
     else:
-        yield _value(node, key, text, recipe=recipe, flow=flow)
+        yield _read_value(node, key, text, recipe=recipe, flow=flow)
 
 
-def _value(node: yaml.Node, key: str, text: str, *, recipe: str, flow: yaml.Node | None = None) -> SourcedValue:
+def _read_value(node: yaml.Node, key: str, text: str, *, recipe: str, flow: yaml.Node | None = None) -> SourcedValue:
     # The comment is behind the outermost flow mapping, or behind the first value of an item over several lines.
     last = flow or node
     while isinstance(last, yaml.MappingNode) and not last.flow_style:
         last = last.value[0][1]
     comment = re.match(r"[ \t]+#[ \t]*([^\n]*)", text[last.end_mark.index :])
     value = _Loader("").construct_object(node, deep=True)
-    written = text[node.start_mark.index : node.end_mark.index].strip()
-    if "\n" in written:  # there are comments between the lines
-        written = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6).strip()
-    return SourcedValue(key=key, value=value, text=written, source=comment[1].strip() if comment else "", recipe=recipe)
+    yaml_text = text[node.start_mark.index : node.end_mark.index].strip()
+    if "\n" in yaml_text:  # there are comments between the lines
+        yaml_text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6).strip()
+    return SourcedValue(
+        key=key, value=value, text=yaml_text, source=comment[1].strip() if comment else "", recipe=recipe
+    )
 
 
-def _split(values: Iterable[SourcedValue]) -> tuple[list[str], list[SourcedValue]]:
+def _split_parents(values: Iterable[SourcedValue]) -> tuple[list[str], list[SourcedValue]]:
     """Returns the files of the group that a file begins with, and its own values.
 
     `override /group: option` in the defaults is the value of `group`.
     """
-    parents, own = [], []
+    parents, own_values = [], []
     for value in values:
         if not value.key.startswith("defaults"):
-            own.append(value)
+            own_values.append(value)
             continue
         for entry in value.value if isinstance(value.value, list) else [value.value]:
             if isinstance(entry, dict):
-                own += [replace(value, key=k.removeprefix(_OVERRIDE), value=v, text=v) for k, v in entry.items()]
+                own_values += [replace(value, key=k.removeprefix(_OVERRIDE), value=v, text=v) for k, v in entry.items()]
             elif entry != "_self_":
                 parents.append(entry)
-    return parents, own
+    return parents, own_values
 
 
-def _merged(layers: Iterable[Iterable[SourcedValue]]) -> list[SourcedValue]:
+def _merge_layers(layers: Iterable[Iterable[SourcedValue]]) -> list[SourcedValue]:
     """Returns the values of several layers; those of a later one win, and its list replaces an earlier one."""
-    found: dict[str, SourcedValue] = {}
+    values_by_key: dict[str, SourcedValue] = {}
     for layer in layers:
         new = {value.key: value for value in layer}
         lists = {key.partition("[")[0] for key in new}
-        found = {key: value for key, value in found.items() if key in new or key.partition("[")[0] not in lists} | new
-    return list(found.values())
+        values_by_key = {
+            key: value for key, value in values_by_key.items() if key in new or key.partition("[")[0] not in lists
+        } | new
+    return list(values_by_key.values())

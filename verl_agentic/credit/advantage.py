@@ -55,7 +55,7 @@ class AdvantageType(BatchFunction):
 
     def discount_of(self, options: Mapping[str, Any], step: Step) -> float:
         """Returns the discount per step of this kind; 1 if there is none."""
-        named = [name for name, by in self.discounts.items() if by == step]
+        named = [name for name, discount_step in self.discounts.items() if discount_step == step]
         defaults = inspect.signature(self.function).parameters
         return math.prod(float(options.get(name, defaults[name].default)) for name in named)
 
@@ -80,10 +80,10 @@ class AdvantageType(BatchFunction):
             return Advantages(advantages_BT=batch.rewards_BT, returns_BT=batch.rewards_BT)
         with torch.no_grad():
             chain = batch.chain()
-            given = self.function(chain, **options)
-            if not isinstance(given, Advantages):
-                given = Advantages(advantages_BT=given, returns_BT=given)
-            return given if chain is batch else _with_sub_agents(given, batch, chain)
+            estimates = self.function(chain, **options)
+            if not isinstance(estimates, Advantages):
+                estimates = Advantages(advantages_BT=estimates, returns_BT=estimates)
+            return estimates if chain is batch else _with_sub_agents(estimates, batch, chain)
 
 
 def advantage(
@@ -149,7 +149,7 @@ def needs_our_trainer(name: str) -> bool:
     return bool(load_advantage(name).needs - _ALWAYS_THERE) if is_advantage(name) else name in _VERLS_IN_NEED
 
 
-def _with_sub_agents(given: Advantages, batch: CreditBatch, chain: CreditBatch) -> Advantages:
+def _with_sub_agents(estimates: Advantages, batch: CreditBatch, chain: CreditBatch) -> Advantages:
     """Adds the advantages of the rows outside of the chain."""
     is_beside_BT = batch.mask_BT & (batch.valid_B & ~batch.is_chained_B).unsqueeze(-1)
     rows_N = first_valid_rows(chain)
@@ -161,10 +161,10 @@ def _with_sub_agents(given: Advantages, batch: CreditBatch, chain: CreditBatch) 
             values_S[batch.session_B[rows_N]] = column_BT[rows_N, tokens_N]
         return torch.where(is_beside_BT, values_S.to(column_BT.dtype)[batch.session_B].unsqueeze(-1), column_BT)
 
-    advantages_BT = laid_on(given.advantages_BT, given.sessions_S)
+    advantages_BT = laid_on(estimates.advantages_BT, estimates.sessions_S)
     returns_BT = advantages_BT
-    if given.returns_BT is not given.advantages_BT:
-        returns_BT = laid_on(given.returns_BT, None)
+    if estimates.returns_BT is not estimates.advantages_BT:
+        returns_BT = laid_on(estimates.returns_BT, None)
         if batch.values_BT is not None:
             returns_BT = torch.where(is_beside_BT, batch.values_BT.float(), returns_BT)
-    return replace(given, advantages_BT=advantages_BT, returns_BT=returns_BT)
+    return replace(estimates, advantages_BT=advantages_BT, returns_BT=returns_BT)

@@ -73,13 +73,13 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
         ConfigError: an option is unknown, or the batch lacks a column.
         DataError: advantages or returns are not finite or have a wrong shape.
     """
-    given = estimator(scaled_by_source(batch) if settings.by_source else batch, **settings.options)
-    advantages_BT = _kept(given.advantages_BT, batch, f"advantages of {estimator.name!r}")
+    estimates = estimator(scaled_by_source(batch) if settings.by_source else batch, **settings.options)
+    advantages_BT = _zero_masked(estimates.advantages_BT, batch, f"advantages of {estimator.name!r}")
     if settings.roles != "all":
         # After the estimator: the outcome of the episode stays the baseline of its siblings.
         advantages_BT = masked(advantages_BT, batch.tokens_of(settings.roles))
-    has_critic = given.returns_BT is not given.advantages_BT
-    returns_BT = _targets(given.returns_BT, batch, estimator.name) if has_critic else advantages_BT
+    has_critic = estimates.returns_BT is not estimates.advantages_BT
+    returns_BT = _make_targets(estimates.returns_BT, batch, estimator.name) if has_critic else advantages_BT
     sums_B = torch.linalg.vector_norm(advantages_BT, ord=1, dim=-1)
     _refuse_nonfinite(advantages_BT, sums_B, f"advantages of {estimator.name!r}")
     if has_critic:
@@ -92,7 +92,7 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
             advantages_BT = advantages_BT.clamp(-settings.clip, settings.clip)
             sums_B = torch.linalg.vector_norm(advantages_BT, ord=1, dim=-1)
     metrics = {
-        **given.metrics,
+        **estimates.metrics,
         **group_health(batch),
         "abs_advantage_mean": float(sums_B.double().sum()) / num_tokens,
         "clipped_token_frac": num_clipped / num_tokens,
@@ -145,32 +145,32 @@ def scaled_by_source(batch: CreditBatch) -> CreditBatch:
     return replace(batch, rewards_BT=rewards_BT, baseline_B=baseline_B, sizes_S=sizes_S)
 
 
-def _kept(values_BT: Tensor, batch: CreditBatch, what: str) -> Tensor:
+def _zero_masked(values_BT: Tensor, batch: CreditBatch, label: str) -> Tensor:
     """Returns values with 0 on masked tokens and void rows."""
     if values_BT.shape != batch.mask_BT.shape:
-        raise DataError(f"the {what} must be {tuple(batch.mask_BT.shape)}, got {tuple(values_BT.shape)}")
+        raise DataError(f"the {label} must be {tuple(batch.mask_BT.shape)}, got {tuple(values_BT.shape)}")
     values_BT = masked(values_BT, batch.mask_BT)
     if values_BT[~batch.valid_B].count_nonzero():
         values_BT = torch.where(batch.valid_B.unsqueeze(-1), values_BT, 0.0)
     return values_BT
 
 
-def _targets(returns_BT: Tensor, batch: CreditBatch, name: str) -> Tensor:
+def _make_targets(returns_BT: Tensor, batch: CreditBatch, name: str) -> Tensor:
     """Returns the critic's targets; on invalid rows its own values, because 0 would train the critic."""
-    targets_BT = _kept(returns_BT, batch, f"returns of {name!r}")
+    targets_BT = _zero_masked(returns_BT, batch, f"returns of {name!r}")
     if batch.values_BT is None or bool(batch.valid_B.all()):
         return targets_BT
     own_BT = masked(batch.values_BT.float().nan_to_num(), batch.mask_BT)
     return torch.where(batch.valid_B.unsqueeze(-1), targets_BT, own_BT)
 
 
-def _refuse_nonfinite(values_BT: Tensor, sums_B: Tensor, what: str) -> None:
+def _refuse_nonfinite(values_BT: Tensor, sums_B: Tensor, label: str) -> None:
     # Checks the cheap sums first. A sum that is not finite may also come from large finite values.
     if bool(torch.isfinite(sums_B).all()) or bool((is_finite_BT := torch.isfinite(values_BT)).all()):
         return
     row = int((~is_finite_BT).any(dim=-1).nonzero()[0])
     raise DataError(
-        f"the {what} must be finite, got {int((~is_finite_BT).sum())} that are not, first in row {row}; check its "
+        f"the {label} must be finite, got {int((~is_finite_BT).sum())} that are not, first in row {row}; check its "
         "options, and the columns it reads (values, log-probs) for NaN"
     )
 

@@ -150,13 +150,13 @@ class Siblings:
     @asynccontextmanager
     async def place(self, *, timeout_s: float) -> AsyncIterator[BranchPoint | None]:
         """Waits for a place to start, None being the beginning; the member runs until the context ends."""
-        point = await self._wait(timeout_s)
+        point = await self._wait_for_branch(timeout_s)
         try:
             yield point
         finally:
-            self._end()
+            self._end_episode()
 
-    async def _wait(self, timeout_s: float) -> BranchPoint | None:
+    async def _wait_for_branch(self, timeout_s: float) -> BranchPoint | None:
         if self._num_initial < self.branching.initial or not self._num_playing:
             self._num_initial += 1
             self._num_playing += 1
@@ -168,7 +168,7 @@ class Siblings:
                 await asyncio.wait([turn], timeout=timeout_s)
         except asyncio.CancelledError:
             if turn.done():
-                self._end()
+                self._end_episode()
             else:
                 self._waiting.remove(turn)
             raise
@@ -178,7 +178,7 @@ class Siblings:
         self._num_playing += 1
         return None
 
-    def _end(self) -> None:
+    def _end_episode(self) -> None:
         self._num_playing -= 1
         if not self._num_playing:
             while self._waiting:
@@ -218,11 +218,11 @@ class BranchingAttempt(Attempt):
     def shared_ids(self, length: int) -> list[int]:
         """Returns the ids of the first `length` response tokens of the first row."""
         inherited = [] if self.point is None else self.point.shared_ids
-        own = [self.id] * (self._num_given - len(inherited))
-        return [*inherited, *own, *[NOT_SHARED] * length][:length]
+        own_ids = [self.id] * (self._num_given - len(inherited))
+        return [*inherited, *own_ids, *[NOT_SHARED] * length][:length]
 
-    async def _start(self, env: Env) -> None:
-        await super()._start(env)
+    async def _start_episode(self, env: Env) -> None:
+        await super()._start_episode(env)
         if self.point is not None:
             with timeline.span("start", label="branch"):
                 await self._return_to(env, self.point)
@@ -235,7 +235,9 @@ class BranchingAttempt(Attempt):
         for action, before in point.steps:
             try:
                 again = await within(
-                    _repeat(env, action), self.setup.limits.turn_timeout_s, what="a repeated step of the environment"
+                    _repeat_step(env, action),
+                    self.setup.limits.turn_timeout_s,
+                    what="a repeated step of the environment",
                 )
             except (OverrunError, DataError) as cause:
                 raise BranchRefused(str(cause)) from cause
@@ -253,34 +255,36 @@ class BranchingAttempt(Attempt):
         self.info["branched"], self.info["branch_refused"] = 1, 0
         self.info["shared_tokens"] = self.trajectory.num_model_tokens
 
-    async def _step(self, env: Env, action: Action) -> Observation:
-        observation = await super()._step(env, action)
+    async def _step_env(self, env: Env, action: Action) -> Observation:
+        observation = await super()._step_env(env, action)
         self.steps.append((action, observation))
         return observation
 
-    async def _observe(self, observation: Observation) -> None:
-        await super()._observe(observation)
+    async def _append_observation(self, observation: Observation) -> None:
+        await super()._append_observation(observation)
         has_result = any(message.role == "tool" for message in observation.messages)
         if has_result and self.siblings.num_waiting and not self.rows and not (self.side_rows or self.conversations):
             # The next turn: `_turn` is incremented after this returns.
             state = {name: copy.copy(getattr(self, name)) for name in _STATE} | {"_turn": self._turn + 1}
             self._mark = _Mark(length=len(self.trajectory.response_ids), state=state)
 
-    async def _sample(self, max_tokens: int) -> Completion:
-        completion = await super()._sample(max_tokens)
+    async def _sample_tokens(self, max_tokens: int) -> Completion:
+        completion = await super()._sample_tokens(max_tokens)
         mark, self._mark = self._mark, None
-        most = self.siblings.branching.entropy_tokens
+        num_compared = self.siblings.branching.entropy_tokens
         if completion.log_probs is None:
             return completion
         if not self.first_log_probs:
-            self.first_log_probs = list(completion.log_probs[:most])
+            self.first_log_probs = list(completion.log_probs[:num_compared])
         # With forced text, the turn's first tokens were not sampled, so its entropy is not comparable.
         elif mark is not None and len(self.trajectory.response_ids) == mark.length + len(completion.token_ids):
-            rise = entropy_rise(self.first_log_probs, completion.log_probs, vocab_size=self.vocab_size, max_tokens=most)
-            self._branch(mark, count=self.siblings.num_branches(rise=rise))
+            rise = entropy_rise(
+                self.first_log_probs, completion.log_probs, vocab_size=self.vocab_size, max_tokens=num_compared
+            )
+            self._offer_branches(mark, count=self.siblings.num_branches(rise=rise))
         return completion
 
-    def _branch(self, mark: _Mark, *, count: int) -> None:
+    def _offer_branches(self, mark: _Mark, *, count: int) -> None:
         if not count:
             return
         self._num_given = mark.length
@@ -321,7 +325,7 @@ def _shared_ids(episode: Episode, attempts: Sequence[BranchingAttempt]) -> list[
     return ids
 
 
-async def _repeat(env: Env, action: Action) -> Observation:
+async def _repeat_step(env: Env, action: Action) -> Observation:
     with boundary(EnvError, "a repeated step of the environment"):
         return await env.step(action)
 

@@ -39,8 +39,8 @@ def scripted(script: Script, *, codec: Codec, tokenizer: Any, limits: EpisodeLim
 
     async def write(messages: Sequence[Message]) -> str:
         turn = script(messages)
-        said = await turn if inspect.isawaitable(turn) else turn
-        return render_next_action(codec, said, before=messages) if isinstance(said, Message) else said
+        reply = await turn if inspect.isawaitable(turn) else turn
+        return render_next_action(codec, reply, before=messages) if isinstance(reply, Message) else reply
 
     policy = ScriptedPolicy(
         write,

@@ -85,9 +85,9 @@ def load_env_package(env_id: str) -> EnvPackage:
     name = function if place else "make_env"
     make_env = getattr(module, name, None)
     if not callable(make_env) or module.__file__ is None:
-        where = module.__file__ or f"a folder without an __init__.py: {list(module.__path__)}"
+        source = module.__file__ or f"a folder without an __init__.py: {list(module.__path__)}"
         raise ConfigError(
-            f"environment {env_id!r} has no function {name}(row, **config), got {where}; define it in its __init__.py"
+            f"environment {env_id!r} has no function {name}(row, **config), got {source}; define it in its __init__.py"
         )
     return EnvPackage(
         env_id=env_id,
@@ -131,9 +131,9 @@ def _env_module(env_id: str) -> ModuleType:
     is_here = (Path(env_id) / "__init__.py").is_file()
     hint = f"; did you mean './{env_id}'?" if is_here else did_you_mean(env_id, known_envs())
     if is_path:
-        found = "without an __init__.py" if folder.is_dir() else "which does not exist"
+        fault = "without an __init__.py" if folder.is_dir() else "which does not exist"
         raise ConfigError(
-            f"no environment at {env_id!r}, got the folder {folder}, {found}; `verl-agentic env new NAME` writes one"
+            f"no environment at {env_id!r}, got the folder {folder}, {fault}; `verl-agentic env new NAME` writes one"
         )
     raise ConfigError(
         f"unknown environment, got {env_id!r}; use one of {known_envs()}, the path of a folder with an __init__.py, "

@@ -126,7 +126,7 @@ class LoopSettings(Settings):
 
 def read_loop_settings(values: Any, *, section: str, **limits: Any) -> LoopSettings:
     """Reads a section with default `limits`; ignores null keys. Raises ConfigError for unknown keys and bad values."""
-    known = LoopSettings.__dataclass_fields__
-    given = {k: value for k, value in check_keys(values, known, section=section).items() if value is not None}
-    read = read_settings(EpisodeLimits, given.pop("limits", None), section=f"{section}.limits", **limits)
-    return read_settings(LoopSettings, given, section=section, limits=read)
+    fields = LoopSettings.__dataclass_fields__
+    entries = {k: value for k, value in check_keys(values, fields, section=section).items() if value is not None}
+    read = read_settings(EpisodeLimits, entries.pop("limits", None), section=f"{section}.limits", **limits)
+    return read_settings(LoopSettings, entries, section=section, limits=read)

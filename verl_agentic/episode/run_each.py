@@ -21,14 +21,14 @@ async def run_each(
         run: runs one.
         max_concurrent: maximum number of jobs that run at one time.
     """
-    left, results = deque(enumerate(jobs)), dict[int, Result]()
+    waiting, results = deque(enumerate(jobs)), dict[int, Result]()
 
     async def work() -> None:
-        while left:
-            place, job = left.popleft()
+        while waiting:
+            place, job = waiting.popleft()
             results[place] = await run(job)
 
-    workers = [asyncio.ensure_future(work()) for _ in range(min(max_concurrent, len(left)))]
+    workers = [asyncio.ensure_future(work()) for _ in range(min(max_concurrent, len(waiting)))]
     try:
         await asyncio.gather(*workers)
     finally:

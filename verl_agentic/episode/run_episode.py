@@ -95,7 +95,7 @@ async def _run_attempts(
                 attempt, result = first  # counts as a failure, whatever the later attempt gives
             elif first is not None:
                 attempt.info.update(cast("Any", {"guided": 1.0, "first_outcome": first[1].reward.outcome}))
-            return _record(attempt, result, retries=number, before=before)
+            return _make_episode(attempt, result, retries=number, before=before)
         logger.warning("episode %s begins anew: %s", request_id, result.error)
         before = result.error
         with activity.span("retry_wait"):
@@ -119,7 +119,7 @@ class _Result:
 
 
 async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: float) -> _Result:
-    limits, what = attempt.setup.limits, f"episode {attempt.request_id}"
+    limits, label = attempt.setup.limits, f"episode {attempt.request_id}"
     env: Env | None = None
     try:
         with boundary(EnvError, "making the environment"):
@@ -129,10 +129,10 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
             if hasattr(env, "use_token_counts"):
                 cast("Any", env).use_token_counts(functools.partial(_count_tokens, attempt.setup.codec))
         turns = play_agent(attempt, env) if hasattr(env, "play_conversations") else attempt.run(env)
-        stop = await within(turns, deadline - time.monotonic(), what=what)
+        stop = await within(turns, deadline - time.monotonic(), what=label)
         if stop in VOID_REASONS or attempt.error is not None:
             return _Result(stop=stop, error=attempt.error)
-        reward = await _score(env, attempt.transcript(stop), limits)
+        reward = await _score_episode(env, attempt.transcript(stop), limits)
         if not reward.is_scored and not attempt.setup.has_rubric:
             raise ScoringError(
                 f"{type(env).__name__} leaves its outcome to a rubric and there is none; define score(), or choose "
@@ -140,7 +140,7 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
             )
         guidance = ""
         if attempt.setup.guidance and reward.is_scored and reward.outcome < 1 and hasattr(env, "guidance"):
-            guidance = await _guide(cast("Any", env), attempt.transcript(stop), limits)
+            guidance = await _ask_guidance(cast("Any", env), attempt.transcript(stop), limits)
         agent_error = str(reward.details.get("agent_error") or "") or None
         return _Result(stop=stop, reward=reward, guidance=guidance, error=agent_error)
     except OverrunError as cause:
@@ -148,26 +148,26 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
         return _Result(stop=stop, error="the episode was still running at its deadline")
     except (EnvError, PolicyError, ScoringError, DataError) as cause:
         if attempt.actions and isinstance(cause, (DataError, ScoringError)) and is_by_policy(cause):
-            return _Result(stop=StopReason.POLICY_FAULT, error=_describe(cause))
+            return _Result(stop=StopReason.POLICY_FAULT, error=_describe_failure(cause))
         if not isinstance(cause, (EnvError, PolicyError, ScoringError)):
             raise
-        return _Result(stop=StopReason.INFRA_ERROR, error=_describe(cause), error_kind=_kind_of(cause))
+        return _Result(stop=StopReason.INFRA_ERROR, error=_describe_failure(cause), error_kind=_kind_of(cause))
     finally:
         if env is not None:
-            await _close(env, limits.close_timeout_s, what)
+            await _close_env(env, limits.close_timeout_s, label)
 
 
 async def _count_tokens(codec: Codec, messages: Sequence[Message], tools: Sequence[Schema]) -> int:
     return len(await codec.encode_prompt(messages, tools))
 
 
-def _record(attempt: Attempt, result: _Result, *, retries: int, before: str | None) -> Episode:
+def _make_episode(attempt: Attempt, result: _Result, *, retries: int, before: str | None) -> Episode:
     is_void, error, timeline = result.stop in VOID_REASONS, result.error, activity.current()
     if is_void and before not in (None, error):
         error = f"{error}; in the attempt before: {before}"
     if error is not None:
-        what = "void" if is_void else "a failure of its policy"
-        logger.warning("episode %s is %s (%s): %s", attempt.request_id, what, result.stop.value, error)
+        outcome = "void" if is_void else "a failure of its policy"
+        logger.warning("episode %s is %s (%s): %s", attempt.request_id, outcome, result.stop.value, error)
     return Episode(
         trajectories=attempt.finish(is_void=is_void, filler_id=int(attempt.setup.tokenizer.eos_token_id)),
         stop_reason=result.stop,
@@ -190,7 +190,7 @@ def _record(attempt: Attempt, result: _Result, *, retries: int, before: str | No
     )
 
 
-def _describe(error: AgenticError) -> str:
+def _describe_failure(error: AgenticError) -> str:
     return f"{type(error).__name__}: {describe_error(error)}"
 
 
@@ -202,7 +202,7 @@ def _kind_of(error: AgenticError) -> ErrorKind:
     return "policy" if isinstance(error, PolicyError) else "scoring"
 
 
-async def _score(env: Env, transcript: Transcript, limits: EpisodeLimits) -> Reward:
+async def _score_episode(env: Env, transcript: Transcript, limits: EpisodeLimits) -> Reward:
     try:
         with boundary(ScoringError, "scoring"), activity.span("score"):
             return check_reward(await within(env.score(transcript), limits.score_timeout_s, what="scoring"))
@@ -212,19 +212,19 @@ async def _score(env: Env, transcript: Transcript, limits: EpisodeLimits) -> Rew
         raise
 
 
-async def _guide(env: Any, transcript: Transcript, limits: EpisodeLimits) -> str:
+async def _ask_guidance(env: Any, transcript: Transcript, limits: EpisodeLimits) -> str:
     with boundary(EnvError, "the environment's guidance"), activity.span("score", label="guidance"):
         return await within(env.guidance(transcript), limits.turn_timeout_s, what="the environment's guidance")
 
 
-async def _close(env: Env, timeout_s: float, what: str) -> None:
+async def _close_env(env: Env, timeout_s: float, label: str) -> None:
     """Closes the environment; a second cancellation does not interrupt it, and a failure is logged."""
 
     async def close() -> None:
         try:
-            await within(env.close(), timeout_s, what=f"closing the environment of {what}")
+            await within(env.close(), timeout_s, what=f"closing the environment of {label}")
         except Exception:
-            logger.exception("closing the environment of %s failed; it may have leaked", what)
+            logger.exception("closing the environment of %s failed; it may have leaked", label)
 
     with activity.span("close"):
         await asyncio.shield(asyncio.ensure_future(close()))

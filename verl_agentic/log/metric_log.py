@@ -26,7 +26,7 @@ class MetricsLog:
 
     def append(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Writes a step's metrics: numbers only; non-finite numbers become text."""
-        self._lines.append({"step": step, "time": time.time(), "metrics": _numbers(metrics)})
+        self._lines.append({"step": step, "time": time.time(), "metrics": _select_numbers(metrics)})
 
 
 def read_metrics(run_dir: Path | str, *, with_verls: bool = True) -> list[dict[str, Any]]:
@@ -39,9 +39,9 @@ def read_metrics(run_dir: Path | str, *, with_verls: bool = True) -> list[dict[s
         with_verls: read the records of verl's logger `file` (`{"step", "data"}`) if there are none of ours.
     """
     root = Path(run_dir)
-    records = [line for path in sorted(root.rglob("metrics-*.jsonl")) for line in _steps(path, "metrics")]
+    records = [line for path in sorted(root.rglob("metrics-*.jsonl")) for line in _iter_steps(path, "metrics")]
     if not records and with_verls:
-        lines = [line for path in sorted(root.rglob("*.jsonl")) for line in _steps(path, "data")]
+        lines = [line for path in sorted(root.rglob("*.jsonl")) for line in _iter_steps(path, "data")]
         # verl's SFT trainer logs in the same form.
         records = [line for line in lines if not any(name.startswith("train/") for name in line)]
     steps: dict[int, dict[str, Any]] = {}
@@ -50,29 +50,29 @@ def read_metrics(run_dir: Path | str, *, with_verls: bool = True) -> list[dict[s
     return [steps[step] for step in sorted(steps)]
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float | str]:
-    found: dict[str, float | str] = {}
+def _select_numbers(metrics: Mapping[str, Any]) -> dict[str, float | str]:
+    numbers: dict[str, float | str] = {}
     for name, value in metrics.items():
         if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
             value = value.item()
         if isinstance(value, Real):
             # Not in JSON: "nan", "inf", "-inf".
-            found[name] = float(value) if math.isfinite(value) else str(float(value))
-    return found
+            numbers[name] = float(value) if math.isfinite(value) else str(float(value))
+    return numbers
 
 
-def _steps(path: Path, key: str) -> Iterator[dict[str, Any]]:
+def _iter_steps(path: Path, key: str) -> Iterator[dict[str, Any]]:
     """Yields the steps of a file with their metrics under a key; other lines are skipped."""
     for record in read_lines(path):
-        values, written = record.get(key), record.get("time")
+        values, timestamp = record.get(key), record.get("time")
         if isinstance(record.get("step"), int) and isinstance(values, dict):
-            when = float(written) if isinstance(written, Real) else None
-            yield {"step": record["step"], "time": when, **_floats(values)}
+            when = float(timestamp) if isinstance(timestamp, Real) else None
+            yield {"step": record["step"], "time": when, **_select_floats(values)}
 
 
-def _floats(values: Mapping[str, Any]) -> dict[str, float]:
-    found = {}
+def _select_floats(values: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {}
     for name, value in values.items():
         with contextlib.suppress(TypeError, ValueError):
-            found[name] = float(value)
-    return found
+            numbers[name] = float(value)
+    return numbers

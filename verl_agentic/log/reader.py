@@ -37,16 +37,18 @@ def load(run_dir: Path | str, columns: Sequence[str] | None = None) -> pd.DataFr
     Raises:
         DataError: the folder or its log does not exist, a column is unknown, or the log has another version.
     """
-    wanted = [*TRAJECTORIES.names, *(n for n in UPDATES.names if n not in KEY)] if columns is None else list(columns)
-    if unknown := sorted(set(wanted) - set(TRAJECTORIES.names) - set(UPDATES.names)):
+    names = [*TRAJECTORIES.names, *(n for n in UPDATES.names if n not in KEY)] if columns is None else list(columns)
+    if unknown := sorted(set(names) - set(TRAJECTORIES.names) - set(UPDATES.names)):
         raise DataError(f"the log has no such columns, got {unknown}; known: {TRAJECTORIES.names + UPDATES.names}")
     log = RunLog(run_dir)
-    trajectories = log.table("trajectories", [*KEY, *(n for n in wanted if n in TRAJECTORIES.names and n not in KEY)])
-    updates = [n for n in UPDATES.names if n == "trained_step" or (n in wanted and n not in KEY)]
+    trajectories = log.table("trajectories", [*KEY, *(n for n in names if n in TRAJECTORIES.names and n not in KEY)])
+    updates = [n for n in UPDATES.names if n == "trained_step" or (n in names and n not in KEY)]
     table = (
-        _joined(trajectories, log.table("updates", [*KEY, *updates])) if set(updates) & set(wanted) else trajectories
+        _join_updates(trajectories, log.table("updates", [*KEY, *updates]))
+        if set(updates) & set(names)
+        else trajectories
     )
-    return table.select(wanted).to_pandas()
+    return table.select(names).to_pandas()
 
 
 class RunLog:
@@ -71,21 +73,21 @@ class RunLog:
 
     def refresh(self) -> bool:
         """Reads new records; returns whether there were any."""
-        has_new = [self._find(table) for table in SCHEMAS]
+        has_new = [self._find_new_files(table) for table in SCHEMAS]
         has_new += [file.read() for files in self._files.values() for file in files]
         if any(has_new) or not self._columns:
-            self._columns = {table: self._summary(table) for table in SCHEMAS}
-            joined = _joined(self._columns["trajectories"], _renamed(self._columns["updates"]))
+            self._columns = {table: self._summarise_table(table) for table in SCHEMAS}
+            joined = _join_updates(self._columns["trajectories"], _rename_places(self._columns["updates"]))
             self.summaries = joined.sort_by([("step", "ascending"), *((name, "ascending") for name in KEY)])
         return any(has_new)
 
     def record(self, row: int) -> dict[str, Any]:
         """Returns all columns of a line of `summaries`; those of updates are None without an update."""
         line = self.summaries.slice(row, 1).to_pylist()[0]
-        record = self._at("trajectories", line, "")
+        record = self._read_record("trajectories", line, "")
         if line["update_file"] is None:
             return {**record, **{name: None for name in UPDATES.names if name not in KEY}}
-        return {**record, **self._at("updates", line, "update_")}
+        return {**record, **self._read_record("updates", line, "update_")}
 
     def records(self, rows: Sequence[int], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yields columns of trajectories for lines of `summaries`, in their order."""
@@ -99,12 +101,12 @@ class RunLog:
 
     def search(self, text: str) -> list[int]:
         """Returns the lines of `summaries` whose prompt, turns, answer or error contain a text, in any case."""
-        found: set[tuple[int, int, int]] = set()
+        matches: set[tuple[int, int, int]] = set()
         for number, file in enumerate(self._files["trajectories"]):
             for index, batch in enumerate(file.batches(_SEARCHED)):
-                found.update((number, index, row) for row in _rows_with(batch, text))
+                matches.update((number, index, row) for row in _rows_with(batch, text))
         places = zip(*(self.summaries[name].to_pylist() for name in _PLACE.names), strict=True)
-        return [row for row, place in enumerate(places) if place in found]
+        return [row for row, place in enumerate(places) if place in matches]
 
     def table(self, table: str, columns: Sequence[str]) -> pa.Table:
         """Returns columns of one of the two tables, as written."""
@@ -112,13 +114,13 @@ class RunLog:
         schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
         return pa.Table.from_batches([batch.select(list(columns)) for batch in batches], schema=schema)
 
-    def _find(self, table: str) -> bool:
-        known = {file.path for file in self._files[table]}
-        new = [path for path in sorted(self.run_dir.rglob(f"{FOLDER}/{table}-*.arrows")) if path not in known]
+    def _find_new_files(self, table: str) -> bool:
+        known_paths = {file.path for file in self._files[table]}
+        new = [path for path in sorted(self.run_dir.rglob(f"{FOLDER}/{table}-*.arrows")) if path not in known_paths]
         self._files[table] += [_File(path=path, table=table) for path in new]
         return bool(new)
 
-    def _summary(self, table: str) -> pa.Table:
+    def _summarise_table(self, table: str) -> pa.Table:
         schema = pa.unify_schemas([pa.schema([SCHEMAS[table].field(name) for name in SUMMARY[table]]), _PLACE])
         pieces = []
         for number, file in enumerate(self._files[table]):
@@ -133,7 +135,7 @@ class RunLog:
             pieces.append(pa.Table.from_arrays(columns, schema=schema))
         return pa.concat_tables(pieces).combine_chunks() if pieces else schema.empty_table()
 
-    def _at(self, table: str, line: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    def _read_record(self, table: str, line: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         number, index, row = (line[f"{prefix}{name}"] for name in _PLACE.names)
         return self._files[table][number].batch(index).slice(row, 1).to_pylist()[0]
 
@@ -165,30 +167,32 @@ class _File:
         if not self.path.exists():
             return  # removed to limit the size of the log
         schema = SCHEMAS[self.table]
-        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        target_schema = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         with pa.memory_map(str(self.path)) as source:
             try:
-                written = pa.ipc.read_schema(source)
+                file_schema = pa.ipc.read_schema(source)
                 source.seek(0)
-                included = [written.get_field_index(name) for name in wanted.names if name in written.names]
+                included = [
+                    file_schema.get_field_index(name) for name in target_schema.names if name in file_schema.names
+                ]
                 stream = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=included))
             except (pa.ArrowInvalid, EOFError):
                 return  # its header is not written yet
-            _check(written, self.path)
+            _check_version(file_schema, self.path)
             while True:
                 try:
-                    yield completed(stream.read_next_batch(), wanted)
+                    yield completed(stream.read_next_batch(), target_schema)
                 except StopIteration:
                     return
                 except (pa.ArrowInvalid, OSError, EOFError):
                     return
 
-    def batch(self, wanted: int) -> pa.RecordBatch:
+    def batch(self, index: int) -> pa.RecordBatch:
         """Returns one batch with all columns, without decoding the batches before it."""
         with pa.memory_map(str(self.path)) as source:
             reader = pa.ipc.MessageReader.open_stream(source)
             schema = pa.ipc.read_schema(reader.read_next_message())
-            for _ in range(wanted):
+            for _ in range(index):
                 reader.read_next_message()
             return completed(pa.ipc.read_record_batch(reader.read_next_message(), schema), SCHEMAS[self.table])
 
@@ -221,53 +225,53 @@ def write_run(
     return folder
 
 
-def _joined(trajectories: pa.Table, updates: pa.Table) -> pa.Table:
+def _join_updates(trajectories: pa.Table, updates: pa.Table) -> pa.Table:
     """Returns trajectories with the columns of each row's last update, null without one."""
     if updates.num_rows:
         updates = updates.take(_last_of_each(updates))
     # Arrow cannot join nested columns, so only row numbers are joined.
-    left, right = _keys(trajectories), _keys(updates)
-    where = pc.call_function("index_in", [left], pc.SetLookupOptions(value_set=right))
+    trajectory_keys, update_keys = _join_keys(trajectories), _join_keys(updates)
+    places = pc.call_function("index_in", [trajectory_keys], pc.SetLookupOptions(value_set=update_keys))
     added = [name for name in updates.column_names if name not in KEY]
     for name in added:
-        trajectories = trajectories.append_column(name, updates[name].combine_chunks().take(where))
+        trajectories = trajectories.append_column(name, updates[name].combine_chunks().take(places))
     return trajectories
 
 
-def _keys(table: pa.Table) -> pa.Array:
+def _join_keys(table: pa.Table) -> pa.Array:
     parts = [pc.cast(table[name], pa.string()) for name in KEY]
     return pc.call_function("binary_join_element_wise", [*parts, "_"]).combine_chunks()
 
 
 def _last_of_each(updates: pa.Table) -> pa.Array:
     order = np.argsort(updates["trained_step"].to_numpy(), kind="stable").tolist()
-    keys = _keys(updates).to_pylist()
+    keys = _join_keys(updates).to_pylist()
     last = {keys[row]: row for row in order}
     return pa.array(sorted(last.values()), type=pa.int64())
 
 
-def _renamed(updates: pa.Table) -> pa.Table:
+def _rename_places(updates: pa.Table) -> pa.Table:
     return updates.rename_columns([f"update_{name}" if name in _PLACE.names else name for name in updates.column_names])
 
 
 def _rows_with(batch: pa.RecordBatch, text: str) -> Iterator[int]:
     for row, record in enumerate(batch.select(list(_SEARCHED)).to_pylist()):
-        if any(text.casefold() in value.casefold() for value in _texts(record)):
+        if any(text.casefold() in value.casefold() for value in _iter_texts(record)):
             yield row
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iter_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for part in value.values():
-            yield from _texts(part)
+            yield from _iter_texts(part)
     elif isinstance(value, list):
         for part in value:
-            yield from _texts(part)
+            yield from _iter_texts(part)
 
 
-def _check(schema: pa.Schema, path: Path) -> None:
+def _check_version(schema: pa.Schema, path: Path) -> None:
     version = (schema.metadata or {}).get(b"version", b"none").decode()
     if version != str(VERSION):
         raise DataError(

@@ -129,13 +129,13 @@ _UPDATE_FIELDS: dict[str, tuple[pa.DataType, bool, str]] = {
 }
 
 
-def _schema(fields: dict[str, tuple[pa.DataType, bool, str]], table: str) -> pa.Schema:
-    written = [pa.field(name, kind, metadata={"doc": meaning}) for name, (kind, _, meaning) in fields.items()]
-    return pa.schema(written, metadata={"table": table, "version": str(VERSION)})
+def _make_schema(fields: dict[str, tuple[pa.DataType, bool, str]], table: str) -> pa.Schema:
+    arrow_fields = [pa.field(name, kind, metadata={"doc": meaning}) for name, (kind, _, meaning) in fields.items()]
+    return pa.schema(arrow_fields, metadata={"table": table, "version": str(VERSION)})
 
 
-TRAJECTORIES = _schema(_TRAJECTORY_FIELDS, "trajectories")
-UPDATES = _schema(_UPDATE_FIELDS, "updates")
+TRAJECTORIES = _make_schema(_TRAJECTORY_FIELDS, "trajectories")
+UPDATES = _make_schema(_UPDATE_FIELDS, "updates")
 SCHEMAS = {"trajectories": TRAJECTORIES, "updates": UPDATES}
 SUMMARY = {
     "trajectories": tuple(name for name, (_, is_summary, _) in _TRAJECTORY_FIELDS.items() if is_summary),
@@ -169,11 +169,11 @@ def _json_type(kind: pa.DataType) -> dict[str, Any]:
     if pa.types.is_list(kind):
         return {"type": ["array", "null"], "items": _json_type(kind.value_type)}
     names = {pa.types.is_string: "string", pa.types.is_boolean: "boolean", pa.types.is_integer: "integer"}
-    found = next((name for matches, name in names.items() if matches(kind)), "number")
-    return {"type": [found, "null"]}
+    json_type = next((name for matches, name in names.items() if matches(kind)), "number")
+    return {"type": [json_type, "null"]}
 
 
-def _main() -> None:
+def _write_schemas() -> None:
     """Writes the schemas into a folder."""
     for table in SCHEMAS:
         path = Path(sys.argv[1]) / f"{table}.schema.json"
@@ -181,4 +181,4 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    _main()
+    _write_schemas()

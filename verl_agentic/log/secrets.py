@@ -21,8 +21,8 @@ class Secrets:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         """Reads this process's environment, or the one given."""
-        found = secret_variables(os.environ if environment is None else environment)
-        values = {value: f"[{name}]" for name, value in found.items() if len(value) >= _MIN_CHARS}
+        variables = secret_variables(os.environ if environment is None else environment)
+        values = {value: f"[{name}]" for name, value in variables.items() if len(value) >= _MIN_CHARS}
         # JSON escapes quotes and line breaks.
         values |= {json.dumps(value)[1:-1]: mark for value, mark in values.items()}
         self._marks = values
@@ -43,7 +43,7 @@ class Secrets:
         if self._pattern is None:
             return value
         if isinstance(value, str):
-            return self._pattern.sub(lambda found: self._marks[found.group()], value)
+            return self._pattern.sub(lambda match: self._marks[match.group()], value)
         if isinstance(value, Mapping):
             return {self.removed(key): self.removed(item) for key, item in value.items()}
         if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float):
@@ -68,8 +68,8 @@ WITHHELD = -1
 
 def withhold(ids: Sequence[int], spans: Sequence[tuple[int, int]], *, decode: Decode, secrets: Secrets) -> list[int]:
     """Returns token ids with `WITHHELD` in every span `[start, end)` whose text contains a secret."""
-    kept = list(ids)
+    new_ids = list(ids)
     for start, end in spans:
-        if secrets.occur_in(decode(kept[start:end])):
-            kept[start:end] = [WITHHELD] * (end - start)
-    return kept
+        if secrets.occur_in(decode(new_ids[start:end])):
+            new_ids[start:end] = [WITHHELD] * (end - start)
+    return new_ids

@@ -81,7 +81,7 @@ class LogWriter:
         try:
             self._waiting.put_nowait(make)
         except queue.Full:
-            self._lose(1, "the disk is too slow")
+            self._count_lost(1, "the disk is too slow")
 
     def close(self) -> None:
         """Waits until all records are written, at most a minute."""
@@ -95,52 +95,52 @@ class LogWriter:
     def _write_all(self) -> None:
         is_open = True
         while is_open:
-            taken = [self._waiting.get()]
+            makes = [self._waiting.get()]
             ends = time.monotonic() + _GATHER_S
-            while len(taken) < self._most and taken[-1] is not None:
+            while len(makes) < self._most and makes[-1] is not None:
                 try:
-                    taken.append(self._waiting.get(timeout=max(0.0, ends - time.monotonic())))
+                    makes.append(self._waiting.get(timeout=max(0.0, ends - time.monotonic())))
                 except queue.Empty:
                     break
-            is_open = taken[-1] is not None
-            self._write([make for make in taken if make is not None])
-        self._finish()
+            is_open = makes[-1] is not None
+            self._write_records([make for make in makes if make is not None])
+        self._close_file()
 
-    def _write(self, makes: Sequence[Records]) -> None:
+    def _write_records(self, makes: Sequence[Records]) -> None:
         records: list[Record] = []
         for make in makes:
             try:
                 records += [self._secrets.removed(record) for record in make()]
             except Exception as cause:
-                self._lose(1, f"{type(cause).__name__}: {cause}")
+                self._count_lost(1, f"{type(cause).__name__}: {cause}")
         if not records:
             return
         try:
             self._write_batch(to_batch(records, self._schema))
         except Exception as cause:
             if len(records) == 1 or isinstance(cause, OSError):
-                self._lose(len(records), f"{type(cause).__name__}: {cause}")
+                self._count_lost(len(records), f"{type(cause).__name__}: {cause}")
             else:  # a record that does not match must not lose the others
                 for record in records:
-                    self._write([lambda record=record: [record]])
+                    self._write_records([lambda record=record: [record]])
 
     def _write_batch(self, batch: pa.RecordBatch) -> None:
         end = 0
         try:
             if self._file is not None and not self._path.exists():
-                self._finish()  # another process has made room
-            file = self._begin() if self._file is None else self._file
+                self._close_file()  # another process has made room
+            file = self._open_file() if self._file is None else self._file
             end = file.tell()
             self._stream.write_batch(batch)
         except OSError:
-            self._abandon(end)
+            self._abandon_file(end)
             raise
         if file.tell() >= self._options.file_mb * 2**20:
-            self._finish()
+            self._close_file()
             with contextlib.suppress(OSError):  # others make room, too
                 self._remove_oldest()
 
-    def _begin(self) -> Any:
+    def _open_file(self) -> Any:
         """Opens the next file."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._path = self._folder / f"{self._name}-{self._number:05d}.arrows"
@@ -151,7 +151,7 @@ class LogWriter:
         self._stream = pa.ipc.new_stream(self._file, self._schema, options=options)
         return self._file
 
-    def _abandon(self, end: int) -> None:
+    def _abandon_file(self, end: int) -> None:
         """Abandons the file after its last complete batch."""
         self._stream = None
         with contextlib.suppress(OSError):  # closing writes the rest
@@ -166,7 +166,7 @@ class LogWriter:
         except OSError as cause:
             logger.warning("%s ends with a broken record: %s", self._path, cause)
 
-    def _finish(self) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             try:
                 self._stream.close()
@@ -178,19 +178,19 @@ class LogWriter:
     def _remove_oldest(self) -> None:
         if self._options.total_gb is None:
             return
-        found = sorted((entry.stat().st_mtime, entry.stat().st_size, entry) for entry in self._files())
-        total = sum(size for _, size, _ in found)
-        for written, size, path in found:
+        entries = sorted((entry.stat().st_mtime, entry.stat().st_size, entry) for entry in self._list_files())
+        total = sum(size for _, size, _ in entries)
+        for modified_at, size, path in entries:
             is_own = path.name.startswith(self._name)
-            if total <= self._options.total_gb * 2**30 or not (is_own or written < time.time() - _OLD_S):
+            if total <= self._options.total_gb * 2**30 or not (is_own or modified_at < time.time() - _OLD_S):
                 break
             path.unlink(missing_ok=True)
             total -= size
 
-    def _files(self) -> list[Path]:
+    def _list_files(self) -> list[Path]:
         return list(self._folder.glob(f"{self._table}-*.arrows"))
 
-    def _lose(self, count: int, why: str) -> None:
+    def _count_lost(self, count: int, why: str) -> None:
         self.num_lost += count
         # The first loss, then less and less often.
         if (self.num_lost & (self.num_lost - 1)) == 0:

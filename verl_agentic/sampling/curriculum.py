@@ -55,10 +55,10 @@ class CurriculumType(BatchFunction):
                 f"curriculum {self.name!r} needs {missing} of every prompt; write them into the data, and their place "
                 f"into data.curriculum.{missing[0]}_key"
             )
-        given = self.function(pool, **options)
+        result = self.function(pool, **options)
         if self.returns == "weights":
-            assert given.shape == (len(pool),) and (given >= 0).all(), self.name
-        return given
+            assert result.shape == (len(pool),) and (result >= 0).all(), self.name
+        return result
 
 
 def curriculum(

@@ -90,9 +90,9 @@ KEEP = Verdict()
 
 def without(group: Group, is_bad: Callable[[Session], bool], *, reason: str) -> Verdict:
     """Drops the policy's valid sessions for which `is_bad` is true, or the group if it is true for all."""
-    own = [(place, s) for place, s in enumerate(group.sessions) if not s.is_void and not s.is_external]
-    bad = [place for place, session in own if is_bad(session)]
-    if bad and len(bad) == len(own):
+    own_sessions = [(place, s) for place, s in enumerate(group.sessions) if not s.is_void and not s.is_external]
+    bad = [place for place, session in own_sessions if is_bad(session)]
+    if bad and len(bad) == len(own_sessions):
         return Verdict(dropped=reason)
     return Verdict(sessions=frozenset(bad)) if bad else KEEP
 
@@ -111,12 +111,12 @@ class GateType:
     def with_options(self, **options: Any) -> Gate:
         """Returns the gate. Raises ConfigError if an option is unknown, missing or invalid."""
         check_options(self.function, options, what=f"gate {self.name!r}")
-        made = Gate(type=self, options=options)
+        gate = Gate(type=self, options=options)
         try:
-            made.judge([])  # raises for invalid options before the first group
+            gate.judge([])  # raises for invalid options before the first group
         except TypeError as cause:
             raise ConfigError(f"gate {self.name!r} cannot work with {options}, got {cause}") from cause
-        return made
+        return gate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,12 +163,12 @@ class Decision:
             return replace(self, gate=name, reason=verdict.dropped)
         if not verdict.sessions:
             return self
-        left = tuple(
+        remaining = tuple(
             replace(session, is_void=session.is_void or place in verdict.sessions)
             for place, session in enumerate(self.group.sessions)
         )
         return replace(
-            self, group=replace(self.group, sessions=left), sessions={**self.sessions, name: len(verdict.sessions)}
+            self, group=replace(self.group, sessions=remaining), sessions={**self.sessions, name: len(verdict.sessions)}
         )
 
 
@@ -214,26 +214,26 @@ _REGISTRY = Registry[GateType](package="verl_agentic.sampling.gates", what="gate
 load_gate, gate_names = _REGISTRY.load, _REGISTRY.names
 
 
-def to_gates(written: Any, *, name: str) -> list[Gate]:
+def to_gates(entries: Any, *, name: str) -> list[Gate]:
     """Reads gates from a list of names and of `{name: ..., option: ...}`.
 
     Args:
-        written: the value in the configuration.
+        entries: the value in the configuration.
         name: key in the configuration, for errors.
 
     Raises:
         ConfigError: the value has another form, a gate is unknown or duplicate, or its options are invalid.
     """
-    if not isinstance(written, Sequence) or isinstance(written, str):
-        raise ConfigError(f"{name} must be a list of gates, got {written!r}; use some of {gate_names()}")
-    made: list[Gate] = []
-    for entry in written:
+    if not isinstance(entries, Sequence) or isinstance(entries, str):
+        raise ConfigError(f"{name} must be a list of gates, got {entries!r}; use some of {gate_names()}")
+    gates: list[Gate] = []
+    for entry in entries:
         options = {"name": entry} if isinstance(entry, str) else entry
         if not isinstance(options, Mapping) or not isinstance(options.get("name"), str):
             raise ConfigError(f"{name} must hold names or {{name: ..., option: ...}}, got {entry!r}")
         options = dict(options)
-        made.append(load_gate(options.pop("name")).with_options(**options))
-    names = [each.name for each in made]
+        gates.append(load_gate(options.pop("name")).with_options(**options))
+    names = [each.name for each in gates]
     if len(set(names)) < len(names):
         raise ConfigError(f"{name} must name a gate once, got {names}")
-    return made
+    return gates

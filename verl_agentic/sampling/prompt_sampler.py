@@ -117,7 +117,7 @@ class PromptSampler:
     def draw(self) -> int:
         """Returns the next prompt: a newly proposed one, else that of the curriculum."""
         if not self._fresh:
-            self._fill()
+            self._fill_queue()
         prompt = (self._fresh or self._queue).popleft()
         self._place = (self._place + 1) % self._block
         self._drawn_for.append(prompt)
@@ -169,12 +169,12 @@ class PromptSampler:
 
     def metrics(self) -> dict[str, float]:
         """Returns the metrics of a step."""
-        found = self.rates.metrics()
+        numbers = self.rates.metrics()
         if self.tasks is not None:
-            found |= {"proposed_tasks": float(len(self.tasks)), "living_tasks": float(self.tasks.is_alive_N.sum())}
+            numbers |= {"proposed_tasks": float(len(self.tasks)), "living_tasks": float(self.tasks.is_alive_N.sum())}
         if self.instructions is not None:
-            found |= self.instructions.metrics()
-        return {f"curriculum/{name}": number for name, number in found.items()}
+            numbers |= self.instructions.metrics()
+        return {f"curriculum/{name}": number for name, number in numbers.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -222,32 +222,32 @@ class PromptSampler:
             self._queue, self._place = deque(state["queue"]), state["place"]
             self._seen = None if state["seen_step"] is None else (state["seen_step"], self.rates.version)
 
-    def _fill(self) -> None:
+    def _fill_queue(self) -> None:
         """Fills the queue if it is empty or its weights are outdated."""
         if self._curriculum.returns == "order":
             alive = self._is_alive_N()
             while self._queue and not alive[self._queue[0]]:
                 self._queue.popleft()
             if not self._queue:
-                order = self._curriculum(self._pool(), **self.settings.options)
+                order = self._curriculum(self._make_pool(), **self.settings.options)
                 self._queue = deque(order[alive[order]].tolist())
             return
         now = (self.step, self.rates.version)
         if not self._queue or self._seen != now:
-            self._queue = deque(self._spread(self._block - self._place))
+            self._queue = deque(self._draw_places(self._block - self._place))
             self._seen = now
 
-    def _spread(self, count: int) -> list[int]:
+    def _draw_places(self, count: int) -> list[int]:
         strata = None if self._source_N is None else np.unique(self._source_N, return_inverse=True)[1]
         return spread_draws(self._weights_N(), count, self._rng, strata_N=strata).tolist()
 
     def _weights_N(self) -> Floats:
         """Returns the probability of every prompt."""
-        given = self._curriculum(self._pool(), **self.settings.options)
+        scores_N = self._curriculum(self._make_pool(), **self.settings.options)
         alive = self._is_alive_N().astype(np.float64)
         if self._curriculum.returns == "order":
             return alive / alive.sum()
-        weights = given * alive
+        weights = scores_N * alive
         even = alive / alive.sum()
         if not weights.any():
             return even
@@ -255,7 +255,7 @@ class PromptSampler:
         floor = self.settings.floor if self._curriculum.revisits else 0.0
         return (1.0 - floor) * weights + floor * even
 
-    def _pool(self) -> Pool:
+    def _make_pool(self) -> Pool:
         return Pool(rates=self.rates, step=self.step, difficulty_N=self._difficulty_N, source_N=self._source_N)
 
     def _is_alive_N(self) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chat_templates import CHATML_WITH_TOOLS, Family
 
-from verl_agentic.episode.codec.turn_boundary import TurnBoundary, _remembering
+from verl_agentic.episode.codec.turn_boundary import TurnBoundary, _remember_renderings
 from verl_agentic.tools.python import SCHEMA
 
 TOOLS = [dict(SCHEMA)]
@@ -131,7 +131,7 @@ def test_a_shape_that_renders_otherwise_is_left_to_the_builder(make: Any) -> Non
             return [7, *super()._render_tokens(*args, **kwargs)]
 
     chat.builder.__class__ = Marked
-    boundary = _remembering(chat.builder)
+    boundary = _remember_renderings(chat.builder)
     for _ in range(3):
         assert boundary._render_tokens([SAID], add_generation_prompt=True)[0] == 7
 
@@ -139,7 +139,7 @@ def test_a_shape_that_renders_otherwise_is_left_to_the_builder(make: Any) -> Non
 def test_what_follows_a_known_beginning_is_encoded_as_in_the_whole_text(families: dict[str, Any]) -> None:
     contents = ("42", " 42\n", "", "<|im_end|>\n", "é\u0301", "\n\n<tool_call>", "\u200b", "<|im_start|>x" * 3)
     for chat in families.values():
-        fast = _remembering(chat.builder)
+        fast = _remember_renderings(chat.builder)
         for role in ("user", "tool", "user"):
             for content in contents:
                 before, after = [SAID], [{"role": role, "content": content, "name": "python"}]
@@ -150,7 +150,7 @@ def test_what_follows_a_known_beginning_is_encoded_as_in_the_whole_text(families
 
 def test_a_known_beginning_is_not_encoded_again(families: dict[str, Any]) -> None:
     chat = families["chatml"]
-    fast, encoded = _remembering(chat.builder), []
+    fast, encoded = _remember_renderings(chat.builder), []
     backend = chat.tokenizer.backend_tokenizer
 
     class Backend:
@@ -172,7 +172,7 @@ def test_a_known_beginning_is_not_encoded_again(families: dict[str, Any]) -> Non
 
 def test_a_tokenizer_that_cuts_is_left_to_the_builder(make: Any) -> None:
     chat, _ = make(CHATML_WITH_TOOLS)
-    boundary = _remembering(chat.builder)
+    boundary = _remember_renderings(chat.builder)
     long = [{"role": "user", "content": "one two three " * 20}]
     whole = boundary._render_tokens(long, add_generation_prompt=True)
     for _ in range(3):

@@ -36,28 +36,28 @@ def normalise(answer: str) -> str:
     Punctuation is deleted without leaving a space, so that `U.S.` is `us` and `co-op` is `coop`.
     """
     text = one_form(answer)
-    number = _MINUS.sub(f" {_SIGN}", _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text))
+    number = _MINUS.sub(f" {_SIGN}", _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text))
     number = _LEADING_POINT.sub(f"0{_POINT}", number)
-    number = _BETWEEN_DIGITS.sub(lambda found: _POINT if found[0] == "." else " ", number)
+    number = _BETWEEN_DIGITS.sub(lambda match: _POINT if match[0] == "." else " ", number)
     words = number.translate(_WITHOUT_PUNCTUATION).replace(_SIGN, "-").replace(_POINT, ".")
-    return _squeezed(_ARTICLE.sub(" ", words)) or _squeezed(words) or _squeezed(text)
+    return _squeeze_spaces(_ARTICLE.sub(" ", words)) or _squeeze_spaces(words) or _squeeze_spaces(text)
 
 
 def one_form(text: str) -> str:
     """Returns a text in lower case, each letter, dash and apostrophe in one form, without invisible characters."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).translate(_SAME)
-        text = unicodedata.normalize("NFC", "".join(map(_compatible, text)).lower())
+        text = unicodedata.normalize("NFC", "".join(map(_normalise_char, text)).lower())
     return text.translate(_SAME).translate(_WITHOUT_UNSEEN).lower()
 
 
-def _compatible(char: str) -> str:
+def _normalise_char(char: str) -> str:
     if char.isascii() or unicodedata.decomposition(char).startswith(_OTHER_LETTERS):
         return char
     return unicodedata.normalize("NFKC", char)
 
 
-def _squeezed(text: str) -> str:
+def _squeeze_spaces(text: str) -> str:
     return " ".join(text.split())
 
 

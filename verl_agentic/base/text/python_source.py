@@ -18,7 +18,7 @@ def parse_python(source: str, *, compiles: bool = False) -> ast.Module | None:
         compiles: also return None if the source parses and does not compile, as `return` outside of a function.
     """
     try:
-        return _parse(source, compiles=compiles)
+        return _parse_source(source, compiles=compiles)
     except _REFUSALS:
         return None
 
@@ -26,13 +26,13 @@ def parse_python(source: str, *, compiles: bool = False) -> ast.Module | None:
 def error_line(source: str) -> int | None:
     """Returns the line of the first syntax error, 1 if the source cannot be parsed for another reason, else None."""
     try:
-        _parse(source, compiles=False)
+        _parse_source(source, compiles=False)
     except _REFUSALS as error:
         return getattr(error, "lineno", None) or 1
     return None
 
 
-def _parse(source: str, *, compiles: bool) -> ast.Module:
+def _parse_source(source: str, *, compiles: bool) -> ast.Module:
     """Parses in one thread at a time.
 
     CPython 3.11 counts the recursion of all threads together, and raises `SystemError` in one that is interrupted.

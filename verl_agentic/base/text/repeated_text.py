@@ -19,15 +19,15 @@ def repeated_share(texts: list[str], *, n: int) -> float:
     A number that counts on (the next one or the one before of a recent number) between words is equal to others of its
     kind, so that a counter does not hide a loop. Numbers beside numbers, as in lists, differ.
     """
-    seen: set[int] = set()
+    seen_hashes: set[int] = set()
     total = 0
     letters: defaultdict[str, int] = defaultdict(count().__next__)  # one for each word: n-grams become slices
     for text in texts:
         spelt = "".join(map(chr, map(letters.__getitem__, _without_counters(_WORD.findall(text)))))
         starts = range(len(spelt) - n + 1)
-        seen.update([hash(spelt[at : at + n]) for at in starts])
+        seen_hashes.update([hash(spelt[start : start + n]) for start in starts])
         total += len(starts)
-    return 1.0 - len(seen) / total if total else 0.0
+    return 1.0 - len(seen_hashes) / total if total else 0.0
 
 
 def _without_counters(words: list[str]) -> list[str]:
@@ -36,13 +36,13 @@ def _without_counters(words: list[str]) -> list[str]:
     recent: deque[int] = deque(maxlen=_RECENT)
     changed = list(words)
     for number, index in enumerate(places):
-        if not words[index][-1].isdecimal() or (found := _COUNTED.fullmatch(words[index])) is None:
+        if not words[index][-1].isdecimal() or (match := _COUNTED.fullmatch(words[index])) is None:
             continue
-        value = int(found[2])
+        value = int(match[2])
         neighbours = (
             words[place] for place in (*places[max(0, number - 1) : number], *places[number + 1 : number + 2])
         )
         if (value - 1 in recent or value + 1 in recent) and not any(word[-1].isdecimal() for word in neighbours):
-            changed[index] = f"{found[1]}#"
+            changed[index] = f"{match[1]}#"
         recent.append(value)
     return changed

@@ -63,11 +63,11 @@ class Scan:
         cuts = [(s.start, s.end) for s in self.spans if s.kind in names and s.is_closed and not s.in_reasoning]
         if not with_reasoning:
             cuts += self.reasoning
-        kept, at = [], 0
+        pieces, offset = [], 0
         for start, end in sorted(cuts):
-            kept.append(self.text[at:start])
-            at = max(at, end)
-        return "".join([*kept, self.text[at:]])
+            pieces.append(self.text[offset:start])
+            offset = max(offset, end)
+        return "".join([*pieces, self.text[offset:]])
 
 
 class Scanner:
@@ -110,29 +110,29 @@ class Scanner:
         """
         spans: list[TagSpan] = []
         reasoning: list[tuple[int, int]] = []
-        at = 0
+        offset = 0
         if starts_in_reasoning and self._reasoning is not None:
-            at = self._reason(text, 0, 0, spans, reasoning)
-        begin, has_spoken, has_marks, num_failures = at, False, at > 0, 0
+            offset = self._read_reasoning(text, 0, 0, spans, reasoning)
+        begin, has_spoken, has_marks, num_failures = offset, False, offset > 0, 0
         last_end = text.rfind(self._reasoning[1]) if self._reasoning is not None else -1
-        while (match := self._any.search(text, at)) is not None:
+        while (match := self._any.search(text, offset)) is not None:
             has_spoken = has_spoken or bool(text[begin : match.start()].strip())
             is_mark = match.lastgroup in ("enter", "leave")
             if is_mark and has_spoken and self._is_text(match, has_marks=has_marks, last_end=last_end):
-                at, has_marks = match.end(), True
+                offset, has_marks = match.end(), True
                 continue
             has_marks = has_marks or is_mark
             if match.lastgroup == "enter":
-                at = self._reason(text, match.start(), match.end(), spans, reasoning)
+                offset = self._read_reasoning(text, match.start(), match.end(), spans, reasoning)
             elif match.lastgroup == "leave":
                 # Spans before it were already taken for real ones; their text is no longer part of the reasoning.
-                reasoning.append((at, match.end()))
-                at = match.end()
+                reasoning.append((offset, match.end()))
+                offset = match.end()
             else:
-                spans.append(self._span(match, limit=len(text), can_parse=num_failures < _MAX_FAILURES))
+                spans.append(self._read_span(match, limit=len(text), can_parse=num_failures < _MAX_FAILURES))
                 num_failures += spans[-1].parsed is None
-                at = spans[-1].end
-            begin = at
+                offset = spans[-1].end
+            begin = offset
         return Scan(text=text, spans=tuple(spans), reasoning=tuple(reasoning))
 
     def _is_text(self, mark: re.Match[str], *, has_marks: bool, last_end: int) -> bool:
@@ -141,26 +141,28 @@ class Scanner:
             return self._later_reasoning == "none" and has_marks
         return self._later_reasoning == "none" or (self._later_reasoning == "closed" and mark.start() > last_end)
 
-    def _reason(self, text: str, start: int, at: int, spans: list[TagSpan], reasoning: list[tuple[int, int]]) -> int:
+    def _read_reasoning(
+        self, text: str, start: int, offset: int, spans: list[TagSpan], reasoning: list[tuple[int, int]]
+    ) -> int:
         """Notes a block of reasoning and the spans in it; returns where it ends."""
         assert self._reasoning is not None
         closing = self._reasoning[1]
-        inner = text.find(closing, at)
+        inner = text.find(closing, offset)
         is_closed = inner >= 0
         inner = inner if is_closed else len(text)
         end = inner + len(closing) if is_closed else inner
         reasoning.append((start, end))
-        spans += (s for s in self._inside(text, at, inner) if s.is_closed or not is_closed)
+        spans += (s for s in self._iter_spans(text, offset, inner) if s.is_closed or not is_closed)
         return end
 
-    def _inside(self, text: str, start: int, end: int) -> Iterator[TagSpan]:
-        at = start
-        while (match := self._opening.search(text, at, end)) is not None:
-            span = self._span(match, limit=end, in_reasoning=True, can_parse=False)
+    def _iter_spans(self, text: str, start: int, end: int) -> Iterator[TagSpan]:
+        offset = start
+        while (match := self._opening.search(text, offset, end)) is not None:
+            span = self._read_span(match, limit=end, in_reasoning=True, can_parse=False)
             yield span
-            at = span.end
+            offset = span.end
 
-    def _span(self, match: re.Match[str], *, limit: int, in_reasoning: bool = False, can_parse: bool) -> TagSpan:
+    def _read_span(self, match: re.Match[str], *, limit: int, in_reasoning: bool = False, can_parse: bool) -> TagSpan:
         tag = next(tag for i, tag in enumerate(self._tags) if match[f"t{i}"] is not None)
         text, begin = match.string, match.end()
         result = tag.parse(text, begin) if can_parse and tag.parse is not None else None
@@ -182,18 +184,18 @@ class Scanner:
 def blocks(text: str, tag: str) -> list[str]:
     """Returns the content of each `<tag>...</tag>`, in order; a block ends at the first closing tag after it."""
     # What a `Scanner` of this tag finds, in a tenth of its time.
-    opening, closing, found, at = f"<{tag}>", f"</{tag}>", [], 0
-    while (start := text.find(opening, at)) >= 0 and (end := text.find(closing, start + len(opening))) >= 0:
-        found.append(text[start + len(opening) : end])
-        at = end + len(closing)
-    return found
+    opening, closing, contents, offset = f"<{tag}>", f"</{tag}>", [], 0
+    while (start := text.find(opening, offset)) >= 0 and (end := text.find(closing, start + len(opening))) >= 0:
+        contents.append(text[start + len(opening) : end])
+        offset = end + len(closing)
+    return contents
 
 
 def last_block(texts: Sequence[str], tag: str) -> str | None:
     """Returns the content of the last complete block of the last text that has one, without white space around it."""
     for text in reversed(texts):
-        if found := blocks(text, tag):
-            return found[-1].strip()
+        if contents := blocks(text, tag):
+            return contents[-1].strip()
     return None
 
 

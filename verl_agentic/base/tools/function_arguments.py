@@ -43,10 +43,10 @@ class FunctionArguments:
             valid = self.model.model_validate(dict(arguments))
         except ValidationError as refused:
             errors = refused.errors(include_url=False, include_context=False)
-            return [_described(error, self.signature) for error in errors]
+            return [_describe_error(error, self.signature) for error in errors]
         names = zip(self.model.model_fields, self.signature.parameters, strict=True)
-        given = {name: getattr(valid, field) for field, name in names if field in valid.model_fields_set}
-        bound = inspect.BoundArguments(self.signature, cast("Any", given))
+        values = {name: getattr(valid, field) for field, name in names if field in valid.model_fields_set}
+        bound = inspect.BoundArguments(self.signature, cast("Any", values))
         bound.apply_defaults()
         return bound
 
@@ -58,16 +58,16 @@ def arguments_of(function: Callable[..., Any]) -> FunctionArguments:
         ConfigError: the function cannot be a tool; see `functions.tool`.
     """
     if inspect.ismethod(function):
-        return _read(function.__func__, is_bound=True)
+        return _read_function(function.__func__, is_bound=True)
     if not inspect.isroutine(function):
         raise ConfigError(
             f"a tool must be a function, a bound method or a Tool, got {function!r}; write a function with def"
         )
-    return _read(function, is_bound=False)
+    return _read_function(function, is_bound=False)
 
 
 @lru_cache(maxsize=1024)
-def _read(function: Callable[..., Any], *, is_bound: bool) -> FunctionArguments:
+def _read_function(function: Callable[..., Any], *, is_bound: bool) -> FunctionArguments:
     name = function.__name__
     if not _NAME.fullmatch(name):
         raise ConfigError(f"a tool's name must be 1 to 64 of a-z, A-Z, 0-9, _ and -, got {name!r}; rename the function")
@@ -81,7 +81,7 @@ def _read(function: Callable[..., Any], *, is_bound: bool) -> FunctionArguments:
             "function's module defines or imports at its top level"
         ) from cause
     parameters = list(signature.parameters.values())[is_bound:]
-    _check(name, parameters, hints)
+    _check_parameters(name, parameters, hints)
     description, descriptions = _read_docstring(function)
     if unknown := sorted(descriptions.keys() - {parameter.name for parameter in parameters}):
         raise ConfigError(
@@ -98,7 +98,7 @@ def _read(function: Callable[..., Any], *, is_bound: bool) -> FunctionArguments:
     )
 
 
-def _check(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> None:
+def _check_parameters(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> None:
     """Raises a ConfigError that names the first parameter that cannot be an argument of a tool."""
     for parameter in parameters:
         if parameter.kind in _VARIADIC:
@@ -173,7 +173,7 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     return " ".join(line.strip() for line in paragraph), texts
 
 
-def _described(error: Mapping[str, Any], signature: inspect.Signature) -> str:
+def _describe_error(error: Mapping[str, Any], signature: inspect.Signature) -> str:
     """Returns an error of pydantic as text for the policy."""
     path, got = json_path(error["loc"]), shown_json(error["input"])
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:

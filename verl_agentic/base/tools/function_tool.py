@@ -102,18 +102,22 @@ def tool(function: Callable[..., Any] | None = None, /, *, timeout_s: float | No
         raise ConfigError(f"timeout_s of a tool must be positive, got {timeout_s!r}; raise it")
 
     def make(function: Callable[..., Any]) -> FunctionTool[..., Any]:
-        made = FunctionTool(function)
+        new_tool = FunctionTool(function)
         if timeout_s is not None:
-            made.timeout_s = timeout_s  # pyright: ignore[reportAttributeAccessIssue]
-        return made
+            new_tool.timeout_s = timeout_s  # pyright: ignore[reportAttributeAccessIssue]
+        return new_tool
 
     return make if function is None else make(function)
 
 
-def to_tool(given: Tool | Callable[..., Any]) -> Tool:
+def to_tool(tool_or_function: Tool | Callable[..., Any]) -> Tool:
     """Returns a tool unchanged, and a function as a tool.
 
     Raises:
         ConfigError: it is not a tool or a function, or the function cannot be a tool; see `tool`.
     """
-    return cast("Tool", given) if hasattr(given, "schema") else tool(cast("Callable[..., Any]", given))
+    return (
+        cast("Tool", tool_or_function)
+        if hasattr(tool_or_function, "schema")
+        else tool(cast("Callable[..., Any]", tool_or_function))
+    )

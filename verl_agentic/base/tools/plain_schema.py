@@ -82,8 +82,8 @@ class _Writer:
         reference = schema.get("$ref")
         if isinstance(reference, str):
             return self._write_target(reference, schema, inside)
-        written = {key: self._write_part(key, part, inside) for key, part in schema.items() if key not in _DEFINITIONS}
-        return _join_union(_split_null(written))
+        parts = {key: self._write_part(key, part, inside) for key, part in schema.items() if key not in _DEFINITIONS}
+        return _join_union(_split_null(parts))
 
     def _write_target(self, reference: str, schema: Mapping[str, Any], inside: frozenset[str]) -> Any:
         target = find_target(self._root, reference)

@@ -55,7 +55,7 @@ class ArgumentSchema:
         Raises:
             DataError: it is not a JSON schema, or has an external reference.
         """
-        jsonschema, no_retrieval = _libraries()
+        jsonschema, no_retrieval = _import_libraries()
         self.schema = schema = allow_null(schema)
         kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         try:
@@ -65,7 +65,7 @@ class ArgumentSchema:
                 f"the parameters of a tool are not a JSON schema at {json_path(cause.absolute_path)}, got "
                 f"{cause.message}; fix the schema"
             ) from cause
-        for reference in _references(schema):
+        for reference in _iter_references(schema):
             if find_target(schema, reference) is None:
                 raise DataError(f"a schema may only refer to itself, got $ref {reference!r}; write it out in place")
         self._jsonschema = jsonschema
@@ -78,8 +78,8 @@ class ArgumentSchema:
         if self._are_plain(arguments):
             return []
         errors = sorted(self._validator.iter_errors(arguments), key=lambda error: [str(p) for p in error.absolute_path])
-        told = (mismatch for error in errors for mismatch in _told(error))
-        return list(dict.fromkeys([*told, *_not_finite(arguments, [])]))
+        mismatches = (mismatch for error in errors for mismatch in _iter_mismatches(error))
+        return list(dict.fromkeys([*mismatches, *_not_finite(arguments, [])]))
 
     def _are_plain(self, arguments: Any) -> bool:
         """Fast check for schemas of scalars: True if the arguments fit; False is inconclusive."""
@@ -95,26 +95,26 @@ class ArgumentSchema:
     def with_defaults(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a copy with all defaults; also inside objects, lists and the first matching branch of `anyOf` or
         `oneOf`."""
-        return self._filled(self.schema, arguments)
+        return self._fill_defaults(self.schema, arguments)
 
-    def _filled(self, schema: Any, value: Any) -> Any:
+    def _fill_defaults(self, schema: Any, value: Any) -> Any:
         schema = resolve_reference(self.schema, schema)
         if not isinstance(schema, Mapping):
             return copy.deepcopy(value)
         for keyword in _BRANCHES:
-            branch = next((b for b in schema.get(keyword, ()) if self._fits(b, value)), None)
+            branch = next((b for b in schema.get(keyword, ()) if self._is_valid(b, value)), None)
             if branch is not None:
-                value = self._filled(branch, value)
+                value = self._fill_defaults(branch, value)
         for part in schema.get("allOf", ()):
-            value = self._filled(part, value)
+            value = self._fill_defaults(part, value)
         if isinstance(value, Mapping):
             return self._filled_object(schema.get("properties", {}), value)
         if isinstance(value, list) and "items" in schema:
-            return [self._filled(schema["items"], item) for item in value]
+            return [self._fill_defaults(schema["items"], item) for item in value]
         return copy.deepcopy(value)
 
     def _filled_object(self, properties: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
-        filled = {key: self._filled(properties.get(key, True), item) for key, item in value.items()}
+        filled = {key: self._fill_defaults(properties.get(key, True), item) for key, item in value.items()}
         for key, schema in properties.items():
             schema = resolve_reference(self.schema, schema)
             if key not in filled and isinstance(schema, Mapping) and "default" in schema:
@@ -126,32 +126,32 @@ class ArgumentSchema:
         return self._without_nulls([self.schema], arguments)
 
     def _without_nulls(self, schemas: list[Any], value: Any) -> Any:
-        schemas = [part for schema in schemas for part in self._parts(schema)]
+        schemas = [part for schema in schemas for part in self._iter_branches(schema)]
         if isinstance(value, list):
             items = [schema["items"] for schema in schemas if "items" in schema]
             return [self._without_nulls(items, item) for item in value]
         if not isinstance(value, Mapping):
             return value
-        kept = {}
+        entries = {}
         for key, item in value.items():
             of_key = [schema["properties"][key] for schema in schemas if key in schema.get("properties", {})]
             of_key = of_key or [
                 schema["additionalProperties"] for schema in schemas if schema.get("additionalProperties")
             ]
-            if item is not None or any(self._fits(schema, None) for schema in of_key):
-                kept[key] = self._without_nulls(of_key, item)
-        return kept
+            if item is not None or any(self._is_valid(schema, None) for schema in of_key):
+                entries[key] = self._without_nulls(of_key, item)
+        return entries
 
-    def _parts(self, schema: Any) -> Iterator[Mapping[str, Any]]:
+    def _iter_branches(self, schema: Any) -> Iterator[Mapping[str, Any]]:
         """Yields a schema and its branches, at any depth."""
         schema = resolve_reference(self.schema, schema)
         if isinstance(schema, Mapping):
             yield schema
             for keyword in (*_BRANCHES, "allOf"):
                 for branch in schema.get(keyword, ()):
-                    yield from self._parts(branch)
+                    yield from self._iter_branches(branch)
 
-    def _fits(self, schema: Any, value: Any) -> bool:
+    def _is_valid(self, schema: Any, value: Any) -> bool:
         return self._validator.evolve(schema=resolve_reference(self.schema, schema)).is_valid(value)
 
 
@@ -161,10 +161,10 @@ def argument_schema(schema: Mapping[str, Any]) -> ArgumentSchema:
     Raises:
         DataError: see `ArgumentSchema`.
     """
-    known = _newest.get(id(schema))
-    if known is not None and known[0] == schema:  # tools pass the same object every turn, so identity is a fast key
-        return known[1]
-    compiled = _compiled(json.dumps(schema))
+    entry = _newest.get(id(schema))
+    if entry is not None and entry[0] == schema:  # tools pass the same object every turn, so identity is a fast key
+        return entry[1]
+    compiled = _compile_schema(json.dumps(schema))
     if len(_newest) >= _MAX_NEWEST:
         _newest.clear()
     _newest[id(schema)] = copy.deepcopy(schema), compiled
@@ -201,12 +201,12 @@ _newest: dict[int, tuple[Any, ArgumentSchema]] = {}
 
 
 @lru_cache(maxsize=4096)
-def _compiled(text: str) -> ArgumentSchema:
+def _compile_schema(text: str) -> ArgumentSchema:
     return ArgumentSchema(json.loads(text))
 
 
 @lru_cache(maxsize=1)
-def _libraries() -> tuple[Any, Any]:
+def _import_libraries() -> tuple[Any, Any]:
     import jsonschema  # takes a while, and only calls with arguments need it
     import jsonschema.validators
     from jsonschema_specifications import REGISTRY
@@ -214,30 +214,30 @@ def _libraries() -> tuple[Any, Any]:
     return jsonschema, REGISTRY  # not the default one, which fetches remote references
 
 
-def _told(error: Any) -> Iterator[Mismatch]:
+def _iter_mismatches(error: Any) -> Iterator[Mismatch]:
     """Yields an error of the library as mismatches."""
-    path, value, wanted, keyword = list(error.absolute_path), error.instance, error.validator_value, error.validator
+    path, value, operand, keyword = list(error.absolute_path), error.instance, error.validator_value, error.validator
     if keyword in _BRANCHES and error.context:
-        branch = _meant(error.context)
+        branch = _select_branch(error.context)
         if branch:
             for inner in branch:
-                yield from _told(inner)
+                yield from _iter_mismatches(inner)
             return
-        told = dict.fromkeys(m.expected for inner in error.context for m in _told(inner))
-        yield Mismatch(path=json_path(path), expected=" or ".join(told), got=shown_json(value))
+        expectations = dict.fromkeys(m.expected for inner in error.context for m in _iter_mismatches(inner))
+        yield Mismatch(path=json_path(path), expected=" or ".join(expectations), got=shown_json(value))
     elif keyword == "required":
-        for name in wanted:
+        for name in operand:
             if name not in value:
                 schema = error.schema.get("properties", {}).get(name, {})
-                yield Mismatch(path=json_path([*path, name]), expected=_described(schema), got="nothing")
+                yield Mismatch(path=json_path([*path, name]), expected=_describe_missing(schema), got="nothing")
     elif keyword == "additionalProperties" and isinstance(value, Mapping):
-        known = error.schema.get("properties", {})
+        properties = error.schema.get("properties", {})
         for name in value:
-            if name not in known:
-                expected = f"no such name (known: {', '.join(known) or 'none'})"
+            if name not in properties:
+                expected = f"no such name (known: {', '.join(properties) or 'none'})"
                 yield Mismatch(path=json_path([*path, name]), expected=expected, got=shown_json(value[name]))
     else:
-        yield Mismatch(path=json_path(path), expected=_wanted(keyword, wanted), got=shown_json(value))
+        yield Mismatch(path=json_path(path), expected=_describe_keyword(keyword, operand), got=shown_json(value))
 
 
 def _not_finite(value: Any, path: list[Any]) -> Iterator[Mismatch]:
@@ -249,7 +249,7 @@ def _not_finite(value: Any, path: list[Any]) -> Iterator[Mismatch]:
             yield from _not_finite(item, [*path, key])
 
 
-def _meant(context: Iterable[Any]) -> list[Any]:
+def _select_branch(context: Iterable[Any]) -> list[Any]:
     """Returns the errors of the one branch that has the right type; empty when no branch, or more than one, has."""
     branches: dict[Any, list[Any]] = {}
     for error in context:
@@ -258,29 +258,29 @@ def _meant(context: Iterable[Any]) -> list[Any]:
     return right[0] if len(right) == 1 else []
 
 
-def _wanted(keyword: str, wanted: Any) -> str:
+def _describe_keyword(keyword: str, operand: Any) -> str:
     match keyword:
         case "type":
-            return " or ".join([wanted] if isinstance(wanted, str) else wanted)
+            return " or ".join([operand] if isinstance(operand, str) else operand)
         case "enum":
-            return "one of " + ", ".join(map(shown_json, wanted))
+            return "one of " + ", ".join(map(shown_json, operand))
         case "const":
-            return shown_json(wanted)
+            return shown_json(operand)
         case "minimum":
-            return f"at least {wanted}"
+            return f"at least {operand}"
         case "maximum":
-            return f"at most {wanted}"
+            return f"at most {operand}"
         case _:
-            return f"{keyword} {shown_json(wanted)}"
+            return f"{keyword} {shown_json(operand)}"
 
 
-def _described(schema: Any) -> str:
+def _describe_missing(schema: Any) -> str:
     """Returns a description of a missing value."""
     if not isinstance(schema, Mapping):
         return "a value"
     if "enum" in schema:
-        return _wanted("enum", schema["enum"])
-    return _wanted("type", schema["type"]) if "type" in schema else "a value"
+        return _describe_keyword("enum", schema["enum"])
+    return _describe_keyword("type", schema["type"]) if "type" in schema else "a value"
 
 
 def json_path(parts: Iterable[Any]) -> str:
@@ -294,7 +294,7 @@ def shown_json(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
 
 
-def _references(schema: Any) -> Iterator[str]:
+def _iter_references(schema: Any) -> Iterator[str]:
     """Yields all references; keys under `properties` are names, not keywords."""
     if isinstance(schema, Mapping):
         for key, value in schema.items():
@@ -302,27 +302,27 @@ def _references(schema: Any) -> Iterator[str]:
                 yield value
             elif key in _SUBSCHEMAS and isinstance(value, Mapping):
                 for inner in value.values():
-                    yield from _references(inner)
+                    yield from _iter_references(inner)
             elif key not in _VALUES:
-                yield from _references(value)
+                yield from _iter_references(value)
     elif isinstance(schema, list):
         for inner in schema:
-            yield from _references(inner)
+            yield from _iter_references(inner)
 
 
 def find_target(root: Any, reference: str) -> Any:
     """Returns the target of a reference into the schema itself; None without one."""
     if reference == "#":
         return root
-    found: Any = root
+    target: Any = root
     if not reference.startswith("#/"):
         return None
     for part in unquote(reference[2:]).split("/"):
-        if isinstance(found, list):
-            found = found[int(part)] if part.isdecimal() and int(part) < len(found) else None
+        if isinstance(target, list):
+            target = target[int(part)] if part.isdecimal() and int(part) < len(target) else None
         else:
-            found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found
+            target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+    return target
 
 
 def allow_null(schema: Any) -> Any:
@@ -353,7 +353,7 @@ def allow_null(schema: Any) -> Any:
 
 def resolve_reference(root: Any, schema: Any) -> Any:
     """Returns the schema that a `$ref` into `root` points to; a schema without one is returned as it is."""
-    seen = 0
-    while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str) and seen < 32:
-        schema, seen = find_target(root, schema["$ref"]), seen + 1
+    num_steps = 0
+    while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str) and num_steps < 32:
+        schema, num_steps = find_target(root, schema["$ref"]), num_steps + 1
     return schema

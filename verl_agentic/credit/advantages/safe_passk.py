@@ -26,9 +26,9 @@ def safe_passk(batch: CreditBatch, *, normalize: bool = True, epsilon: float = 1
     """
     among = {"group_N": batch.group_S, "valid_N": batch.valid_S, "num_groups": batch.num_groups}
     outcomes_S = group_centred(batch.outcomes_S, **among)
-    best_S = _highest(outcomes_S, batch, among_S=batch.valid_S)
+    best_S = _find_highest(outcomes_S, batch, among_S=batch.valid_S)
     is_best_S = batch.valid_S & (outcomes_S == best_S)
-    second_S = _highest(outcomes_S, batch, among_S=batch.valid_S & ~is_best_S)
+    second_S = _find_highest(outcomes_S, batch, among_S=batch.valid_S & ~is_best_S)
     is_alone_S = group_counts(batch.group_S, valid_N=is_best_S, num_groups=batch.num_groups) == 1
     gains_S = torch.where(is_best_S & is_alone_S & second_S.isfinite(), best_S - second_S, 0.0)
     if normalize:
@@ -37,7 +37,7 @@ def safe_passk(batch: CreditBatch, *, normalize: bool = True, epsilon: float = 1
     return batch.to_tokens(gains_S)
 
 
-def _highest(values_S: Tensor, batch: CreditBatch, *, among_S: Tensor) -> Tensor:
+def _find_highest(values_S: Tensor, batch: CreditBatch, *, among_S: Tensor) -> Tensor:
     """Returns `[S]`: the highest value among the chosen sessions of each session's group; -inf if there are none."""
     highest_G = torch.full((batch.num_groups,), -torch.inf, dtype=values_S.dtype, device=values_S.device)
     candidates_S = torch.where(among_S, values_S, -torch.inf)

@@ -59,13 +59,13 @@ def token_baseline(batch: CreditBatch, *, keep_alone: bool = False) -> Advantage
     weights_BT = weights_BT + sums_before(weights_BT[:, -1], next_B).unsqueeze(1) + _EPSILON
     count_B = trained_BT.sum(dim=1)
     rank_BT = trained_BT.long().cumsum(dim=1) - 1 + sums_before(count_B, next_B).unsqueeze(1)
-    baseline_BT, is_alone_BT = _baselines(batch, trained_BT, returns_BT, weights_BT, rank_BT)
+    baseline_BT, is_alone_BT = _compute_baselines(batch, trained_BT, returns_BT, weights_BT, rank_BT)
     alone_BT = returns_BT if keep_alone else torch.zeros_like(returns_BT)
     advantages_BT = torch.where(is_alone_BT, alone_BT, returns_BT - baseline_BT)
     return Advantages(advantages_BT=torch.where(trained_BT, advantages_BT, 0.0).float(), returns_BT=returns_BT)
 
 
-def _baselines(
+def _compute_baselines(
     batch: CreditBatch, trained_BT: Tensor, returns_BT: Tensor, weights_BT: Tensor, rank_BT: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Returns `[B, T]` weighted means of the group at the same rank, and a mask of tokens without a counterpart."""

@@ -46,12 +46,12 @@ def gae_of_turns(
     assert batch.values_BT is not None
     states = TurnStates.of(batch)
     values_BK = states.at_first(batch.values_BT)
-    at = {"next_B": states.next_B, "gamma": gamma}
-    advantages_BK = gae(states.rewards_BK, values_BK, states.exists_BK, lam=lam, **at)
+    discounting = {"next_B": states.next_B, "gamma": gamma}
+    advantages_BK = gae(states.rewards_BK, values_BK, states.exists_BK, lam=lam, **discounting)
     advantages_BT, sampled_BT = states.to_tokens(advantages_BK), states.turns.mask_BT
     trained_BT = sampled_BT if trains_at == "every_token" else states.is_first()
     return Advantages(
         advantages_BT=whitened(advantages_BT, sampled_BT) if whiten else advantages_BT,
         returns_BT=critic_targets(batch, states.to_tokens(advantages_BK + values_BK), trained_BT),
-        metrics=critic_metrics(batch, values_BK, states.rewards_BK, states.exists_BK, **at),
+        metrics=critic_metrics(batch, values_BK, states.rewards_BK, states.exists_BK, **discounting),
     )

@@ -67,11 +67,17 @@ def batch_health(
         outcomes: names of the outcome parts, without `weighted/`; empty: chosen by correlation.
         raw_rewards_BT: `[B, T]` float: rewards before `CreditBatch` removes masked ones.
     """
-    found = {name: value for name, value in group_health(replace(batch, values_BT=None)).items() if name in _SHARED}
-    found |= _rewards(batch) | _lengths(batch) | _parts(batch, outcomes) | _log_probs(batch) | diversity(batch)
+    metrics = {name: value for name, value in group_health(replace(batch, values_BT=None)).items() if name in _SHARED}
+    metrics |= (
+        _measure_rewards(batch)
+        | _measure_lengths(batch)
+        | _measure_parts(batch, outcomes)
+        | _measure_log_probs(batch)
+        | diversity(batch)
+    )
     if raw_rewards_BT is not None:
-        found["reward_off_mask"] = _off_mask(raw_rewards_BT, batch.mask_BT)
-    return {f"batch/{name}": value for name, value in found.items() if not math.isnan(value)}
+        metrics["reward_off_mask"] = _off_mask(raw_rewards_BT, batch.mask_BT)
+    return {f"batch/{name}": value for name, value in metrics.items() if not math.isnan(value)}
 
 
 def _off_mask(rewards_BT: Tensor, mask_BT: Tensor) -> float:
@@ -81,7 +87,7 @@ def _off_mask(rewards_BT: Tensor, mask_BT: Tensor) -> float:
     return sum(float(torch.linalg.vector_norm(block_BT, ord=1)) for block_BT in blocks)
 
 
-def _rewards(batch: CreditBatch) -> dict[str, float]:
+def _measure_rewards(batch: CreditBatch) -> dict[str, float]:
     groups = {"valid_N": batch.valid_S, "num_groups": batch.num_groups}
     outcomes_S = batch.outcomes_S.double()
     counts_S = group_counts(batch.group_S, **groups)
@@ -96,7 +102,7 @@ def _rewards(batch: CreditBatch) -> dict[str, float]:
     }
 
 
-def _lengths(batch: CreditBatch) -> dict[str, float]:
+def _measure_lengths(batch: CreditBatch) -> dict[str, float]:
     lengths_S = batch.sum_per_session(torch.count_nonzero(batch.mask_BT, dim=-1)).double()
     outcomes_S, valid_S = batch.outcomes_S.double(), batch.valid_S
     groups = {"valid_N": valid_S, "num_groups": batch.num_groups}
@@ -105,41 +111,43 @@ def _lengths(batch: CreditBatch) -> dict[str, float]:
     if bool(has_siblings_S.any()):
         x_S, y_S = (values_S - group_means(values_S, batch.group_S, **groups) for values_S in (x_S, y_S))
         valid_S = has_siblings_S
-    found = {"length_reward_corr": _correlation(x_S[valid_S], y_S[valid_S])}
+    metrics = {"length_reward_corr": _compute_correlation(x_S[valid_S], y_S[valid_S])}
     if "acc" in batch.parts:
         acc_S = batch.per_session(batch.parts["acc"].double().to(lengths_S.device))
         for name, is_counted_S in (("wrong_length", acc_S == 0), ("right_length", acc_S >= _RIGHT)):
             counted_N = lengths_S[batch.valid_S & is_counted_S]
-            found[name] = CountedMean(float(counted_N.mean()), count=len(counted_N))
-    return found
+            metrics[name] = CountedMean(float(counted_N.mean()), count=len(counted_N))
+    return metrics
 
 
-def _parts(batch: CreditBatch, outcomes: Collection[str]) -> dict[str, float]:
+def _measure_parts(batch: CreditBatch, outcomes: Collection[str]) -> dict[str, float]:
     names = [name for name in batch.parts if name.startswith(_WEIGHTED)]
     reward_N = batch.outcomes_S[batch.valid_S].double()
     variance = float(reward_N.var(correction=0)) if len(reward_N) else 0.0
     # The variance of equal rewards is a rounding error, not exactly 0.
     if not names or variance <= 1e-12 * max(1.0, float(reward_N.square().mean())):
         return {}
-    columns = {name: _valid(batch, name) for name in [*names, *({"acc"} & set(batch.parts))]}
-    found = {"outcome_share": 0.0}
+    columns = {name: _select_valid(batch, name) for name in [*names, *({"acc"} & set(batch.parts))]}
+    metrics = {"outcome_share": 0.0}
     for name in names:
         part, values_N = name.removeprefix(_WEIGHTED), columns[name]
         share = float(((values_N - values_N.mean()) * (reward_N - reward_N.mean())).mean()) / variance
-        if part in outcomes or (not outcomes and _correlation(values_N, columns.get("acc", reward_N)) >= _GOES_WITH):
-            found["outcome_share"] += share
+        if part in outcomes or (
+            not outcomes and _compute_correlation(values_N, columns.get("acc", reward_N)) >= _GOES_WITH
+        ):
+            metrics["outcome_share"] += share
         else:
-            found[f"shaping_share/{part}"] = share
-    return found
+            metrics[f"shaping_share/{part}"] = share
+    return metrics
 
 
-def _valid(batch: CreditBatch, name: str) -> Tensor:
+def _select_valid(batch: CreditBatch, name: str) -> Tensor:
     """Returns `[N]` a part of the valid sessions; 0 where it is not known."""
     part_S = batch.per_session(batch.parts[name].double().to(batch.valid_B.device))
     return part_S[batch.valid_S].nan_to_num()
 
 
-def _log_probs(batch: CreditBatch) -> dict[str, float]:
+def _measure_log_probs(batch: CreditBatch) -> dict[str, float]:
     if batch.old_log_probs_BT is None or batch.rollout_log_probs_BT is None:
         return {}
     num_bins = _LAST_TURN + 2
@@ -169,16 +177,16 @@ def _log_probs(batch: CreditBatch) -> dict[str, float]:
     num_tokens = float(counts_I.sum())
     if not num_tokens:
         return {}
-    found = {"log_prob_diff/max": greatest}
-    found["log_prob_diff/mean"] = CountedMean(float(sums_I.sum()) / num_tokens, count=num_tokens)
+    metrics = {"log_prob_diff/max": greatest}
+    metrics["log_prob_diff/mean"] = CountedMean(float(sums_I.sum()) / num_tokens, count=num_tokens)
     if batch.turn_ids_BT is not None:
         names = [f"turn_{turn}" for turn in range(_LAST_TURN)] + [f"turn_{_LAST_TURN}_plus"]
         bins = zip(names, (sums_I / counts_I).tolist(), counts_I.tolist(), strict=True)
-        found |= {f"log_prob_diff/{name}": CountedMean(mean, count=count) for name, mean, count in bins}
-    return {**found, "approx_kl": CountedMean(kl / num_tokens, count=num_tokens)}
+        metrics |= {f"log_prob_diff/{name}": CountedMean(mean, count=count) for name, mean, count in bins}
+    return {**metrics, "approx_kl": CountedMean(kl / num_tokens, count=num_tokens)}
 
 
-def _correlation(x_N: Tensor, y_N: Tensor) -> float:
+def _compute_correlation(x_N: Tensor, y_N: Tensor) -> float:
     """Returns Pearson's coefficient; NaN where one of them does not vary."""
     if not len(x_N):
         return math.nan

@@ -24,12 +24,12 @@ def sequence_keys(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
     Args:
         values_BT: `[B, T]` int64, such as token ids; anything where the mask is 0.
     """
-    weights_T = _weights(max(values_BT.shape[-1], 1), values_BT.device)
+    weights_T = _draw_weights(max(values_BT.shape[-1], 1), values_BT.device)
     keys_B = torch.zeros(len(values_BT), dtype=torch.int64, device=values_BT.device)
     for rows in row_blocks(values_BT):
         rank_BT = (mask_BT[rows].long().cumsum(dim=-1) - 1).clamp(min=0)
-        terms_BT = _mixed(values_BT[rows]) * weights_T[rank_BT]
-        keys_B[rows] = _mixed(terms_BT.masked_fill(~mask_BT[rows], 0).sum(dim=-1))
+        terms_BT = _mix_bits(values_BT[rows]) * weights_T[rank_BT]
+        keys_B[rows] = _mix_bits(terms_BT.masked_fill(~mask_BT[rows], 0).sum(dim=-1))
     return keys_B
 
 
@@ -42,13 +42,13 @@ def diversity(batch: CreditBatch) -> dict[str, float]:
     - `distinct_share`: by all sampled tokens; needs `text_B`.
     - `distinct_action_share`: by the actions of the agent's own turns; needs `steps`.
     """
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     if batch.text_B is not None:
-        weights_B = _weights(len(batch.text_B), batch.text_B.device)[_place_in_session(batch)]
-        found["distinct_share"] = _distinct_share(batch, batch.text_B * weights_B * batch.valid_B)
+        weights_B = _draw_weights(len(batch.text_B), batch.text_B.device)[_place_in_session(batch)]
+        metrics["distinct_share"] = _distinct_share(batch, batch.text_B * weights_B * batch.valid_B)
     if batch.steps is not None:
-        found["distinct_action_share"] = _distinct_share(batch, _action_keys(batch))
-    return found
+        metrics["distinct_action_share"] = _distinct_share(batch, _action_keys(batch))
+    return metrics
 
 
 def _place_in_session(batch: CreditBatch) -> Tensor:
@@ -66,9 +66,9 @@ def _action_keys(batch: CreditBatch) -> Tensor:
     assert batch.steps is not None
     action_BK, first_B1 = batch.steps.action_BK, batch.steps.first_turn_B.unsqueeze(-1)
     turn_BK = first_B1 + torch.arange(action_BK.shape[1], device=action_BK.device)
-    weights_K = _weights(int(turn_BK.max()) + 1 if turn_BK.numel() else 1, action_BK.device)
+    weights_K = _draw_weights(int(turn_BK.max()) + 1 if turn_BK.numel() else 1, action_BK.device)
     counts_BK = (action_BK >= 0) & batch.valid_B.unsqueeze(-1)
-    return (_mixed(action_BK) * weights_K[turn_BK]).masked_fill(~counts_BK, 0).sum(dim=-1)
+    return (_mix_bits(action_BK) * weights_K[turn_BK]).masked_fill(~counts_BK, 0).sum(dim=-1)
 
 
 def _distinct_share(batch: CreditBatch, keys_B: Tensor) -> float:
@@ -83,13 +83,13 @@ def _distinct_share(batch: CreditBatch, keys_B: Tensor) -> float:
     return float(shares_G[has_siblings_G].mean()) if bool(has_siblings_G.any()) else math.nan
 
 
-def _weights(count: int, device: torch.device) -> Tensor:
+def _draw_weights(count: int, device: torch.device) -> Tensor:
     """Returns `[count]` odd numbers, the same in every process."""
     generator = torch.Generator().manual_seed(_SEED)
     return (torch.randint(-(2**62), 2**62, (count,), generator=generator) * 2 + 1).to(device)
 
 
-def _mixed(values: Tensor) -> Tensor:
+def _mix_bits(values: Tensor) -> Tensor:
     """Returns int64 numbers in which every bit of a value counts; products wrap around."""
     # The value 0 must count, too.
     values = (values.long() + 1) * _MIX[0]

@@ -73,20 +73,20 @@ def audit(
     breaches = []
     if observed_BT is not None:
         wrong_BT = mask_BT & observed_BT
-        breaches += _found(OBSERVATION_TRAINED, wrong_BT, "have mask 1, and the policy did not sample them")
+        breaches += _list_breaches(OBSERVATION_TRAINED, wrong_BT, "have mask 1, and the policy did not sample them")
     last_B1 = (lengths_B - 1).clamp(min=0).unsqueeze(1)
     is_cut_B = is_trained_B & ~mask_BT.gather(1, last_B1).squeeze(1)
     at_end_BT = torch.zeros_like(mask_BT).scatter_(1, last_B1, is_cut_B.unsqueeze(1))
-    breaches += _found(LAST_TOKEN_UNTRAINED, at_end_BT, "end the row, and have mask 0")
+    breaches += _list_breaches(LAST_TOKEN_UNTRAINED, at_end_BT, "end the row, and have mask 0")
     lost_BT = (rewards_BT != 0) & ~mask_BT & is_trained_B.unsqueeze(1)
-    breaches += _found(REWARD_OFF_MASK, lost_BT, "have a reward and mask 0: it would be lost")
+    breaches += _list_breaches(REWARD_OFF_MASK, lost_BT, "have a reward and mask 0: it would be lost")
     for whose, log_probs_BT in (("rollout", rollout_log_probs_BT), ("trainer", old_log_probs_BT)):
         if log_probs_BT is not None:
             # A sum of probabilities may exceed 1 by rounding, the more so in bfloat16.
             wrong_BT = mask_BT & ~(log_probs_BT.isfinite() & (log_probs_BT <= 0.01))
-            breaches += _found(LOG_PROBS_MISALIGNED, wrong_BT, f"have log-probs of the {whose} that cannot be")
+            breaches += _list_breaches(LOG_PROBS_MISALIGNED, wrong_BT, f"have log-probs of the {whose} that cannot be")
     if rollout_log_probs_BT is not None and old_log_probs_BT is not None:
-        breaches += _shifted(mask_BT, rollout_log_probs_BT, old_log_probs_BT)
+        breaches += _check_shift(mask_BT, rollout_log_probs_BT, old_log_probs_BT)
     return breaches
 
 
@@ -98,13 +98,13 @@ def incomplete_groups(uids: Sequence[str], sessions: Sequence[int], *, expected:
         sessions: `[B]` number of the row's session in its group.
         expected: how many sessions each group has.
     """
-    found: dict[str, set[int]] = defaultdict(set)
+    sessions_by_uid: dict[str, set[int]] = defaultdict(set)
     first: dict[str, int] = {}
     for row, (uid, session) in enumerate(zip(uids, sessions, strict=True)):
-        found[uid].add(session)
+        sessions_by_uid[uid].add(session)
         first.setdefault(uid, row)
     breaches = []
-    for uid, present in found.items():
+    for uid, present in sessions_by_uid.items():
         size = expected[uid]
         if len(present) < size:
             missing = sorted(set(range(size)) - present)
@@ -122,35 +122,35 @@ def mask_coverage(mask_BT: Tensor, lengths_B: Tensor) -> dict[str, float]:
     }
 
 
-def _found(name: str, wrong_BT: Tensor, what: str) -> list[Breach]:
+def _list_breaches(name: str, wrong_BT: Tensor, fault: str) -> list[Breach]:
     """Returns a breach for the first span of wrong tokens of every row."""
     breaches = []
     for row in wrong_BT.any(dim=1).nonzero().squeeze(1).tolist():
         places = wrong_BT[row].nonzero().squeeze(1)
         start = int(places[0])
         length = int((places == torch.arange(start, start + len(places), device=places.device)).sum())
-        message = f"tokens {start} to {start + length} of the response {what}"
+        message = f"tokens {start} to {start + length} of the response {fault}"
         breaches.append(Breach(name=name, row=row, start=start, end=start + length, message=message))
     return breaches
 
 
-def _shifted(mask_BT: Tensor, rollout_BT: Tensor, old_BT: Tensor) -> list[Breach]:
+def _check_shift(mask_BT: Tensor, rollout_BT: Tensor, old_BT: Tensor) -> list[Breach]:
     """Returns a breach if log-probs of rollout and trainer fit much better when shifted by a token."""
     is_sound_BT = mask_BT & rollout_BT.isfinite() & old_BT.isfinite()
     both_BT = is_sound_BT[:, 1:-1] & is_sound_BT[:, :-2] & is_sound_BT[:, 2:]
     if int(both_BT.sum()) < _MIN_TOKENS:
         return []
-    here = rollout_BT[:, 1:-1]
+    centre_BT = rollout_BT[:, 1:-1]
     gaps = [
-        float(torch.where(both_BT, (here - moved).abs(), 0.0).sum()) / int(both_BT.sum())
+        float(torch.where(both_BT, (centre_BT - moved).abs(), 0.0).sum()) / int(both_BT.sum())
         for moved in (old_BT[:, 1:-1], old_BT[:, :-2], old_BT[:, 2:])
     ]
     best = min(gaps[1:])
     if gaps[0] < _MIN_GAP or best > 0.5 * gaps[0]:
         return []
-    by = "earlier" if best == gaps[1] else "later"
+    direction = "earlier" if best == gaps[1] else "later"
     message = (
         f"log-probs of rollout and trainer differ by {gaps[0]:.3g} nats per token, and by {best:.3g} when the "
-        f"trainer's of the token {by} are taken: one of them is shifted"
+        f"trainer's of the token {direction} are taken: one of them is shifted"
     )
     return [Breach(name=LOG_PROBS_MISALIGNED, row=0, start=0, end=0, message=message)]

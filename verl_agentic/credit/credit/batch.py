@@ -104,7 +104,7 @@ class CreditBatch:
         groups: Sequence[Hashable],
         sessions: Sequence[Hashable] | None = None,
         order: Sequence[int] | None = None,
-        **known: Any,
+        **columns: Any,
     ) -> CreditBatch:
         """Returns a checked batch from the columns of a trainer.
 
@@ -114,15 +114,15 @@ class CreditBatch:
             groups: `[B]` a key per row (verl's `uid`).
             sessions: `[B]` a key per row, unique over groups; None: one session per row.
             order: `[B]` place of the row in its session; required if a session has several rows.
-            known: the optional columns.
+            columns: the optional columns.
 
         Raises:
             DataError: shapes that do not fit, or a session in two groups.
         """
         _check_shapes(rewards, mask, groups, sessions)
         device, count = rewards.device, len(groups)
-        group_B = _indices(groups, device)
-        session_B = torch.arange(count, device=device) if sessions is None else _indices(sessions, device)
+        group_B = _number_keys(groups, device)
+        session_B = torch.arange(count, device=device) if sessions is None else _number_keys(sessions, device)
         order_B = torch.arange(count) if order is None else torch.as_tensor(order, dtype=torch.int64)
         order_B = order_B.to(device)
         mask_BT = mask.bool()
@@ -133,7 +133,7 @@ class CreditBatch:
             session_B=session_B,
             valid_B=_any_of_row(mask_BT),
             order_B=order_B,
-            **known,
+            **columns,
         )
         if bool((batch.group_B != batch.group_S[batch.session_B]).any()):
             raise DataError("a session belongs to one group, got one with rows in two; make session keys unique")
@@ -368,7 +368,7 @@ def _check_shapes(rewards: Tensor, mask: Tensor, groups: Sequence[Any], sessions
         raise DataError(f"sessions must be [B], got {len(sessions)} for {len(groups)} rows")
 
 
-def _indices(keys: Sequence[Hashable], device: torch.device) -> Tensor:
+def _number_keys(keys: Sequence[Hashable], device: torch.device) -> Tensor:
     """Returns `[B]` numbers of keys, in the order of first appearance."""
     numbers: dict[Hashable, int] = {}
     return torch.tensor(np.fromiter((numbers.setdefault(k, len(numbers)) for k in keys), dtype=np.int64), device=device)

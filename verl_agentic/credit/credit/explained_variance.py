@@ -17,8 +17,8 @@ def explained_variance(values_BN: Tensor, returns_BN: Tensor, exists_BN: Tensor)
     1: perfect; 0: as good as a constant; below 0: worse. NaN if returns do not vary. verl's `critic/vf_explained_var`
     adds 1e-5 to the variance instead, and uses the estimator's targets, which contain the values if lambda is below 1.
     """
-    total, scale = _squares(returns_BN, exists_BN)
-    errors, _ = _squares(returns_BN - values_BN, exists_BN)
+    total, scale = _sum_squares(returns_BN, exists_BN)
+    errors, _ = _sum_squares(returns_BN - values_BN, exists_BN)
     # The variance of equal numbers is a rounding error, not exactly 0.
     return 1.0 - errors / total if total > 1e-10 * scale else math.nan
 
@@ -53,7 +53,7 @@ def token_critic_metrics(batch: CreditBatch, returns_BT: Tensor) -> dict[str, fl
     return {} if math.isnan(value) else {"credit/explained_variance": value}
 
 
-def _squares(values_BN: Tensor, exists_BN: Tensor) -> tuple[float, float]:
+def _sum_squares(values_BN: Tensor, exists_BN: Tensor) -> tuple[float, float]:
     """Returns the sums of squares about the mean and about 0."""
     values_BN = torch.where(exists_BN, values_BN, 0.0)
     # Row sums are float64; a whole float64 matrix would dominate the run time.

@@ -25,12 +25,12 @@ def group_health(batch: CreditBatch) -> dict[str, float]:
       valid rows. With one reward at the end and a discount g per step, V(s_t) is about g^(T - t) P(success). So a first
       value near 0 with a good outcome means that the discount is too strong.
     """
-    results_S = _results(batch)
+    results_S = _select_results(batch)
     counts_G = torch.zeros(batch.num_groups, dtype=torch.int64, device=results_S.device)
     counts_G.index_add_(0, batch.group_S, batch.valid_S.long())
     lowest_G, highest_G = (
-        _extremes(results_S, batch, torch.inf, "amin"),
-        _extremes(results_S, batch, -torch.inf, "amax"),
+        _reduce_groups(results_S, batch, torch.inf, "amin"),
+        _reduce_groups(results_S, batch, -torch.inf, "amax"),
     )
     is_constant_G = (counts_G > 1) & (lowest_G == highest_G)
     is_0_G, is_1_G = is_constant_G & (lowest_G == 0), is_constant_G & (lowest_G == 1)
@@ -49,15 +49,15 @@ def group_health(batch: CreditBatch) -> dict[str, float]:
     return {
         "groups": float(is_real_G.sum()),
         "sessions": float(is_real_S.sum()),
-        **{name: _mean(which[is_real_G]) for name, which in shares.items()},
-        "void_session_frac": _mean(~batch.valid_S[is_real_S]),
+        **{name: _mean_or_zero(is_in_share_G[is_real_G]) for name, is_in_share_G in shares.items()},
+        "void_session_frac": _mean_or_zero(~batch.valid_S[is_real_S]),
         "nonfinite_sessions": float(batch.num_nonfinite),
-        "outcome_mean": _mean(batch.outcomes_S[batch.valid_S]),
+        "outcome_mean": _mean_or_zero(batch.outcomes_S[batch.valid_S]),
         **_value_means(batch),
     }
 
 
-def _results(batch: CreditBatch) -> Tensor:
+def _select_results(batch: CreditBatch) -> Tensor:
     acc_B = batch.parts.get("acc")
     if acc_B is None:
         return batch.outcomes_S
@@ -65,13 +65,13 @@ def _results(batch: CreditBatch) -> Tensor:
     return torch.where(acc_S.isfinite(), acc_S, batch.outcomes_S)
 
 
-def _extremes(results_S: Tensor, batch: CreditBatch, neutral: float, reduce: str) -> Tensor:
+def _reduce_groups(results_S: Tensor, batch: CreditBatch, neutral: float, reduce: str) -> Tensor:
     extremes_G = torch.full((batch.num_groups,), neutral, dtype=results_S.dtype, device=results_S.device)
     candidates_S = torch.where(batch.valid_S, results_S, neutral)
     return extremes_G.scatter_reduce(0, batch.group_S, candidates_S, reduce=reduce)
 
 
-def _mean(values: Tensor) -> float:
+def _mean_or_zero(values: Tensor) -> float:
     return float(values.double().mean()) if values.numel() else 0.0
 
 
@@ -84,4 +84,4 @@ def _value_means(batch: CreditBatch) -> dict[str, float]:
     ends = {"value_first_mean": mask_NT, "value_last_mean": mask_NT.flip(-1)}
     places = {name: which_NT.view(torch.uint8).argmax(dim=-1, keepdim=True) for name, which_NT in ends.items()}
     places["value_last_mean"] = mask_NT.shape[1] - 1 - places["value_last_mean"]
-    return {name: _mean(values_NT.gather(1, places_N1)) for name, places_N1 in places.items()}
+    return {name: _mean_or_zero(values_NT.gather(1, places_N1)) for name, places_N1 in places.items()}

@@ -18,7 +18,7 @@ _MAX_EXACT = 2.0**20
 
 def group_counts(group_N: Tensor, *, valid_N: Tensor, num_groups: int) -> Tensor:
     """Returns `[N]` float64: the number of valid members of each member's group."""
-    return _sums(valid_N.double(), group_N, num_groups)[group_N]
+    return _sum_groups(valid_N.double(), group_N, num_groups)[group_N]
 
 
 def group_means(
@@ -71,15 +71,15 @@ def group_stds(values_N: Tensor, group_N: Tensor, *, valid_N: Tensor, num_groups
     """Returns `[N]` float64: the standard deviation of the group; 0 if fewer than `ddof + 1` members are valid."""
     squares_N = group_centred(values_N, group_N, valid_N=valid_N, num_groups=num_groups).square()
     degrees_N = group_counts(group_N, valid_N=valid_N, num_groups=num_groups) - ddof
-    variance_N = _sums(squares_N, group_N, num_groups)[group_N] / degrees_N.clamp(min=1.0)
+    variance_N = _sum_groups(squares_N, group_N, num_groups)[group_N] / degrees_N.clamp(min=1.0)
     return torch.where(degrees_N > 0, variance_N, 0.0).sqrt()
 
 
 def _shifted_means(shifted_N: Tensor, weights_N: Tensor, group_N: Tensor, num_groups: int) -> Tensor:
-    sums_N = _sums(torch.where(weights_N > 0, weights_N * shifted_N, 0.0), group_N, num_groups)[group_N]
-    totals_N = _sums(weights_N, group_N, num_groups)[group_N]
+    sums_N = _sum_groups(torch.where(weights_N > 0, weights_N * shifted_N, 0.0), group_N, num_groups)[group_N]
+    totals_N = _sum_groups(weights_N, group_N, num_groups)[group_N]
     return torch.where(totals_N > 0, sums_N / totals_N, 0.0)
 
 
-def _sums(values_N: Tensor, group_N: Tensor, num_groups: int) -> Tensor:
+def _sum_groups(values_N: Tensor, group_N: Tensor, num_groups: int) -> Tensor:
     return torch.zeros(num_groups, dtype=values_N.dtype, device=values_N.device).index_add_(0, group_N, values_N)

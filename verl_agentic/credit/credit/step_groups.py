@@ -154,7 +154,7 @@ class StepList:
         row_N, column_N = ((steps.state_BK >= 0) & batch.valid_B.unsqueeze(-1)).nonzero(as_tuple=True)
         session_N, turn_N = batch.session_B[row_N], steps.first_turn_B[row_N] + column_N
         state_N, action_N = steps.state_BK[row_N, column_N], steps.action_BK[row_N, column_N]
-        after_N, before_N = _neighbours(row_N, session_N=session_N, turn_N=turn_N, keys_N=(state_N, action_N))
+        after_N, before_N = _find_neighbours(row_N, session_N=session_N, turn_N=turn_N, keys_N=(state_N, action_N))
         return cls(
             row_N=row_N,
             column_N=column_N,
@@ -185,7 +185,7 @@ def at_steps(values_N: Tensor, step_N: Tensor, *, default: int) -> Tensor:
     return torch.where(step_N >= 0, values_N[step_N.clamp(min=0)], default)
 
 
-def _neighbours(
+def _find_neighbours(
     row_N: Tensor, *, session_N: Tensor, turn_N: Tensor, keys_N: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Returns the next and the previous step of every step; steps are sorted by row.

@@ -51,11 +51,11 @@ def kl_per_token(
     if estimator == "k2":
         return 0.5 * difference_BT.square()
     if estimator == "k3":
-        return _k3(difference_BT).clamp(max=MAX_K3)
+        return _estimate_k3(difference_BT).clamp(max=MAX_K3)
     if estimator == "k3_is":
         ratio_BT = log_ratios(log_prob_BT, old_log_prob_BT, mask_BT).detach().exp()
         with_gradient_BT = 0.5 * ratio_BT * difference_BT.square()
-        value_BT = ratio_BT * _k3(difference_BT.detach())
+        value_BT = ratio_BT * _estimate_k3(difference_BT.detach())
         return with_gradient_BT - with_gradient_BT.detach() + value_BT
     if estimator == "trajectory":
         total_B = trajectory_kl(log_prob_BT, ref_log_prob_BT, mask_BT).detach().clamp(-MAX_K3, MAX_K3)
@@ -74,9 +74,9 @@ def trajectory_kl(log_prob_BT: Tensor, ref_log_prob_BT: Tensor, mask_BT: Tensor)
 
 def sequence_k3(log_prob_BT: Tensor, ref_log_prob_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Returns `[B]` float32: k3 of the probabilities of whole rows, `e^d - d - 1` with `d = sum(q - p)`."""
-    return _k3(trajectory_kl(log_prob_BT, ref_log_prob_BT, mask_BT)).clamp(max=MAX_K3)
+    return _estimate_k3(trajectory_kl(log_prob_BT, ref_log_prob_BT, mask_BT)).clamp(max=MAX_K3)
 
 
-def _k3(difference: Tensor) -> Tensor:
+def _estimate_k3(difference: Tensor) -> Tensor:
     clamped = (-difference).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return clamped.expm1() - clamped

@@ -43,8 +43,8 @@ class _TokenLogProbs(torch.autograd.Function):
         ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, labels_N: Tensor, scale_N: Tensor, with_entropy: bool
     ) -> tuple[Tensor, Tensor]:
         log_total_N, log_prob_N, entropy_N = (torch.zeros_like(scale_N) for _ in range(3))
-        for piece in _pieces(hidden_ND, weight_VD):
-            logits_RV = _logits(hidden_ND[piece], weight_VD, scale_N[piece])
+        for piece in _iter_pieces(hidden_ND, weight_VD):
+            logits_RV = _compute_logits(hidden_ND[piece], weight_VD, scale_N[piece])
             log_probs_RV = torch.log_softmax(logits_RV, dim=-1)
             labels_R1 = labels_N[piece, None]
             log_prob_N[piece] = log_probs_RV.gather(1, labels_R1)[:, 0]
@@ -62,8 +62,8 @@ class _TokenLogProbs(torch.autograd.Function):
         hidden_ND, weight_VD, labels_N, scale_N, log_total_N, entropy_N = ctx.saved_tensors
         hidden_grad_ND = torch.empty_like(hidden_ND)
         weight_grad_VD = torch.zeros_like(weight_VD, dtype=torch.float32) if ctx.needs_input_grad[1] else None
-        for piece in _pieces(hidden_ND, weight_VD):
-            log_probs_RV = _logits(hidden_ND[piece], weight_VD, scale_N[piece]).sub_(log_total_N[piece, None])
+        for piece in _iter_pieces(hidden_ND, weight_VD):
+            log_probs_RV = _compute_logits(hidden_ND[piece], weight_VD, scale_N[piece]).sub_(log_total_N[piece, None])
             probs_RV = log_probs_RV.exp()
             if ctx.with_entropy:  # of the entropy: -p (log p + H)
                 grad_RV = log_probs_RV.add_(entropy_N[piece, None]).mul_(-entropy_grad_N[piece, None])
@@ -81,11 +81,11 @@ class _TokenLogProbs(torch.autograd.Function):
         return hidden_grad_ND, None if weight_grad_VD is None else weight_grad_VD.to(weight_VD.dtype), None, None, None
 
 
-def _logits(hidden_RD: Tensor, weight_VD: Tensor, scale_R: Tensor) -> Tensor:
+def _compute_logits(hidden_RD: Tensor, weight_VD: Tensor, scale_R: Tensor) -> Tensor:
     return (hidden_RD @ weight_VD.T).float().mul_(scale_R[:, None])
 
 
-def _pieces(hidden_ND: Tensor, weight_VD: Tensor) -> Iterator[slice]:
+def _iter_pieces(hidden_ND: Tensor, weight_VD: Tensor) -> Iterator[slice]:
     """Yields slices of tokens: as many as fit, and so many that adding up gradients of the weights is no bottleneck."""
     logits = _PIECE_LOGITS_GPU if hidden_ND.is_cuda else _PIECE_LOGITS_CPU
     size = max(logits // weight_VD.shape[0], weight_VD.shape[1] // 4, 1)

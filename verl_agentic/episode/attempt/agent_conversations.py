@@ -34,21 +34,21 @@ async def play_agent(attempt: Attempt, env: Any) -> StopReason:
         with boundary(EnvError, "playing the agent"):
             stop = await env.play_conversations(lambda: _open_conversation(attempt, agent_time))
     except EnvError:
-        void = next((one for one in attempt.conversations if one.stop in VOID_REASONS), None)
+        void = next((conversation for conversation in attempt.conversations if conversation.stop in VOID_REASONS), None)
         if void is None or void.stop is None:
             raise
         attempt.error = void.error
         return void.stop
     finally:
         agent_time.end()
-        own = env.own_conversation()
-        _adopt(attempt, own.attempt if isinstance(own, ConversationAttempt) else None)
+        own_conversation = env.own_conversation()
+        _adopt_record(attempt, own_conversation.attempt if isinstance(own_conversation, ConversationAttempt) else None)
     return stop
 
 
 def _open_conversation(parent: Attempt, agent_time: _AgentTime) -> ConversationAttempt:
     number = len(parent.conversations)
-    own = Attempt(
+    child = Attempt(
         setup=parent.setup,
         row=parent.row,
         request_id=f"{parent.request_id}-conversation{number}",
@@ -57,26 +57,26 @@ def _open_conversation(parent: Attempt, agent_time: _AgentTime) -> ConversationA
         label=f"conversation {number}",
         parent=parent,
     )
-    parent.conversations.append(own)
-    return ConversationAttempt(parent, own, agent_time)
+    parent.conversations.append(child)
+    return ConversationAttempt(parent, child, agent_time)
 
 
-def _adopt(parent: Attempt, own: Attempt | None) -> None:
+def _adopt_record(parent: Attempt, child: Attempt | None) -> None:
     """Makes the record of a conversation that of the attempt."""
-    labels = {one.label: timeline.SUB_AGENT for one in parent.conversations}
-    if own is not None:
-        labels[own.label] = ""
-        parent.conversations.remove(own)
+    labels = {conversation.label: timeline.SUB_AGENT for conversation in parent.conversations}
+    if child is not None:
+        labels[child.label] = ""
+        parent.conversations.remove(child)
         parent.info.pop("tools_offered", None)  # those of the first request
         for name in _ADOPTED:
-            setattr(parent, name, getattr(own, name))
-        parent.info.update(own.info)
-        parent.info.update(_count_calls(own.actions))
-        if parent.setup.constraint and own.constraint is None:
-            CallConstraint(parent.setup.constraint, own.tool_names)  # raises: it names other tools
-    for one in parent.conversations:
-        one.info.pop("tools_offered", None)
-    parent.info["sub_agents"] += sum(bool(one.actions) for one in parent.conversations)
+            setattr(parent, name, getattr(child, name))
+        parent.info.update(child.info)
+        parent.info.update(_count_calls(child.actions))
+        if parent.setup.constraint and child.constraint is None:
+            CallConstraint(parent.setup.constraint, child.tool_names)  # raises: it names other tools
+    for conversation in parent.conversations:
+        conversation.info.pop("tools_offered", None)
+    parent.info["sub_agents"] += sum(bool(conversation.actions) for conversation in parent.conversations)
     if (recorded := timeline.current()) is not None:
         recorded.relabel(labels)
 
@@ -98,21 +98,21 @@ class _AgentTime:
         self._started = time.monotonic()
         self._last: Attempt | None = None
 
-    def asks(self, own: Attempt, observation: Observation) -> None:
+    def asks(self, child: Attempt, observation: Observation) -> None:
         """Notes that a conversation waits for the policy."""
         self._num_waiting += 1
         if self._num_waiting == 1:
-            self.end(observation if own is self._last else None)
+            self.end(observation if child is self._last else None)
 
-    def answers(self, own: Attempt) -> None:
+    def answers(self, child: Attempt) -> None:
         """Notes that a conversation does not wait any more."""
         self._num_waiting -= 1
         recorded = timeline.current()
-        if self._num_waiting or not own.actions:
+        if self._num_waiting or not child.actions:
             return
-        self._last, self._started = own, time.monotonic()
-        action = own.actions[-1]
-        self._watch = StepWatch(action, known=own.tool_names, turn=action.turn)
+        self._last, self._started = child, time.monotonic()
+        action = child.actions[-1]
+        self._watch = StepWatch(action, tool_names=child.tool_names, turn=action.turn)
         if recorded is not None:
             self._span = recorded.begin("step", label=self._watch.label, turn=action.turn, parent=None)
         self._watch.begin()
@@ -134,8 +134,8 @@ class _AgentTime:
 class ConversationAttempt:
     """A conversation of an agent: an attempt whose observations are given one by one (`env.AgentConversation`)."""
 
-    def __init__(self, parent: Attempt, own: Attempt, agent_time: _AgentTime) -> None:
-        self._parent, self.attempt, self._agent_time = parent, own, agent_time
+    def __init__(self, parent: Attempt, child: Attempt, agent_time: _AgentTime) -> None:
+        self._parent, self.attempt, self._agent_time = parent, child, agent_time
 
     @property
     def stop(self) -> StopReason | None:
@@ -144,24 +144,24 @@ class ConversationAttempt:
 
     async def answer(self, observation: Observation, *, limits: TurnLimits) -> Action:
         """Samples a turn; see `env.AgentConversation`."""
-        parent, own, before = self._parent, self.attempt, self.attempt.num_sampled
+        parent, child, before = self._parent, self.attempt, self.attempt.num_sampled
         budgets = parent.setup.limits
         if budgets.max_episode_tokens is not None:
-            left = budgets.max_episode_tokens - parent.num_sampled
-            budgets = replace(budgets, max_episode_tokens=max(1, left + before))
-        own.setup = replace(own.setup, limits=budgets)
-        self._agent_time.asks(own, observation)
+            num_left = budgets.max_episode_tokens - parent.num_sampled
+            budgets = replace(budgets, max_episode_tokens=max(1, num_left + before))
+        child.setup = replace(child.setup, limits=budgets)
+        self._agent_time.asks(child, observation)
         try:
-            return await own.converse(observation, limits=limits)
+            return await child.converse(observation, limits=limits)
         except Stopped as stop:
-            own.stop, own.error = stop.reason, stop.error
+            child.stop, child.error = stop.reason, stop.error
             if stop.reason not in WITHOUT_ANSWER:
                 raise EnvError(f"a conversation failed, got {stop.reason.value}: {stop.error}") from stop
             raise NoAnswerError(f"the conversation is over: {WITHOUT_ANSWER[stop.reason]}") from stop
         except DataError as cause:
-            if own.actions:  # what the policy wrote cannot be rendered
-                own.stop, own.error = StopReason.POLICY_FAULT, f"{type(cause).__name__}: {cause}"
+            if child.actions:  # what the policy wrote cannot be rendered
+                child.stop, child.error = StopReason.POLICY_FAULT, f"{type(cause).__name__}: {cause}"
             raise
         finally:
-            parent.num_sampled += own.num_sampled - before
-            self._agent_time.answers(own)
+            parent.num_sampled += child.num_sampled - before
+            self._agent_time.answers(child)

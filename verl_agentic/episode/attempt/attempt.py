@@ -93,7 +93,7 @@ class Attempt:
     async def run(self, env: Env) -> StopReason:
         """Runs all turns and returns the stop reason."""
         try:
-            await self._start(env)
+            await self._start_episode(env)
             while True:
                 await self._play_turn(env)
         except Stopped as stop:
@@ -141,9 +141,9 @@ class Attempt:
                     self.constraint = CallConstraint(self.setup.constraint, self.tool_names)
         else:
             self._turn += 1
-            await self._observe(observation)
+            await self._append_observation(observation)
         while True:
-            action, cut = await self._act()
+            action, cut = await self._sample_action()
             if cut is not None and not cut[1]:
                 raise Stopped(cut[0])
             refused = self.constraint.refuse_answer(action) if self.constraint is not None and cut is None else None
@@ -155,20 +155,20 @@ class Attempt:
             elif len(self.actions) >= self.setup.limits.max_turns:
                 raise Stopped(StopReason.MAX_TURNS)
             else:
-                await self._observe(refused)
+                await self._append_observation(refused)
 
     def _with_notes(self, new: NewRow) -> NewRow:
         """Returns a row whose prompt has the instruction and the guidance, like that of an environment."""
         notes = [note for note in (self.setup.instruction, self.guidance) if note]
-        at = next((at for at, m in enumerate(new.messages) if m.role == "assistant"), len(new.messages))
-        prompt = list(new.messages[:at])
+        index = next((index for index, m in enumerate(new.messages) if m.role == "assistant"), len(new.messages))
+        prompt = list(new.messages[:index])
         for note in notes if prompt else ():
             prompt = compaction.with_note(prompt, note)
-        return replace(new, messages=(*prompt, *new.messages[at:]))
+        return replace(new, messages=(*prompt, *new.messages[index:]))
 
     # The start, and a turn.
 
-    async def _start(self, env: Env) -> None:
+    async def _start_episode(self, env: Env) -> None:
         with timeline.span("start", label=self.label):
             await self.start_env(env)
         self.messages.extend(self.prompt)
@@ -181,7 +181,7 @@ class Attempt:
         started = time.monotonic()
         try:
             prompt = await within(
-                _guarded(env.start(), EnvError, "starting the environment"),
+                _await_guarded(env.start(), EnvError, "starting the environment"),
                 self.setup.limits.start_timeout_s,
                 what="the start of the environment",
             )
@@ -208,7 +208,7 @@ class Attempt:
         if hasattr(env, "turn_limits"):
             with boundary(EnvError, "the environment's turn_limits"):
                 self._turn_limits = cast("Any", env).turn_limits()
-        action, cut = await self._act()
+        action, cut = await self._sample_action()
         if cut is not None:
             reason, by_reserve = cut
             if not by_reserve:
@@ -219,21 +219,21 @@ class Attempt:
         if self._last_turn is not None and action.tool_calls:
             raise Stopped(self._last_turn)
         refused = self.constraint.refuse_answer(action) if self.constraint is not None else None
-        observation = await self._step(env, action) if refused is None else refused
+        observation = await self._step_env(env, action) if refused is None else refused
         if observation.stop is not None:
             raise Stopped(observation.stop)
         if self._last_turn is not None:
             raise Stopped(self._last_turn)
         if len(self.actions) >= limits.max_turns:
             raise Stopped(StopReason.MAX_TURNS)
-        await self._observe(self._with_tool_changes(observation, env))
+        await self._append_observation(self._with_tool_changes(observation, env))
         self._turn += 1
 
-    async def _act(self) -> tuple[Action, tuple[StopReason, bool] | None]:
+    async def _sample_action(self) -> tuple[Action, tuple[StopReason, bool] | None]:
         """Samples a turn; returns it parsed, and the budget that truncated it, if any."""
-        seen = len(self.trajectory.prompt_ids) + len(self.trajectory.response_ids)
-        forced = await self._force()
-        completion, cut, is_limited = await self._generate()
+        num_context_tokens = len(self.trajectory.prompt_ids) + len(self.trajectory.response_ids)
+        forced = await self._force_beginning()
+        completion, cut, is_limited = await self._generate_turn()
         with boundary(EnvError, "parsing a turn"):
             action = await self.setup.codec.decode_action(
                 [*forced, *completion.token_ids], turn=self._turn, tools=self._callable_tools
@@ -242,14 +242,14 @@ class Attempt:
         if self.constraint is not None:
             action = self.constraint.apply(action)
         num_tokens = len(forced) + len(completion.token_ids)
-        action = replace(action, num_context_tokens=seen, num_tokens=num_tokens, is_cut=is_limited)
+        action = replace(action, num_context_tokens=num_context_tokens, num_tokens=num_tokens, is_cut=is_limited)
         self.info.update(action.counts)
         self.actions.append(action)
         self.messages.append(action.to_message())
         self._context.append(action.to_message())
         return action, cut
 
-    async def _force(self) -> list[int]:
+    async def _force_beginning(self) -> list[int]:
         """Starts the turn with forced text of exploration or of the environment; returns its tokens."""
         exploration, codec = self.setup.exploration, self.setup.codec
         with boundary(DataError, "the row's partial solution"):
@@ -264,18 +264,22 @@ class Attempt:
             text = codec.call_prefix(self._turn_limits.tool)
         masks = len(required) > 1 and self.setup.constraint_masks
         beginnings = [codec.call_prefix(tool) for tool in required] if masks else [text]
-        options = [list(self.setup.tokenizer.encode(one, add_special_tokens=False)) for one in beginnings if one]
+        options = [
+            list(self.setup.tokenizer.encode(beginning, add_special_tokens=False))
+            for beginning in beginnings
+            if beginning
+        ]
         choosing = choose_call(self.setup.policy, options, stream=self.trajectory.token_ids, request_id=self.request_id)
-        ids = await self._timed(_guarded(choosing, PolicyError, "choosing a call"), "choosing a call")
-        if not ids or len(ids) >= self._budget()[0]:
+        ids = await self._limit_time(_await_guarded(choosing, PolicyError, "choosing a call"), "choosing a call")
+        if not ids or len(ids) >= self._compute_budget()[0]:
             return []
         self.trajectory.append_context(ids, turn=self._turn, kind=SegmentKind.FRAMEWORK)
         self.info["forced_tokens"] += len(ids)
         return ids
 
-    async def _generate(self) -> tuple[Completion, tuple[StopReason, bool] | None, bool]:
+    async def _generate_turn(self) -> tuple[Completion, tuple[StopReason, bool] | None, bool]:
         """Samples a turn; returns it, the budget that truncated it, and whether the environment's limit did."""
-        max_tokens, reason, by_reserve = self._budget()
+        max_tokens, reason, by_reserve = self._compute_budget()
         if max_tokens < 1:
             if self.actions:
                 raise Stopped(reason)
@@ -283,9 +287,9 @@ class Attempt:
                 f"the prompt has {len(self.trajectory.prompt_ids)} tokens and max_context_tokens is "
                 f"{self.setup.limits.max_context_tokens}; raise the limit or filter such rows out"
             )
-        own = self._turn_limits.max_tokens
-        is_own = own is not None and own <= max_tokens
-        completion = await self._sample(min(max_tokens, own) if own is not None else max_tokens)
+        env_limit = self._turn_limits.max_tokens
+        is_own = env_limit is not None and env_limit <= max_tokens
+        completion = await self._sample_tokens(min(max_tokens, env_limit) if env_limit is not None else max_tokens)
         codec, tokenizer = self.setup.codec, self.setup.tokenizer
         has_ended = ends_in_stop_text(completion.token_ids, codec.stop_texts, tokenizer=tokenizer)
         if completion.finish_reason in ENDED_BY_SERVER:
@@ -293,13 +297,15 @@ class Attempt:
         is_cut = completion.finish_reason == "length" and not has_ended
         return completion, (reason, by_reserve) if is_cut and not is_own else None, is_cut and is_own
 
-    async def _sample(self, max_tokens: int) -> Completion:
+    async def _sample_tokens(self, max_tokens: int) -> Completion:
         started = time.monotonic()
         generating = self.setup.policy.generate(
             self.trajectory.token_ids, messages=self._context, max_tokens=max_tokens, request_id=self.request_id
         )
         with timeline.span("generate", label=self.label, turn=self._turn):
-            completion = await self._timed(_guarded(generating, PolicyError, "generating a turn"), "generating a turn")
+            completion = await self._limit_time(
+                _await_guarded(generating, PolicyError, "generating a turn"), "generating a turn"
+            )
         self.generate_s += time.monotonic() - started
         check_sampled(completion)
         with boundary(PolicyError, "reading the policy's answer"):
@@ -316,12 +322,12 @@ class Attempt:
         self.max_weights_version = completion.max_weights_version
         return completion
 
-    async def _step(self, env: Env, action: Action) -> Observation:
+    async def _step_env(self, env: Env, action: Action) -> Observation:
         started = time.monotonic()
-        with tool_spans.watched_step(action, known=self.tool_names, label=self.label) as watch:
-            step, what = env.step(action), "the environment's step"
+        with tool_spans.watched_step(action, tool_names=self.tool_names, label=self.label) as watch:
+            step, label = env.step(action), "the environment's step"
             try:
-                observation = await self._timed(_guarded(step, EnvError, what), what)
+                observation = await self._limit_time(_await_guarded(step, EnvError, label), label)
             except EnvError as cause:
                 if is_by_policy(cause):
                     raise Stopped(StopReason.POLICY_FAULT, f"{type(cause).__name__}: {cause}") from cause
@@ -335,9 +341,9 @@ class Attempt:
             self.turn_rewards[action.turn] = observation.reward
         return observation
 
-    async def _timed(self, awaitable: Awaitable[T], what: str) -> T:
+    async def _limit_time(self, awaitable: Awaitable[T], label: str) -> T:
         try:
-            return await within(awaitable, self.setup.limits.turn_timeout_s, what=what)
+            return await within(awaitable, self.setup.limits.turn_timeout_s, what=label)
         except OverrunError as cause:
             raise Stopped(StopReason.POLICY_FAULT if cause.by_code else StopReason.TIMEOUT, str(cause)) from cause
 
@@ -362,27 +368,27 @@ class Attempt:
 
     # Budgets.
 
-    def _budget(self) -> tuple[int, StopReason, bool]:
+    def _compute_budget(self) -> tuple[int, StopReason, bool]:
         """Returns the next turn's token budget, the stop reason if it is used up, and whether the reserve limits it."""
         limits = self.setup.limits
-        (room, reason), reserve = self._room(), self._reserve()
+        (room, reason), reserve = self._compute_room(), self._compute_reserve()
         if limits.max_turn_tokens is not None and limits.max_turn_tokens <= room - reserve:
             return limits.max_turn_tokens, StopReason.MAX_TOKENS, False
         return room - reserve, reason, reserve > 0
 
-    def _reserve(self) -> int:
+    def _compute_reserve(self) -> int:
         """Returns the tokens that the next turn must leave for the answer; 0 if it is the last one."""
         is_last = self._last_turn is not None or len(self.actions) + 1 >= self.setup.limits.max_turns
         reserve = self.setup.limits.answer_reserve_tokens
-        return 0 if is_last or self._room()[0] <= reserve else reserve
+        return 0 if is_last or self._compute_room()[0] <= reserve else reserve
 
-    def _room(self, added: int = 0) -> tuple[int, StopReason]:
+    def _compute_room(self, added: int = 0) -> tuple[int, StopReason]:
         """Returns how many tokens are left after `added` more context tokens, and the limiting budget."""
-        left, reason = self._row_room(added)
+        room, reason = self._row_room(added)
         limit = self.setup.limits.max_episode_tokens
-        if limit is not None and limit - self.num_sampled < left:
+        if limit is not None and limit - self.num_sampled < room:
             return limit - self.num_sampled, StopReason.MAX_TOKENS
-        return left, reason
+        return room, reason
 
     def _row_room(self, added: int = 0) -> tuple[int, StopReason]:
         """Returns how many tokens still fit into this row."""
@@ -396,7 +402,7 @@ class Attempt:
 
     # Observations.
 
-    async def _observe(self, observation: Observation) -> None:
+    async def _append_observation(self, observation: Observation) -> None:
         """Appends the observation; shortens or ends the conversation if it leaves no room."""
         if observation.new_row is not None:
             self.messages.extend(observation.messages)
@@ -409,16 +415,16 @@ class Attempt:
             await self._drop_calls(observation.dropped_calls, new)
             return
         is_tight = shorten is not None and self._row_room(edit.growth)[0] < shorten.needed_tokens
-        if shorten is not None and is_tight and await self._shorten(shorten, new):
+        if shorten is not None and is_tight and await self._shorten_context(shorten, new):
             return
         if limits.answer_reserve_tokens:
-            room, reason = self._room(edit.growth)
+            room, reason = self._compute_room(edit.growth)
             if len(self.actions) + 1 >= limits.max_turns:
                 reason = StopReason.MAX_TURNS
             if reason is StopReason.MAX_TURNS or room <= limits.answer_reserve_tokens:
                 await self._announce_last_turn(new, reason)
                 return
-        self._append(new, edit)
+        self._append_messages(new, edit)
 
     async def _announce_last_turn(self, new: list[Message], reason: StopReason) -> None:
         """Appends new messages, and the notice that the next turn is the last one.
@@ -429,16 +435,16 @@ class Attempt:
         self._last_turn = reason
         self.info["final_notices"] += 1
         if new:
-            new = await self._fit(new, reserve=limits.answer_reserve_tokens)
-        left = self._room()[0]
+            new = await self._fit_messages(new, reserve=limits.answer_reserve_tokens)
+        room = self._compute_room()[0]
         for _ in range(3):  # the length of the notice depends on the number in it
-            told = left if limits.max_turn_tokens is None else min(left, limits.max_turn_tokens)
-            notice = Message("user", limits.final_notice.replace("{tokens}", str(max(told, 0))))
-            edit = await self._encode([*new, notice])
-            before, left = left, self._room(edit.growth)[0]
-            if left == before:
+            num_tokens = room if limits.max_turn_tokens is None else min(room, limits.max_turn_tokens)
+            notice = Message("user", limits.final_notice.replace("{tokens}", str(max(num_tokens, 0))))
+            edit = await self._encode_messages([*new, notice])
+            before, room = room, self._compute_room(edit.growth)[0]
+            if room == before:
                 break
-        self._append([*new, notice], edit)
+        self._append_messages([*new, notice], edit)
 
     async def _encode_clipped(self, messages: Sequence[Message]) -> tuple[list[Message], ContextTokens]:
         """Returns the messages cut to their limits, and their tokens.
@@ -449,23 +455,23 @@ class Attempt:
         cap = min(limits.max_observation_tokens or limits.max_context_tokens, limits.max_context_tokens)
         new = [replace(message, content=encodable(message.content)) for message in messages]
         if any(len(message.content) > CHARS_PER_TOKEN * cap for message in new):
-            new = await self._clip(new)
-            return new, await self._encode(new)
-        edit = await self._encode(new)
-        if edit.growth > cap and (clipped := await self._clip(new)) != new:
-            new, edit = clipped, await self._encode(clipped)
+            new = await self._clip_messages(new)
+            return new, await self._encode_messages(new)
+        edit = await self._encode_messages(new)
+        if edit.growth > cap and (clipped := await self._clip_messages(new)) != new:
+            new, edit = clipped, await self._encode_messages(clipped)
         return new, edit
 
-    async def _encode(self, new: Sequence[Message]) -> ContextTokens:
+    async def _encode_messages(self, new: Sequence[Message]) -> ContextTokens:
         """Returns the tokens of new messages. A failure depends on what the policy wrote, so it is the policy's."""
         with boundary(DataError, "rendering an observation"):
             return await self.setup.codec.encode_context(
                 self._context, new, stream=self.trajectory.token_ids, tools=self._tools
             )
 
-    def _append(self, new: Sequence[Message], edit: ContextTokens) -> None:
+    def _append_messages(self, new: Sequence[Message], edit: ContextTokens) -> None:
         self.messages.extend(new)
-        room, reason = self._room(edit.growth)
+        room, reason = self._compute_room(edit.growth)
         if room < 1:
             raise Stopped(reason)
         self.info["neutralised_markers"] += edit.neutralised
@@ -474,7 +480,7 @@ class Attempt:
         kind = SegmentKind.TOOL if any(message.role == "tool" for message in new) else SegmentKind.USER
         self.trajectory.append_context(edit.token_ids, turn=self.actions[-1].turn, kind=kind)
 
-    async def _clip(self, messages: Sequence[Message], *, max_tokens: int | None = None) -> list[Message]:
+    async def _clip_messages(self, messages: Sequence[Message], *, max_tokens: int | None = None) -> list[Message]:
         """Returns the messages, each cut to the limit of a message and to the size of a row."""
         limits, clipped = self.setup.limits, []
         caps = (max_tokens, limits.max_observation_tokens, limits.max_context_tokens)
@@ -492,15 +498,15 @@ class Attempt:
             clipped.append(replace(message, content=text))
         return clipped
 
-    async def _fit(self, new: Sequence[Message], *, reserve: int) -> list[Message]:
+    async def _fit_messages(self, new: Sequence[Message], *, reserve: int) -> list[Message]:
         """Returns the messages, cut to preserve the reserve."""
         fitting, spare = list(new), self._row_room()[0] - reserve
         for attempt in range(3):
-            lacking = reserve - self._row_room((await self._encode(fitting)).growth)[0]
+            lacking = reserve - self._row_room((await self._encode_messages(fitting)).growth)[0]
             if lacking <= 0 or attempt == 2:
                 break
             spare -= lacking if attempt else 0  # the template around the texts
-            fitting = await self._clip(new, max_tokens=max(0, spare) // len(new))
+            fitting = await self._clip_messages(new, max_tokens=max(0, spare) // len(new))
         return fitting
 
     # Several rows.
@@ -515,18 +521,18 @@ class Attempt:
         self._context = list(new.messages)
         with boundary(DataError, "rendering a conversation"):
             first = self.parent or self
-            known = [(a.actions, (*a.rows, a.trajectory)) for a in (first, *first.conversations)]
-            self.trajectory.prompt_ids = await encode_row(new, self.setup.codec, known)
-        room, reason = self._room()
+            attempts = [(a.actions, (*a.rows, a.trajectory)) for a in (first, *first.conversations)]
+            self.trajectory.prompt_ids = await encode_row(new, self.setup.codec, attempts)
+        room, reason = self._compute_room()
         if room < 1 and self.actions:
             raise Stopped(reason)
 
-    async def _shorten(self, how: Compaction, new: Sequence[Message]) -> bool:
+    async def _shorten_context(self, how: Compaction, new: Sequence[Message]) -> bool:
         """Continues in a new row with a shorter conversation; returns False if it cannot."""
         if len(self.rows) + 1 >= how.max_rows:
             return False
         if how.strategy == "summary":
-            context = await self._summarise(how, new)
+            context = await self._summarise_context(how, new)
         else:
             context = compaction.drop_observations(
                 [*self._context, *new], after=len(self.prompt), keep_last=how.keep_last
@@ -544,8 +550,8 @@ class Attempt:
         if limits.answer_reserve_tokens and len(self.actions) + 1 >= limits.max_turns:
             self._last_turn = StopReason.MAX_TURNS
             self.info["final_notices"] += 1
-            left = min(limits.max_turn_tokens or limits.answer_reserve_tokens, limits.answer_reserve_tokens)
-            new = [*new, Message("user", limits.final_notice.replace("{tokens}", str(left)))]
+            num_left = min(limits.max_turn_tokens or limits.answer_reserve_tokens, limits.answer_reserve_tokens)
+            new = [*new, Message("user", limits.final_notice.replace("{tokens}", str(num_left)))]
         self.messages.extend(new)
         context = compaction.drop_calls([*self._context, *new], after=len(self.prompt), call_ids=call_ids)
         if not await self._start_row(context, needed_tokens=1):
@@ -563,16 +569,16 @@ class Attempt:
         self._context = context
         return True
 
-    async def _summarise(self, how: Compaction, new: Sequence[Message]) -> list[Message]:
+    async def _summarise_context(self, how: Compaction, new: Sequence[Message]) -> list[Message]:
         """Lets the policy write a summary in a separate turn; returns the new conversation."""
         request = Message("user", compaction.SUMMARY_REQUEST)
-        edit, unseen = await self._encode([*new, request]), ()
+        edit, unseen = await self._encode_messages([*new, request]), ()
         if self._row_room(edit.growth)[0] < how.max_summary_tokens:
-            edit, unseen = await self._encode([request]), tuple(new)
+            edit, unseen = await self._encode_messages([request]), tuple(new)
         self.messages.extend(unseen)
-        self._append([request] if unseen else [*new, request], edit)
+        self._append_messages([request] if unseen else [*new, request], edit)
         self._turn += 1
-        completion = await self._sample(min(how.max_summary_tokens, self._room()[0]))
+        completion = await self._sample_tokens(min(how.max_summary_tokens, self._compute_room()[0]))
         with boundary(EnvError, "parsing a summary"):
             action = await self.setup.codec.decode_action(
                 completion.token_ids, turn=self._turn, tools=self._callable_tools
@@ -582,6 +588,6 @@ class Attempt:
         return compaction.with_summary(self.prompt, action.content, unseen=unseen)
 
 
-async def _guarded(awaitable: Awaitable[T], error: type[AgenticError], what: str) -> T:
-    with boundary(error, what):
+async def _await_guarded(awaitable: Awaitable[T], error: type[AgenticError], label: str) -> T:
+    with boundary(error, label):
         return await awaitable

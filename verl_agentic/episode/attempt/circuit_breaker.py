@@ -57,11 +57,11 @@ class CircuitBreaker:
         if len(self._agent_errors) == self._agent_errors.maxlen and self._max_void_share < 1:
             raise InfrastructureError(
                 f"the agent failed in each of the last {len(self._agent_errors)} episodes, got "
-                f"{_list(self._agent_errors)}; all of them score 0, so nothing can be learnt: correct the agent"
+                f"{_list_reasons(self._agent_errors)}; all of them score 0, so nothing can be learnt: correct the agent"
             )
         if len(self._errors) < self._min_episodes or self.void_share <= self._max_void_share:
             return
-        listed = _list(error for error in self._errors if error is not None)
+        listed = _list_reasons(error for error in self._errors if error is not None)
         raise InfrastructureError(
             f"{self.void_share:.0%} of the last {len(self._errors)} episodes are void, got {listed}; fix what fails, "
             f"or raise max_void_share ({self._max_void_share:g})"
@@ -73,5 +73,5 @@ def agent_error(stop_reason: str, error: str | None) -> str:
     return (error or stop_reason) if stop_reason == StopReason.AGENT_FAILED.value else ""
 
 
-def _list(reasons: Iterable[str]) -> str:
+def _list_reasons(reasons: Iterable[str]) -> str:
     return "; ".join(f"{count}x {reason}" for reason, count in Counter(reasons).most_common(3))

@@ -17,9 +17,9 @@ def announcement(codec: Codec, before: Sequence[Schema], after: Sequence[Schema]
     Raises:
         ConfigError, DataError: the protocol cannot call a new tool, or its parameters are not a JSON schema.
     """
-    known = {tool_name(schema): schema for schema in before}
-    added = [schema for schema in after if known.get(tool_name(schema)) != schema]
-    lost = [name for name in known if name not in {tool_name(schema) for schema in after}]
+    schemas_by_name = {tool_name(schema): schema for schema in before}
+    added = [schema for schema in after if schemas_by_name.get(tool_name(schema)) != schema]
+    lost = [name for name in schemas_by_name if name not in {tool_name(schema) for schema in after}]
     parts = [f"{NEW_TOOLS}\n{codec.announce_tools(after, added=added)}"] if added else []
     if lost:
         parts.append(f"{LOST_TOOLS} {', '.join(lost)}")

@@ -47,15 +47,15 @@ def clip(text: str, *, max_tokens: int, keep: Keep, tokenizer: TextTokenizer) ->
     if len(text) * _MOST_TOKENS_PER_CHAR <= max_tokens:
         return text, False
     kept_head = {"head": max_tokens, "tail": 0, "middle": max_tokens // 2}[keep]
-    head, tail, hidden = _ends(text, kept_head=kept_head, kept_tail=max_tokens - kept_head, tokenizer=tokenizer)
+    head, tail, hidden = _encode_ends(text, kept_head=kept_head, kept_tail=max_tokens - kept_head, tokenizer=tokenizer)
     cut = len(head) + len(tail) + hidden - max_tokens
     if cut <= 0 and not hidden:
         return text, False
     marker = f"[... {'about ' * bool(hidden)}{cut} tokens cut ...]"
     if not hidden:
         head, tail = head[:kept_head], head[len(head) - (max_tokens - kept_head) :]
-    front = _decode(tokenizer, head[:kept_head]).rstrip(_HALF_A_CHARACTER)
-    back = _decode(tokenizer, tail[len(tail) - (max_tokens - kept_head) :]).lstrip(_HALF_A_CHARACTER)
+    front = _decode_ids(tokenizer, head[:kept_head]).rstrip(_HALF_A_CHARACTER)
+    back = _decode_ids(tokenizer, tail[len(tail) - (max_tokens - kept_head) :]).lstrip(_HALF_A_CHARACTER)
     return "\n".join(part for part in (front, marker, back) if part), True
 
 
@@ -64,17 +64,17 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _ends(
+def _encode_ends(
     text: str, *, kept_head: int, kept_tail: int, tokenizer: TextTokenizer
 ) -> tuple[Sequence[int], Sequence[int], int]:
     """Returns tokens of the head, of the tail, and about how many lie between; a text that is looked at as a whole is
     all head."""
     reach = CHARS_PER_TOKEN
     while True:
-        at_head, at_tail = (reach * max(kept, _LEAST_TOKENS) for kept in (kept_head, kept_tail))
+        at_head, at_tail = (reach * max(num_kept, _LEAST_TOKENS) for num_kept in (kept_head, kept_tail))
         if at_head + at_tail >= len(text):
-            return _encode(tokenizer, text), (), 0
-        head, tail = _encode(tokenizer, text[:at_head]), _encode(tokenizer, text[len(text) - at_tail :])
+            return _encode_text(tokenizer, text), (), 0
+        head, tail = _encode_text(tokenizer, text[:at_head]), _encode_text(tokenizer, text[len(text) - at_tail :])
         if len(head) >= kept_head and len(tail) >= kept_tail:
             hidden_chars = len(text) - at_head - at_tail
             per_char = (len(head) + len(tail)) / (at_head + at_tail)
@@ -82,9 +82,9 @@ def _ends(
         reach *= CHARS_PER_TOKEN
 
 
-def _encode(tokenizer: TextTokenizer, text: str) -> Sequence[int]:
+def _encode_text(tokenizer: TextTokenizer, text: str) -> Sequence[int]:
     return tokenizer.encode(text, add_special_tokens=False) if text else ()
 
 
-def _decode(tokenizer: TextTokenizer, ids: Sequence[int]) -> str:
+def _decode_ids(tokenizer: TextTokenizer, ids: Sequence[int]) -> str:
     return tokenizer.decode(ids, clean_up_tokenization_spaces=False) if len(ids) else ""

@@ -164,30 +164,30 @@ class ChatTemplateCodec:
         """Returns the turn in the model's own form of tool calls; see `Codec.render_action`."""
         form = self._written_format
         if not message.tool_calls:
-            written = form.said.replace("{content}", message.content)
+            text = form.said.replace("{content}", message.content)
         else:
             before = form.said_before.replace("{content}", message.content) if message.content else ""
-            written = before + form.write((call.name, call.arguments) for call in message.tool_calls)
+            text = before + form.write((call.name, call.arguments) for call in message.tool_calls)
         opening, closing = form.reasoning
         if not message.reasoning or closing in message.content:
-            return self.close_reasoning(written)
+            return self.close_reasoning(text)
         thoughts = form.thoughts.replace("{content}", message.reasoning.strip("\n"))  # as templates print them
         if self._starts_in_reasoning:
             header = self._boundary.header()
             thoughts = thoughts.partition(opening)[2].removeprefix(header[len(header.rstrip()) :])
-        return thoughts + written
+        return thoughts + text
 
     def call_prefix(self, tool: str) -> str:
         """Returns the beginning of a call in the model's own form, outside of the reasoning that a prompt may have
         opened; see `Codec.call_prefix`."""
         return self.close_reasoning(self._written_format.prefix(tool))
 
-    def close_reasoning(self, written: str) -> str:
+    def close_reasoning(self, text: str) -> str:
         """Returns a turn as it follows the header, which may have opened a block of reasoning; see
         `continue_reasoning`."""
         if not self._starts_in_reasoning:
-            return written
-        return continue_reasoning(written, self._written_format.reasoning)
+            return text
+        return continue_reasoning(text, self._written_format.reasoning)
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
         """Returns the rendered prompt; see `Codec.encode_prompt`.
@@ -198,7 +198,7 @@ class ChatTemplateCodec:
         if self._check_arguments:
             check_schemas(tools)
         safe = self.guard.prompt(messages)
-        return await offload(self._encode_prompt, list(map(to_template, safe)), self._tools(tools))
+        return await offload(self._encode_prompt, list(map(to_template, safe)), self._to_template_tools(tools))
 
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
@@ -213,7 +213,7 @@ class ChatTemplateCodec:
             before,
             list(map(to_template, safe)),
             stream=stream,
-            tools=self._tools(tools),
+            tools=self._to_template_tools(tools),
         )
         return ContextTokens(removed, token_ids, neutralised=sum(broken for _, broken in guarded))
 
@@ -221,13 +221,13 @@ class ChatTemplateCodec:
         """Returns the schemas, one in a line; see `Codec.announce_tools`."""
         if self._check_arguments:
             check_schemas(added)
-        return "\n".join(json.dumps(schema, ensure_ascii=False) for schema in self._served(added))
+        return "\n".join(json.dumps(schema, ensure_ascii=False) for schema in self._serve_tools(added))
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         """Returns the parsed turn; calls that cannot be carried out say why."""
         ids = list(token_ids)
-        text, starts_in_reasoning = await offload_if_long(len(ids), self._decode, ids)
-        parsed = await self._read(ids, text, turn, tools, starts_in_reasoning)
+        text, starts_in_reasoning = await offload_if_long(len(ids), self._decode_turn, ids)
+        parsed = await self._read_turn(ids, text, turn, tools, starts_in_reasoning)
         return Action(
             turn=turn,
             text=text,
@@ -241,7 +241,7 @@ class ChatTemplateCodec:
         """None: everything that was sampled is trained."""
         return ()
 
-    async def _read(
+    async def _read_turn(
         self, ids: list[int], text: str, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool
     ) -> ParsedTurn:
         if self._reader is None:
@@ -266,14 +266,14 @@ class ChatTemplateCodec:
                 )
         return ids
 
-    def _tools(self, schemas: Sequence[Schema]) -> list[Any] | None:
+    def _to_template_tools(self, schemas: Sequence[Schema]) -> list[Any] | None:
         # A template takes "no tools" as None; an empty list makes some print an empty tool section.
-        return self._served(schemas) or None
+        return self._serve_tools(schemas) or None
 
-    def _served(self, schemas: Sequence[Schema]) -> list[Any]:
+    def _serve_tools(self, schemas: Sequence[Schema]) -> list[Any]:
         return [served_tool(schema, self._tools_as) for schema in self.guard.tools(schemas)]
 
-    def _decode(self, ids: list[int]) -> tuple[str, bool]:
+    def _decode_turn(self, ids: list[int]) -> tuple[str, bool]:
         return self._exact_text(ids), self._starts_in_reasoning
 
     @property
@@ -307,19 +307,19 @@ def render_next_action(codec: Codec, message: Message, *, before: Sequence[Messa
     return codec.render_action(message)
 
 
-def continue_reasoning(written: str, tags: tuple[str, str]) -> str:
+def continue_reasoning(text: str, tags: tuple[str, str]) -> str:
     """Returns a turn as it continues the block of reasoning that its header has opened.
 
     A turn that closes the block itself stays as it is, without a second opening tag.
 
     Args:
-        written: the turn.
+        text: the turn.
         tags: what opens and closes the block.
     """
     opening, closing = tags
-    if closing in written:
-        return written.removeprefix(opening)
-    return f"{closing}\n\n{written}"
+    if closing in text:
+        return text.removeprefix(opening)
+    return f"{closing}\n\n{text}"
 
 
 def check_schemas(tools: Sequence[Schema]) -> None:

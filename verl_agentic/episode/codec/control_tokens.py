@@ -47,11 +47,11 @@ class Markers:
 
         A text that only becomes a marker when the tokenizer normalises it comes back normalised.
         """
-        text, broken = _without(text, self._pattern)
+        text, broken = _break_markers(text, self._pattern)
         for _ in range(_MOST_PASSES):
             if (normal := self._hidden_in(text)) is None:
                 break
-            text, more = _without(normal, self._normal)
+            text, more = _break_markers(normal, self._normal)
             broken += more
         return text, broken
 
@@ -67,7 +67,7 @@ class Markers:
         return normal if normal != text and self._normal.search(normal) else None
 
 
-def _without(text: str, pattern: re.Pattern[str]) -> tuple[str, int]:
+def _break_markers(text: str, pattern: re.Pattern[str]) -> tuple[str, int]:
     broken = 0
     while True:
         text, count = pattern.subn(lambda match: f"{match[0][0]} {match[0][1:]}", text)
@@ -94,7 +94,7 @@ class Guard:
         around: Iterable[str] = (),
         tags: Iterable[str] = (),
         reasoning: Iterable[str] = (),
-        written: Iterable[str] = (),
+        written_tags: Iterable[str] = (),
     ) -> None:
         """Makes the guard of a protocol and a model.
 
@@ -103,27 +103,27 @@ class Guard:
             around: tags that stand around an observation.
             tags: tags of calls and answers.
             reasoning: tags of reasoning, which the policy writes and prompts speak of.
-            written: other tags that the policy writes in its turns, and prompts speak of.
+            written_tags: other tags that the policy writes in its turns, and prompts speak of.
         """
-        known, special = tokenizer_markers(tokenizer), special_tokens(tokenizer)
-        around, reasoning = {*known, *around}, {*reasoning}
-        spared = {*reasoning, *_REASONING, *written} - special
+        token_markers, special = tokenizer_markers(tokenizer), special_tokens(tokenizer)
+        around, reasoning = {*token_markers, *around}, {*reasoning}
+        spared = {*reasoning, *_REASONING, *written_tags} - special
         markers = partial(Markers, normalise=_normaliser_of(tokenizer))
         self._result = markers({*around, *tags, *reasoning})
         self._notice = markers(around)
         self._policy = markers(around - spared)
-        self._prompt = {"system": markers(special), "user": markers(known - spared)}
+        self._prompt = {"system": markers(special), "user": markers(token_markers - spared)}
         self._schemas: dict[tuple[int, ...], tuple[Sequence[Any], list[Any]]] = {}
 
     def observed(self, message: Message, *, is_result: bool = True) -> tuple[Message, int]:
         """Returns an observation with harmless content, name and call id, and how many markers were broken."""
         if message.role == "system":
-            return _safe(message, self._prompt["system"])
-        return _safe(message, self._result if is_result else self._notice)
+            return _neutralise_message(message, self._prompt["system"])
+        return _neutralise_message(message, self._result if is_result else self._notice)
 
     def prompt(self, messages: Iterable[Message]) -> list[Message]:
         """Returns the messages of a prompt, or of a conversation that is rendered again."""
-        return [self._prompted(message) for message in messages]
+        return [self._neutralise_prompt(message) for message in messages]
 
     def tools(self, schemas: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Returns the schemas of tools with harmless texts; those that were seen before at once."""
@@ -132,29 +132,29 @@ class Guard:
             if len(self._schemas) >= _MAX_SCHEMAS:
                 self._schemas.clear()
             # The schemas too, so that no others get their ids.
-            self._schemas[key] = tuple(schemas), [_plain(schema, self._prompt["user"]) for schema in schemas]
+            self._schemas[key] = tuple(schemas), [_neutralise_json(schema, self._prompt["user"]) for schema in schemas]
         return self._schemas[key][1]
 
-    def _prompted(self, message: Message) -> Message:
+    def _neutralise_prompt(self, message: Message) -> Message:
         if message.role == "tool":
-            return _safe(message, self._result)[0]
+            return _neutralise_message(message, self._result)[0]
         markers = self._policy if message.role == "assistant" else self._prompt[message.role]
         if not message.quoted:
-            return _safe(message, markers)[0]
-        own = message.content.removesuffix(message.quoted)
-        content = markers.neutralise(own)[0] + self._result.neutralise(message.quoted)[0]
-        return _safe(replace(message, content=content, quoted=""), markers)[0]
+            return _neutralise_message(message, markers)[0]
+        own_text = message.content.removesuffix(message.quoted)
+        content = markers.neutralise(own_text)[0] + self._result.neutralise(message.quoted)[0]
+        return _neutralise_message(replace(message, content=content, quoted=""), markers)[0]
 
 
 _MAX_SCHEMAS = 256
 
 
-def _safe(message: Message, markers: Markers) -> tuple[Message, int]:
+def _neutralise_message(message: Message, markers: Markers) -> tuple[Message, int]:
     """Returns the message without markers, and how many were broken; one search where there is none."""
     calls = message.tool_calls
     parts = [message.content, message.name, message.call_id, message.reasoning]
     for call in calls:
-        parts += (call.name, call.call_id, *_texts(call.arguments))
+        parts += (call.name, call.call_id, *_iter_texts(call.arguments))
     if not markers.are_in("\n".join(parts)):
         return message, 0
     broken = sum(markers.neutralise(part)[1] for part in parts)
@@ -166,30 +166,30 @@ def _safe(message: Message, markers: Markers) -> tuple[Message, int]:
 
 def _safe_call(call: ToolCall, markers: Markers) -> ToolCall:
     name, call_id = markers.neutralise(call.name)[0], markers.neutralise(call.call_id)[0]
-    return replace(call, name=name, call_id=call_id, arguments=_plain(call.arguments, markers))
+    return replace(call, name=name, call_id=call_id, arguments=_neutralise_json(call.arguments, markers))
 
 
-def _texts(value: Any) -> Iterable[str]:
+def _iter_texts(value: Any) -> Iterable[str]:
     """Yields the texts in a JSON value, names of keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield str(key)
-            yield from _texts(item)
+            yield from _iter_texts(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _texts(item)
+            yield from _iter_texts(item)
 
 
-def _plain(value: Any, markers: Markers) -> Any:
+def _neutralise_json(value: Any, markers: Markers) -> Any:
     """Returns a JSON value whose texts have no markers."""
     if isinstance(value, str):
         return markers.neutralise(value)[0]
     if isinstance(value, Mapping):
-        return {_plain(key, markers): _plain(item, markers) for key, item in value.items()}
+        return {_neutralise_json(key, markers): _neutralise_json(item, markers) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, markers) for item in value]
+        return [_neutralise_json(item, markers) for item in value]
     return value
 
 
@@ -204,11 +204,13 @@ def _pattern_of(texts: Iterable[str]) -> str:
         for char in text:
             node = node.setdefault(char, {})
         node[""] = {}
-    return _branches(tree) if tree else r"(?!)"
+    return _write_branches(tree) if tree else r"(?!)"
 
 
-def _branches(node: dict[str, Any]) -> str:
-    parts = [re.escape(char) + (_branches(rest) if rest != {"": {}} else "") for char, rest in node.items() if char]
+def _write_branches(node: dict[str, Any]) -> str:
+    parts = [
+        re.escape(char) + (_write_branches(rest) if rest != {"": {}} else "") for char, rest in node.items() if char
+    ]
     pattern = parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
     return f"(?:{pattern})?" if "" in node else pattern
 

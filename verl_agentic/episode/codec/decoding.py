@@ -33,10 +33,10 @@ class TokenDecoder:
         if text is None:
             text = self._decode(list(key))
             with self._lock:
-                self._remember(key, text)
+                self._remember_text(key, text)
         return text
 
-    def _remember(self, key: tuple[int, ...], text: str) -> None:
+    def _remember_text(self, key: tuple[int, ...], text: str) -> None:
         if key in self._texts or len(key) > self._max_tokens:
             return
         self._texts[key] = text
@@ -53,12 +53,12 @@ def exact_decoder(tokenizer: Any) -> TokenDecoder:
     transformers converts every id on its own before it decodes, which takes longer than the decoding. So a tokenizer
     whose `decode` is the library's own is asked without that.
     """
-    if (known := _decoders.get(tokenizer)) is None:
-        known = _decoders[tokenizer] = TokenDecoder(_uncached(tokenizer))
-    return known
+    if (decoder := _decoders.get(tokenizer)) is None:
+        decoder = _decoders[tokenizer] = TokenDecoder(_make_decoder(tokenizer))
+    return decoder
 
 
-def _uncached(tokenizer: Any) -> Callable[[list[int]], str]:
+def _make_decoder(tokenizer: Any) -> Callable[[list[int]], str]:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     methods = (getattr(type(tokenizer), name, None) for name in ("decode", "_decode"))
     is_own = all(getattr(m, "__module__", "").startswith("transformers.tokenization_utils") for m in methods)

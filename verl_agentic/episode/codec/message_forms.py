@@ -33,13 +33,13 @@ def reply_forms(new: Sequence[ChatMessage]) -> Iterator[tuple[list[ChatMessage],
     results = [message for message in new if message["role"] == "tool"]
     for messages, num_calls in ((list(new), len(results)), (_with_short_ids(new), 1)) if results else ():
         called = [message for message in messages if message["role"] == "tool"][:num_calls]
-        turns = [_with_calls(SILENT, [_call_of(result, said) for result in called]) for said in "01"]
+        turns = [_with_calls(SILENT, [_call_of(result, text) for result in called]) for text in "01"]
         yield turns, messages
         yield list(map(_with_text_arguments, turns)), messages
-    spoken = [{**SILENT, "content": said} for said in "01"]
+    spoken = [{**SILENT, "content": text} for text in "01"]
     if not results:
         yield spoken, list(new)
-    yield spoken, [{"role": "user", "content": _joint(new)}]
+    yield spoken, [{"role": "user", "content": _join_contents(new)}]
 
 
 def prompt_forms(messages: Sequence[ChatMessage], *, write_calls: WriteCalls) -> Iterator[list[ChatMessage]]:
@@ -55,11 +55,11 @@ def prompt_forms(messages: Sequence[ChatMessage], *, write_calls: WriteCalls) ->
         yield list(map(_with_text_in_thoughts, messages))
         yield _with_one_call_each(messages)
     for keeps_system in (True, False):
-        yield _alternating(messages, write_calls=write_calls, keeps_system=keeps_system)
+        yield _alternate_roles(messages, write_calls=write_calls, keeps_system=keeps_system)
 
 
-def _call_of(result: ChatMessage, said: str) -> ChatMessage:
-    function = {"name": result.get("name") or _UNNAMED, "arguments": {"value": said}}
+def _call_of(result: ChatMessage, text: str) -> ChatMessage:
+    function = {"name": result.get("name") or _UNNAMED, "arguments": {"value": text}}
     return {"id": result.get("tool_call_id") or "call_0", "type": "function", "function": function}
 
 
@@ -89,23 +89,27 @@ def _with_short_ids(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 def _with_one_call_each(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Writes a turn of several calls as several turns, each before the result of its call."""
-    written: list[ChatMessage] = []
-    left = list(messages)
-    while left:
-        message = left.pop(0)
-        calls = [{**call, "id": _short_id(len(written) + n)} for n, call in enumerate(message.get("tool_calls") or ())]
-        written.append(_with_calls(message, calls[:1]))
+    new_messages: list[ChatMessage] = []
+    pending = list(messages)
+    while pending:
+        message = pending.pop(0)
+        calls = [
+            {**call, "id": _short_id(len(new_messages) + n)} for n, call in enumerate(message.get("tool_calls") or ())
+        ]
+        new_messages.append(_with_calls(message, calls[:1]))
         for number, call in enumerate(calls):
             if number:
-                written.append(_with_calls(SILENT, [call]))
-            if left and left[0]["role"] == "tool":
-                written.append({**left.pop(0), "tool_call_id": call["id"]})
-    return written
+                new_messages.append(_with_calls(SILENT, [call]))
+            if pending and pending[0]["role"] == "tool":
+                new_messages.append({**pending.pop(0), "tool_call_id": call["id"]})
+    return new_messages
 
 
-def _alternating(messages: Sequence[ChatMessage], *, write_calls: WriteCalls, keeps_system: bool) -> list[ChatMessage]:
+def _alternate_roles(
+    messages: Sequence[ChatMessage], *, write_calls: WriteCalls, keeps_system: bool
+) -> list[ChatMessage]:
     """Returns a conversation in which the user and the policy speak in turn, without tools."""
-    written: list[ChatMessage] = []
+    new_messages: list[ChatMessage] = []
     for index, message in enumerate(messages):
         is_system = message["role"] == "system" and index == 0 and keeps_system
         role = message["role"] if is_system or message["role"] == "assistant" else "user"
@@ -114,17 +118,17 @@ def _alternating(messages: Sequence[ChatMessage], *, write_calls: WriteCalls, ke
             functions = [call["function"] for call in message["tool_calls"]]
             calls = write_calls((function["name"], function["arguments"]) for function in functions)
             content = f"{content}\n{calls}" if content else calls
-        if written and written[-1]["role"] == role:
-            content = _joint([written.pop(), {"content": content}])
-        written.append({"role": role, "content": content})
-    return written
+        if new_messages and new_messages[-1]["role"] == role:
+            content = _join_contents([new_messages.pop(), {"content": content}])
+        new_messages.append({"role": role, "content": content})
+    return new_messages
 
 
 def _with_calls(message: ChatMessage, calls: list[ChatMessage]) -> ChatMessage:
     return {**message, "tool_calls": calls} if calls else message
 
 
-def _joint(messages: Sequence[ChatMessage]) -> str:
+def _join_contents(messages: Sequence[ChatMessage]) -> str:
     return "\n\n".join(message["content"] for message in messages)
 
 

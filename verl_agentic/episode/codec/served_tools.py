@@ -28,25 +28,28 @@ def served_tool(schema: Mapping[str, Any], form: ToolForm) -> Mapping[str, Any]:
     values = {key: function.get(key) for key in _KEYS}
     if values["defer_loading"] is None:
         values["defer_loading"] = defers
-    kept = [key for key in _KEYS if values[key] is not None or key not in _OPTIONAL]
+    present_keys = [key for key in _KEYS if values[key] is not None or key not in _OPTIONAL]
     if form == "sglang":  # keys as given, then the missing ones; others are dropped
-        order = [*(key for key in function if key in kept), *(key for key in kept if key not in function)]
+        order = [
+            *(key for key in function if key in present_keys),
+            *(key for key in present_keys if key not in function),
+        ]
         return {"type": "function", "function": {key: values[key] for key in order}, "defer_loading": defers}
-    written = {key: values[key] for key in _VLLM_ORDER if key in kept}
+    ordered = {key: values[key] for key in _VLLM_ORDER if key in present_keys}
     others = {key: value for key, value in function.items() if key not in _KEYS}
-    served: dict[str, Any] = {"type": "function", "function": {**written, **others}}
+    served: dict[str, Any] = {"type": "function", "function": {**ordered, **others}}
     if defers is not None:
         served["defer_loading"] = defers
     return {**served, **{key: value for key, value in schema.items() if key not in (*served, "defer_loading")}}
 
 
 def find_difference(
-    own: Sequence[int], served: Sequence[int], *, decode: Callable[[list[int]], str]
+    own_ids: Sequence[int], served: Sequence[int], *, decode: Callable[[list[int]], str]
 ) -> tuple[int, str, str] | None:
     """Returns the first token at which two prompts differ, and the texts there; None if they are equal."""
-    if list(own) == list(served):
+    if list(own_ids) == list(served):
         return None
-    pairs = enumerate(zip(own, served, strict=False))
-    at = next((place for place, pair in pairs if pair[0] != pair[1]), min(len(own), len(served)))
-    begin, end = max(0, at - _BEFORE), at + _BEHIND
-    return at, decode(list(own[begin:end])), decode(list(served[begin:end]))
+    pairs = enumerate(zip(own_ids, served, strict=False))
+    index = next((place for place, pair in pairs if pair[0] != pair[1]), min(len(own_ids), len(served)))
+    begin, end = max(0, index - _BEFORE), index + _BEHIND
+    return index, decode(list(own_ids[begin:end])), decode(list(served[begin:end]))

@@ -16,16 +16,16 @@ def tokens_between(tokenizer: Any, token_ids: Sequence[int], opening: str, closi
     ids = list(token_ids)
     text = tokenizer.decode(ids)
     reach = _Reach(tokenizer, ids)
-    spans, at = [], text.find(opening)
-    while at >= 0:
-        begin = at + len(opening)
+    spans, start = [], text.find(opening)
+    while start >= 0:
+        begin = start + len(opening)
         closed_at = text.find(closing, begin)
         end = closed_at if closed_at >= 0 else len(text)
         first = bisect_left(reach, begin)
         last = bisect_right(reach, end) - 1
         if first < last:
             spans.append((first, last))
-        at = text.find(opening, end) if closed_at >= 0 else -1
+        start = text.find(opening, end) if closed_at >= 0 else -1
     return spans
 
 

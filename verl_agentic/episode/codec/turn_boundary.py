@@ -66,7 +66,7 @@ class TurnBoundary:
             tokenizer: the model's.
             stop_token_ids: ids that end a turn and that the template writes itself before what follows.
         """
-        self._prompt_builder, self._builder = builder, _remembering(builder)
+        self._prompt_builder, self._builder = builder, _remember_renderings(builder)
         self._tokenizer = tokenizer
         self._stop_token_ids = frozenset(stop_token_ids)
         self._needs_tools: dict[frozenset[str], bool] = {}
@@ -116,22 +116,22 @@ class TurnBoundary:
             ConfigError: the template renders no messages of these roles after a turn.
             DataError: it renders some, and not these.
         """
-        seen = list(stream[-_SEEN_TOKENS:])
-        closed = [*seen, *self._missing(seen)]
+        last_ids = list(stream[-_SEEN_TOKENS:])
+        closed = [*last_ids, *self._find_missing_end(last_ids)]
         roles = _shape_of(new)
         if roles not in self._first_ways:
             self._first_ways[roles] = self._find_way(roles, tools)
         refusal: Exception | None = None
-        for number, way in enumerate(self._ways(previous, new, closed, tools)):
+        for number, way in enumerate(self._iter_ways(previous, new, closed, tools)):
             if number < self._first_ways[roles]:
                 continue
             try:
-                kept, appended = way()
+                num_kept, appended = way()
             except Exception as cause:
                 _refuse_forbidden(cause)
                 refusal = cause
                 continue
-            return max(0, len(seen) - kept), closed[len(seen) : kept] + appended
+            return max(0, len(last_ids) - num_kept), closed[len(last_ids) : num_kept] + appended
         raise DataError(f"the chat template cannot render these messages, got {refusal}") from refusal
 
     def _find_way(self, roles: tuple[str, ...], tools: Any) -> int:
@@ -149,15 +149,15 @@ class TurnBoundary:
             if message["role"] == "tool":
                 message |= {"name": "probe", "tool_call_id": f"call_0_{index}"}
         (turn, _), _ = next(reply_forms(new))
-        ways = list(self._ways([turn], new, self._closing, tools))
+        ways = list(self._iter_ways([turn], new, self._turn_closing, tools))
         faults = [self._find_fault(way, texts) for way in ways]
-        shown = [number for number, fault in enumerate(faults) if not fault]
-        if not shown:
+        sound_ways = [number for number, fault in enumerate(faults) if not fault]
+        if not sound_ways:
             raise ConfigError(
                 f"the chat template renders no message of {', '.join(dict.fromkeys(roles))} after a turn of the "
                 f"policy, {faults[1]}; set actor_rollout_ref.model.custom_chat_template, or use another model"
             )
-        return shown[-1] if shown == [0, len(ways) - 1] else shown[0]
+        return sound_ways[-1] if sound_ways == [0, len(ways) - 1] else sound_ways[0]
 
     def _find_fault(self, way: Callable[[], tuple[int, list[int]]], texts: Sequence[str]) -> str:
         """Returns why messages with these texts do not reach the policy in a way; empty if they do."""
@@ -166,36 +166,37 @@ class TurnBoundary:
         except Exception as cause:
             _refuse_forbidden(cause)
             return f"got {type(cause).__name__}: {cause}"
-        return "" if all(one in text for one in texts) else "it leaves their text out"
+        return "" if all(part in text for part in texts) else "it leaves their text out"
 
-    def _ways(
+    def _iter_ways(
         self, previous: Sequence[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any
     ) -> Iterator[Callable[[], tuple[int, list[int]]]]:
         """Yields ways to render messages: each returns how much of `closed` stays, and what is appended to it."""
-        yield partial(self._build, previous, new, closed, tools)
+        yield partial(self._render_with_builder, previous, new, closed, tools)
         for turns, messages in reply_forms(new):
             yield partial(self._render_after_turn, turns, messages, closed, tools)
 
-    def _build(
+    def _render_with_builder(
         self, previous: Sequence[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any
     ) -> tuple[int, list[int]]:
         """Renders messages with verl's builder."""
         before = [_USER, *previous]  # some templates want a question before an answer
-        merged = self._merge(before, new, closed, tools)
-        kept = len(closed) - merged.removed_prefix_token_count
-        appended = list(merged.token_ids[kept:])
-        if closed[kept:] == appended[: len(closed) - kept]:  # taken back and written again: it stays the sampled one
-            appended, kept = appended[len(closed) - kept :], len(closed)
-        if kept == len(closed) and closed[-1:] == self._closing[-1:]:
-            appended = self._after_end(appended) or self._separator + appended
-        return kept, appended
+        merged = self._merge_tokens(before, new, closed, tools)
+        num_kept = len(closed) - merged.removed_prefix_token_count
+        appended = list(merged.token_ids[num_kept:])
+        # Taken back and written again: it stays the sampled one.
+        if closed[num_kept:] == appended[: len(closed) - num_kept]:
+            appended, num_kept = appended[len(closed) - num_kept :], len(closed)
+        if num_kept == len(closed) and closed[-1:] == self._turn_closing[-1:]:
+            appended = self._after_end(appended) or self._turn_separator + appended
+        return num_kept, appended
 
     def _render_after_turn(
         self, turns: list[ChatMessage], messages: list[ChatMessage], closed: list[int], tools: Any
     ) -> tuple[int, list[int]]:
         """Renders messages with the template, after a question and a turn of the policy."""
         _, appended = self._split_after_turn(turns, messages, tools)
-        separator = self._ending[len(self._closing) :] if closed[-1:] == self._closing[-1:] else []
+        separator = self._turn_ending[len(self._turn_closing) :] if closed[-1:] == self._turn_closing[-1:] else []
         return len(closed), self._after_end(appended) or separator + appended
 
     def _after_end(self, appended: list[int]) -> list[int]:
@@ -203,7 +204,7 @@ class TurnBoundary:
 
         The last turn of a conversation ends otherwise in some templates, so that its end looks new before a message.
         """
-        end, begin = self._closing[self._count_blanks(self._closing) :], self._count_blanks(appended)
+        end, begin = self._turn_closing[self._count_blanks(self._turn_closing) :], self._count_blanks(appended)
         return appended[begin + len(end) :] if end and appended[begin : begin + len(end)] == end else []
 
     def _split_after_turn(
@@ -215,7 +216,7 @@ class TurnBoundary:
         with the end of the turn alone.
         """
         whole, bare = (
-            _common_end(*(self._render([_USER, turn, *new], with_header=bool(new), tools=tools) for turn in turns))
+            _common_end(*(self._render_ids([_USER, turn, *new], with_header=bool(new), tools=tools) for turn in turns))
             for new in (messages, [])
         )
         bare = self._without_header(bare)
@@ -238,21 +239,23 @@ class TurnBoundary:
         """Returns whether the header of the policy's turn is not an option of the template."""
         try:
             conversations = (
-                self._render([_USER, _REPLIES[0]], with_header=h, tools=self._own_tools) for h in (True, False)
+                self._render_ids([_USER, _REPLIES[0]], with_header=h, tools=self._own_tools) for h in (True, False)
             )
             return operator.eq(*conversations)
         except Exception as cause:
             logger.info("the chat template renders no turn: %s", cause)
             return False
 
-    def _render(self, messages: Sequence[ChatMessage], *, with_header: bool, tools: Any) -> list[int]:
+    def _render_ids(self, messages: Sequence[ChatMessage], *, with_header: bool, tools: Any) -> list[int]:
         options = getattr(self._builder, "chat_template_kwargs", None) or {}
         text = self._tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=with_header, tools=tools, **options
         )
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _merge(self, before: list[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any) -> Any:
+    def _merge_tokens(
+        self, before: list[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any
+    ) -> Any:
         """Returns the builder's merge. It renders all tools twice for every message; where that has made no difference
         for messages of the same roles, they are left out."""
         roles = frozenset(message["role"] for message in new)
@@ -275,7 +278,7 @@ class TurnBoundary:
 
     def header(self) -> str:
         """Returns the end of a prompt: what opens a turn of the policy, and a little of what stands before it."""
-        return self._tokenizer.decode(self._question[-_SEEN_TOKENS:])
+        return self._tokenizer.decode(self._short_prompt[-_SEEN_TOKENS:])
 
     @cached_property
     def _needs_tools_always(self) -> bool:
@@ -287,7 +290,7 @@ class TurnBoundary:
         return False
 
     @cached_property
-    def _question(self) -> list[int]:
+    def _short_prompt(self) -> list[int]:
         """A short prompt."""
         return list(self._builder.build_initial_tokens([_USER], tools=self._own_tools))
 
@@ -295,14 +298,14 @@ class TurnBoundary:
     def _own_tools(self) -> Any:
         return _TOOLS if self._needs_tools_always else None
 
-    def _missing(self, seen: list[int]) -> list[int]:
+    def _find_missing_end(self, last_ids: list[int]) -> list[int]:
         """Returns what must follow the last token so that the turn has ended."""
-        closing = self._closing
-        written = next((n for n in range(len(closing), 0, -1) if seen[-n:] == closing[:n]), 0)
-        return [] if not written and seen and seen[-1] in self._enders else closing[written:]
+        closing = self._turn_closing
+        num_written = next((n for n in range(len(closing), 0, -1) if last_ids[-n:] == closing[:n]), 0)
+        return [] if not num_written and last_ids and last_ids[-1] in self._end_ids else closing[num_written:]
 
     @cached_property
-    def _ending(self) -> list[int]:
+    def _turn_ending(self) -> list[int]:
         """Tokens that the template writes after the content of a turn."""
         try:
             endings = (self._builder.render_delta_token_id([_USER], [reply]) for reply in _REPLIES)
@@ -317,34 +320,34 @@ class TurnBoundary:
             return []
 
     @cached_property
-    def _closing(self) -> list[int]:
+    def _turn_closing(self) -> list[int]:
         """The beginning of the ending that closes a turn: up to its last special token, or all of it."""
-        special = [index for index, token in enumerate(self._ending) if token in self._special_tokens]
-        return self._ending[: special[-1] + 1] if special else self._ending
+        special = [index for index, token in enumerate(self._turn_ending) if token in self._special_tokens]
+        return self._turn_ending[: special[-1] + 1] if special else self._turn_ending
 
     @cached_property
-    def _separator(self) -> list[int]:
+    def _turn_separator(self) -> list[int]:
         """Tokens that the template writes between the end of a turn and the next turn, if the builder omits them."""
-        before, rest = [_USER, _REPLIES[0]], self._ending[len(self._closing) :]
+        before, rest = [_USER, _REPLIES[0]], self._turn_ending[len(self._turn_closing) :]
         if not rest:
             return []
         try:
-            merged = self._builder.merge_context_tokens(before, [*before, _USER], self._closing[-1:])
+            merged = self._builder.merge_context_tokens(before, [*before, _USER], self._turn_closing[-1:])
         except Exception as cause:  # of the builder for unknown families, which never writes it
             logger.info("verl's builder does not render a message of the user: %s", cause)
             return rest
         return [] if list(merged.token_ids[1:])[: len(rest)] == rest else rest
 
     @cached_property
-    def _enders(self) -> frozenset[int]:
+    def _end_ids(self) -> frozenset[int]:
         """Ids that end a turn and after which the template may go on."""
         template = template_source(self._tokenizer)
         named = {i for i, text in self._special_tokens.items() if text in template}
         if "eos_token" in template and self._tokenizer.eos_token_id is not None:
             named.add(self._tokenizer.eos_token_id)
         # What a prompt is made of begins turns, with one exception: messages often end with the same token.
-        beginning = {*self._question}
-        ending = {i for i in self._closing[-1:] if i in self._special_tokens}
+        beginning = {*self._short_prompt}
+        ending = {i for i in self._turn_closing[-1:] if i in self._special_tokens}
         return frozenset((named - beginning) | ending | self._stop_token_ids)
 
     @cached_property
@@ -378,7 +381,7 @@ def _common_end(first: list[int], second: list[int]) -> list[int]:
     return first[len(first) - length :]
 
 
-def _remembering(builder: ContextBuilder) -> Any:
+def _remember_renderings(builder: ContextBuilder) -> Any:
     """Returns a builder that renders faster, and knows the messages it puts before new ones.
 
     Where verl's builders change, they are taken as they are.
@@ -401,7 +404,7 @@ class _Renderer:
     """
 
     def __init__(self, builder: Any) -> None:
-        self._render = builder._render_tokens
+        self._render_ids = builder._render_tokens
         self._tokenizer: Any = getattr(builder, "tokenizer", None)
         self._options = getattr(builder, "chat_template_kwargs", None) or {}
         self._is_same: dict[tuple[Any, ...], bool] = {}
@@ -417,31 +420,31 @@ class _Renderer:
     def __call__(self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool, tools: Any = None) -> list[int]:
         key = "" if add_generation_prompt or tools else repr(messages)
         if not 0 < len(key) < _MAX_KEY_CHARS:
-            return self._rendered(messages, add_generation_prompt=add_generation_prompt, tools=tools)[1]
-        known = self._known.get(key)
-        if known is None:
+            return self._render_checked(messages, add_generation_prompt=add_generation_prompt, tools=tools)[1]
+        rendering = self._known.get(key)
+        if rendering is None:
             if len(self._known) >= _MAX_REMEMBERED:
                 self._known.clear()
-            known = self._known[key] = self._rendered(messages, add_generation_prompt=False, tools=tools)
-        self._before = known
-        return list(known[1])
+            rendering = self._known[key] = self._render_checked(messages, add_generation_prompt=False, tools=tools)
+        self._before = rendering
+        return list(rendering[1])
 
-    def _rendered(self, messages: Sequence[ChatMessage], **options: Any) -> tuple[str, list[int]]:
+    def _render_checked(self, messages: Sequence[ChatMessage], **options: Any) -> tuple[str, list[int]]:
         """Returns text and tokens; no text where the builder alone knows it."""
         shape = (*(message["role"] for message in messages), options["add_generation_prompt"], bool(options["tools"]))
-        if self._is_same.get(shape) and not self._cuts():
-            return self._encoded(messages, **options)
-        text, own = "", self._render(messages, **options)
+        if self._is_same.get(shape) and not self._is_set_to_cut():
+            return self._render_rest(messages, **options)
+        text, builder_ids = "", self._render_ids(messages, **options)
         if shape not in self._is_same:
             try:
-                text, ids = self._encoded(messages, **options)
-                self._is_same[shape] = ids == own
+                text, ids = self._render_rest(messages, **options)
+                self._is_same[shape] = ids == builder_ids
             except Exception as cause:
                 logger.info("verl's builder renders %s: %s", shape, cause)
                 self._is_same[shape] = False
-        return text if self._is_same[shape] else "", own
+        return text if self._is_same[shape] else "", builder_ids
 
-    def _encoded(self, messages: Sequence[ChatMessage], **options: Any) -> tuple[str, list[int]]:
+    def _render_rest(self, messages: Sequence[ChatMessage], **options: Any) -> tuple[str, list[int]]:
         text = self._tokenizer.apply_chat_template(messages, tokenize=False, **options, **self._options)
         before, ids = self._before
         if not (before and text.startswith(before) and text.startswith(self._starts, len(before))):
@@ -449,7 +452,7 @@ class _Renderer:
         backend = self._tokenizer.backend_tokenizer
         return text, ids + backend.encode_batch_fast([text[len(before) :]], add_special_tokens=False)[0].ids
 
-    def _cuts(self) -> bool:
+    def _is_set_to_cut(self) -> bool:
         """Tells whether somebody has set the tokenizer to cut or pad; transformers resets that before it encodes."""
         backend = self._tokenizer.backend_tokenizer
         return backend.truncation is not None or backend.padding is not None

@@ -24,11 +24,11 @@ async def choose_call(
     Raises:
         PolicyError: the engine sampled an id that is not allowed.
     """
-    left, ids = [list(option) for option in options], list[int]()
-    while len(left) > 1:
-        if not isinstance(policy, Chooser) or any(len(option) <= len(ids) for option in left):
+    candidates, ids = [list(option) for option in options], list[int]()
+    while len(candidates) > 1:
+        if not isinstance(policy, Chooser) or any(len(option) <= len(ids) for option in candidates):
             return []
-        allowed = sorted({option[len(ids)] for option in left})
+        allowed = sorted({option[len(ids)] for option in candidates})
         token = allowed[0]
         if len(allowed) > 1:
             completion = await policy.choose([*stream, *ids], allowed=allowed, request_id=request_id)
@@ -38,5 +38,5 @@ async def choose_call(
         if token not in allowed:
             raise PolicyError(f"the engine must sample one of {allowed}, got {token}; it ignores allowed_token_ids")
         ids.append(token)
-        left = [option for option in left if option[len(ids) - 1] == token]
-    return left[0] if left else []
+        candidates = [option for option in candidates if option[len(ids) - 1] == token]
+    return candidates[0] if candidates else []

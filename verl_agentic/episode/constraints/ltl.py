@@ -32,11 +32,11 @@ def parse_ltl(text: str) -> Formula:
     """Returns a formula. Raises ConfigError if the text is none."""
     tokens, end = [], 0
     while end < len(text.rstrip()):
-        found = _TOKEN.match(text, end)
-        if found is None:
+        match = _TOKEN.match(text, end)
+        if match is None:
             raise ConfigError(f"a specification must be LTL, got {text!r}, unreadable at {text[end : end + 20]!r}")
-        tokens.append(found[1])
-        end = found.end()
+        tokens.append(match[1])
+        end = match.end()
     parser = _Parser(tokens, text)
     formula = parser.implication()
     if parser.left:
@@ -51,68 +51,72 @@ class _Parser:
         self.left, self._text = tokens, text
 
     def implication(self) -> Formula:
-        first = self._disjunction()
-        return _or(_not(first), self.implication()) if self._take("->") else first
+        first = self._parse_disjunction()
+        return _make_or(_make_not(first), self.implication()) if self._take_token("->") else first
 
-    def _disjunction(self) -> Formula:
-        found = self._conjunction()
-        while self._take("|"):
-            found = _or(found, self._conjunction())
-        return found
+    def _parse_disjunction(self) -> Formula:
+        formula = self._parse_conjunction()
+        while self._take_token("|"):
+            formula = _make_or(formula, self._parse_conjunction())
+        return formula
 
-    def _conjunction(self) -> Formula:
-        found = self._until()
-        while self._take("&"):
-            found = _and(found, self._until())
-        return found
+    def _parse_conjunction(self) -> Formula:
+        formula = self._parse_until()
+        while self._take_token("&"):
+            formula = _make_and(formula, self._parse_until())
+        return formula
 
-    def _until(self) -> Formula:
-        first = self._unary()
-        return ("U", first, self._until()) if self._take("U") else first
+    def _parse_until(self) -> Formula:
+        first = self._parse_unary()
+        return ("U", first, self._parse_until()) if self._take_token("U") else first
 
-    def _unary(self) -> Formula:
+    def _parse_unary(self) -> Formula:
         token = self.left.pop(0) if self.left else ""
         if token == "(":
-            found = self.implication()
-            if not self._take(")"):
+            formula = self.implication()
+            if not self._take_token(")"):
                 raise ConfigError(f"a bracket must be closed, got {self._text!r}; close it")
-            return found
+            return formula
         if token in _UNARY:
-            inner = self._unary()
-            return _not(inner) if token == "!" else ("X", inner) if token == "X" else _eventually(token, inner)
+            inner = self._parse_unary()
+            return (
+                _make_not(inner) if token == "!" else ("X", inner) if token == "X" else _make_eventually(token, inner)
+            )
         if token in ("true", "false"):
             return (token,)
         if not re.fullmatch(r"[A-Za-z_][\w.-]*", token) or token == "U":
             raise ConfigError(f"a label must follow, got {token!r} in {self._text!r}; write one")
         return ("label", token)
 
-    def _take(self, token: str) -> bool:
+    def _take_token(self, token: str) -> bool:
         if self.left and self.left[0] == token:
             self.left.pop(0)
             return True
         return False
 
 
-def _eventually(kind: str, inner: Formula) -> Formula:
-    return ("U", TRUE, inner) if kind == "F" else _not(("U", TRUE, _not(inner)))
+def _make_eventually(kind: str, inner: Formula) -> Formula:
+    return ("U", TRUE, inner) if kind == "F" else _make_not(("U", TRUE, _make_not(inner)))
 
 
-def _not(inner: Formula) -> Formula:
+def _make_not(inner: Formula) -> Formula:
     if inner in (TRUE, FALSE):
         return FALSE if inner == TRUE else TRUE
     return inner[1] if inner[0] == "!" else ("!", inner)
 
 
-def _and(one: Formula, other: Formula) -> Formula:
-    parts = (one[1] if one[0] == "and" else frozenset([one])) | (other[1] if other[0] == "and" else frozenset([other]))
+def _make_and(formula: Formula, other: Formula) -> Formula:
+    parts = (formula[1] if formula[0] == "and" else frozenset([formula])) | (
+        other[1] if other[0] == "and" else frozenset([other])
+    )
     parts -= {TRUE}
-    if FALSE in parts or any(_not(part) in parts for part in parts):
+    if FALSE in parts or any(_make_not(part) in parts for part in parts):
         return FALSE
     return TRUE if not parts else next(iter(parts)) if len(parts) == 1 else ("and", parts)
 
 
-def _or(one: Formula, other: Formula) -> Formula:
-    return _not(_and(_not(one), _not(other)))
+def _make_or(formula: Formula, other: Formula) -> Formula:
+    return _make_not(_make_and(_make_not(formula), _make_not(other)))
 
 
 def labels_of(formula: Formula) -> set[str]:
@@ -130,16 +134,16 @@ def progress(formula: Formula, label: str) -> Formula:
     if kind == "label":
         return TRUE if formula[1] == label else FALSE
     if kind == "!":
-        return _not(progress(formula[1], label))
+        return _make_not(progress(formula[1], label))
     if kind == "and":
-        found = TRUE
+        conjunction = TRUE
         for part in sorted(formula[1], key=repr):
-            found = _and(found, progress(part, label))
-        return found
+            conjunction = _make_and(conjunction, progress(part, label))
+        return conjunction
     if kind == "X":
-        return _and(formula[1], _SOME_TURN)
+        return _make_and(formula[1], _SOME_TURN)
     if kind == "U":
-        return _or(progress(formula[2], label), _and(progress(formula[1], label), formula))
+        return _make_or(progress(formula[2], label), _make_and(progress(formula[1], label), formula))
     return formula
 
 
@@ -171,8 +175,8 @@ class LtlAutomaton:
         if unknown := sorted(labels_of(self.start) - set(self.labels)):
             raise ConfigError(f"a specification names tools or {ANSWER}, got {unknown}; known ones: {self.labels}")
         self._edges: dict[Formula, dict[str, Formula]] = {}
-        self._explore(spec)
-        self._live = self._reaching()
+        self._explore_states(spec)
+        self._live = self._find_live_states()
         if self.start not in self._live:
             raise ConfigError(f"a specification must allow some episode that answers, got {spec!r}; weaken it")
 
@@ -187,7 +191,7 @@ class LtlAutomaton:
     def _is_allowed(self, state: Formula, label: str) -> bool:
         return accepts(state) if label == ANSWER else state in self._live
 
-    def _explore(self, spec: str) -> None:
+    def _explore_states(self, spec: str) -> None:
         waiting = [self.start]
         while waiting:
             state = waiting.pop()
@@ -198,7 +202,7 @@ class LtlAutomaton:
             self._edges[state] = {label: progress(state, label) for label in self.labels}
             waiting += [next_state for label, next_state in self._edges[state].items() if label != ANSWER]
 
-    def _reaching(self) -> set[Formula]:
+    def _find_live_states(self) -> set[Formula]:
         """Returns the states from which an answer that satisfies the specification can be reached."""
         live = {state for state, edges in self._edges.items() if accepts(edges[ANSWER])}
         while True:
@@ -241,15 +245,15 @@ class CallConstraint:
             if call.name in self._automaton.allowed(self._state):
                 self._state = self._automaton.after(self._state, call.name)
             else:
-                calls[place] = replace(call, error=self._refusal(), error_kind="invalid_action")
+                calls[place] = replace(call, error=self._write_refusal(), error_kind="invalid_action")
         return replace(action, tool_calls=tuple(calls))
 
     def refuse_answer(self, action: Action) -> Observation | None:
         """Returns an error in place of the end of the episode, if an answer is not allowed yet."""
         if action.tool_calls or ANSWER in self._automaton.allowed(self._state):
             return None
-        return Observation((Message("user", self._refusal()),))
+        return Observation((Message("user", self._write_refusal()),))
 
-    def _refusal(self) -> str:
+    def _write_refusal(self) -> str:
         allowed = ", ".join(self._automaton.allowed(self._state))
         return f"this is not allowed now, and was not carried out; what may come next: {allowed}"

@@ -45,13 +45,13 @@ class CallListActions:
         answers = [span for span in scan.spans if span.kind == _ANSWER]
         for span in scan.spans:
             if span.kind == _CALLS:
-                calls += self._calls(span, parameters, counts)
-        left = self._protocol.max_calls
+                calls += self._read_calls(span, parameters, counts)
+        num_left = self._protocol.max_calls
         for index, call in enumerate(calls):
-            if left <= 0:
+            if num_left <= 0:
                 calls[index] = bad_call(f"only {self._protocol.max_calls} calls in one turn", "too_many")
-            left -= call.error is None
-        answer = self._answer(answers[0]) if answers and not calls else None
+            num_left -= call.error is None
+        answer = self._read_answer(answers[0]) if answers and not calls else None
         if answer is None and not calls:
             calls = [bad_call(self._protocol.invalid_action, "invalid_action")]
         return ParsedTurn(
@@ -63,7 +63,7 @@ class CallListActions:
 
     def write(self, message: Message) -> str:
         """Writes a message in the policy's form; text beside calls becomes a response."""
-        lines = [_written(call) for call in message.tool_calls if call.error is None]
+        lines = [_write_call(call) for call in message.tool_calls if call.error is None]
         parts = thoughts_of(message, self._protocol)
         if lines:
             parts.append("\n".join([self._call_tags[0], *lines, self._call_tags[1]]))
@@ -73,9 +73,9 @@ class CallListActions:
 
     def prefix(self, tool: str) -> str:
         """Returns how a call of `tool` begins, up to its arguments."""
-        return f'{self._call_tags[0]}\n{{"name": {_dump(tool)}, "parameters": '
+        return f'{self._call_tags[0]}\n{{"name": {_dump_json(tool)}, "parameters": '
 
-    def _calls(self, span: TagSpan, parameters: Parameters, counts: dict[str, float]) -> list[ToolCall]:
+    def _read_calls(self, span: TagSpan, parameters: Parameters, counts: dict[str, float]) -> list[ToolCall]:
         if span.in_reasoning:
             return [bad_call("the calls are inside a reasoning block; end the reasoning first", "in_reasoning")]
         if not span.is_closed:
@@ -83,10 +83,10 @@ class CallListActions:
         lines = [line for line in span.body.split("\n") if line.strip()]
         if not lines:
             return [bad_call("there is no call between the tags; write one in each line", "empty")]
-        read = [self._call(line, parameters, counts) for line in lines[:_MAX_LINES]]
+        read = [self._read_call(line, parameters, counts) for line in lines[:_MAX_LINES]]
         return read if len(lines) <= _MAX_LINES else [*read, bad_call(f"more than {_MAX_LINES} lines", "too_many")]
 
-    def _call(self, line: str, parameters: Parameters, counts: dict[str, float]) -> ToolCall:
+    def _read_call(self, line: str, parameters: Parameters, counts: dict[str, float]) -> ToolCall:
         try:
             value = load_json(line)
         except UNREADABLE as cause:
@@ -100,13 +100,13 @@ class CallListActions:
         call = call_with(value["name"], {} if key is None else value[key])
         return fit_arguments(call, parameters.get(call.name), raw={})
 
-    def _answer(self, span: TagSpan) -> str | None:
+    def _read_answer(self, span: TagSpan) -> str | None:
         return span.body.strip() or None if span.is_closed and not span.in_reasoning else None
 
 
-def _written(call: ToolCall) -> str:
-    return _dump({"name": call.name, "parameters": dict(call.arguments)})
+def _write_call(call: ToolCall) -> str:
+    return _dump_json({"name": call.name, "parameters": dict(call.arguments)})
 
 
-def _dump(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -63,7 +63,7 @@ def make_codec(
     key = (id(tokenizer), template_source(tokenizer), type(builder), kwargs, protocol, tool_format, options)
     if key not in _kept:
         data = load_protocol(protocol)
-        codec = _make(data, options, tokenizer=tokenizer, builder=builder, parser=parser, tool_format=tool_format)
+        codec = _make_codec(data, options, tokenizer=tokenizer, builder=builder, parser=parser, tool_format=tool_format)
         _kept[key] = tokenizer, codec  # keeps the tokenizer alive, so that its id stays unique
         while len(_kept) > _MAX_KEPT:
             _kept.popitem(last=False)
@@ -71,7 +71,7 @@ def make_codec(
     return _kept[key][1]
 
 
-def _make(
+def _make_codec(
     protocol: Protocol,
     options: CodecOptions,
     *,

@@ -32,17 +32,17 @@ class FunctionActions:
         """Returns the parsed turn; see `TagActions.read`."""
         scan = self._scanner.scan(text, starts_in_reasoning=in_reasoning)
         calls: list[ToolCall] = []
-        left = self._protocol.max_calls
+        num_left = self._protocol.max_calls
         for span in scan.spans:
             if span.in_reasoning:
                 calls.append(bad_call("the call is inside a reasoning block; end the reasoning first", "in_reasoning"))
             elif not span.is_closed:
                 calls.append(bad_call("the call is not closed; close it", "unclosed"))
-            elif left <= 0:
+            elif num_left <= 0:
                 calls.append(bad_call(f"only {self._protocol.max_calls} of them in one turn", "too_many"))
             else:
-                calls.append(self._call(span, parameters))
-                left -= calls[-1].error is None
+                calls.append(self._read_call(span, parameters))
+                num_left -= calls[-1].error is None
         if not calls:
             calls.append(bad_call(self._protocol.invalid_action, "invalid_action"))
         return ParsedTurn(
@@ -52,19 +52,19 @@ class FunctionActions:
 
     def write(self, message: Message) -> str:
         """Writes a message in the policy's form. Raises ConfigError if a value holds the text that would end it."""
-        written = [_written(call) for call in message.tool_calls if call.error is None]
+        calls = [_write_call(call) for call in message.tool_calls if call.error is None]
         thoughts = thoughts_of(message, self._protocol)
-        return "\n\n".join([*thoughts, *([message.content] if message.content else []), *written])
+        return "\n\n".join([*thoughts, *([message.content] if message.content else []), *calls])
 
     def prefix(self, tool: str) -> str:
         """Returns how a call of `tool` begins, up to its arguments."""
         return f"<function={tool}>\n"
 
-    def _call(self, span: TagSpan, parameters: Mapping[str, Schema | None]) -> ToolCall:
+    def _read_call(self, span: TagSpan, parameters: Mapping[str, Schema | None]) -> ToolCall:
         name = _name_in(span.opening)
         scan = self._parameters.scan(span.body)
-        arguments = {_name_in(one.opening): _unwrapped(one.body) for one in scan.spans}
-        if not all(one.is_closed for one in scan.spans):
+        arguments = {_name_in(parameter.opening): _unwrap_lines(parameter.body) for parameter in scan.spans}
+        if not all(parameter.is_closed for parameter in scan.spans):
             return bad_call("a parameter is not closed; close it", "unclosed", name=name)
         if scan.outside([_PARAMETER.kind], with_reasoning=True).strip() or len(arguments) < len(scan.spans):
             return bad_call("a call holds nothing but its parameters, each of them once", "malformed_json", name=name)
@@ -75,36 +75,36 @@ class FunctionActions:
 
 def list_functions(tools: Sequence[Schema]) -> str:
     """Returns descriptions of tools and their parameters, for the prompt."""
-    return "\n\n".join(_described(tool["function"]) for tool in tools)
+    return "\n\n".join(_describe_function(tool["function"]) for tool in tools)
 
 
-def _described(function: Mapping[str, Any]) -> str:
+def _describe_function(function: Mapping[str, Any]) -> str:
     schema = function.get("parameters") or {}
     required = schema.get("required", ())
     lines = [f"Function {function['name']}: {function.get('description', '')}"]
-    for name, one in schema.get("properties", {}).items():
-        kind = f"{one.get('type', 'any type')}, {'required' if name in required else 'optional'}"
-        choices = f" One of {', '.join(map(str, one['enum']))}." if "enum" in one else ""
-        lines.append(f"- {name} ({kind}): {one.get('description', '')}{choices}")
+    for name, property_schema in schema.get("properties", {}).items():
+        kind = f"{property_schema.get('type', 'any type')}, {'required' if name in required else 'optional'}"
+        choices = f" One of {', '.join(map(str, property_schema['enum']))}." if "enum" in property_schema else ""
+        lines.append(f"- {name} ({kind}): {property_schema.get('description', '')}{choices}")
     return "\n".join(lines)
 
 
-def _written(call: ToolCall) -> str:
+def _write_call(call: ToolCall) -> str:
     lines = [f"<function={call.name}>"]
     for name, value in call.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if _PARAMETER.closing in text or _FUNCTION.closing in text:
             raise ConfigError(f"the argument {name!r} holds text that ends a call, got {text[:80]!r}; write it without")
-        lines.append(f"<parameter={name}>{_wrapped(text)}</parameter>")
+        lines.append(f"<parameter={name}>{_wrap_lines(text)}</parameter>")
     return "\n".join([*lines, _FUNCTION.closing])
 
 
-def _wrapped(text: str) -> str:
+def _wrap_lines(text: str) -> str:
     """Puts a text of several lines between line breaks of its own."""
     return f"\n{text}\n" if "\n" in text else text
 
 
-def _unwrapped(body: str) -> str:
+def _unwrap_lines(body: str) -> str:
     is_wrapped = body.startswith("\n") and body.endswith("\n") and len(body) > 1
     return body[1:-1] if is_wrapped else body
 

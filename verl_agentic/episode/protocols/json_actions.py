@@ -40,27 +40,27 @@ class JsonActions:
     def read(self, text: str, *, turn: int, parameters: Parameters, in_reasoning: bool) -> ParsedTurn:
         """Returns the parsed turn; see `TagActions.read`."""
         scan = self._scanner.scan(text, starts_in_reasoning=in_reasoning)
-        said = scan.outside((), with_reasoning=False)
-        objects = self._objects(said)
+        content = scan.outside((), with_reasoning=False)
+        objects = self._find_objects(content)
         counts: dict[str, float] = {}
-        if not objects and self._repair and (repaired := self._repaired(said)) is not None:
+        if not objects and self._repair and (repaired := self._repair_action(content)) is not None:
             objects, counts = [repaired], {REPAIRED: 1.0}
         calls: list[ToolCall] = []
         answer: str | None = None
         for item in objects:
             is_taken = answer is not None or any(call.error is None for call in calls)
             if self._answer_key in item and not is_taken:
-                answer = _text(item[self._answer_key])
+                answer = _to_text(item[self._answer_key])
             elif self._answer_key in item or answer is not None:
                 counts["ignored_actions"] = counts.get("ignored_actions", 0.0) + 1.0
             elif sum(call.error is None for call in calls) >= self._protocol.max_calls:
                 calls.append(bad_call(f"only {self._protocol.max_calls} of them in one turn", "too_many"))
             else:
-                calls.append(self._call(item, parameters))
+                calls.append(self._read_call(item, parameters))
         if answer is not None:
             calls = []
         elif not calls:
-            calls = [self._missing(said, text)]
+            calls = [self._explain_missing(content, text)]
         return ParsedTurn(
             content=scan.text,
             answer=answer,
@@ -70,31 +70,33 @@ class JsonActions:
 
     def write(self, message: Message) -> str:
         """Returns an assistant message as the policy would write it; see `TagActions.write`."""
-        written = [self._write_call(call) for call in message.tool_calls if call.error is None]
+        calls = [self._write_call(call) for call in message.tool_calls if call.error is None]
         thoughts = thoughts_of(message, self._protocol)
-        if not written:
+        if not calls:
             is_answer = self._answer_key is not None and not message.tool_calls
-            return "\n".join([*thoughts, _dump({self._answer_key: message.content}) if is_answer else message.content])
-        reasoning, said = self._protocol.reasoning, message.content
-        if said and reasoning is not None and not any(tag in said for tag in reasoning):
-            said = f"{reasoning[0]}{said}{reasoning[1]}"
-        return "\n".join([*thoughts, *([said] if said else []), *written])
+            return "\n".join(
+                [*thoughts, _dump_json({self._answer_key: message.content}) if is_answer else message.content]
+            )
+        reasoning, content = self._protocol.reasoning, message.content
+        if content and reasoning is not None and not any(tag in content for tag in reasoning):
+            content = f"{reasoning[0]}{content}{reasoning[1]}"
+        return "\n".join([*thoughts, *([content] if content else []), *calls])
 
     def prefix(self, tool: str) -> str:
         """Returns how a call of `tool` begins, up to its argument."""
-        return f"{{{_dump(self._form_of(tool).key)}: "
+        return f"{{{_dump_json(self._form_of(tool).key)}: "
 
-    def _objects(self, text: str) -> list[dict[str, Any]]:
+    def _find_objects(self, text: str) -> list[dict[str, Any]]:
         """Returns the objects in a text with an action or an answer."""
-        found, at, tried = [], 0, 0
-        while tried < _MAX_TRIED and (match := _BEGINS.search(text, at)) is not None:
-            value, at = _object_at(text, match.start())
+        objects, offset, tried = [], 0, 0
+        while tried < _MAX_TRIED and (match := _BEGINS.search(text, offset)) is not None:
+            value, offset = _object_at(text, match.start())
             tried += not value
             if any(key in value for key in (*self._forms, self._answer_key)):
-                found.append(value)
-        return found
+                objects.append(value)
+        return objects
 
-    def _repaired(self, text: str) -> dict[str, Any] | None:
+    def _repair_action(self, text: str) -> dict[str, Any] | None:
         start = text.find("{")
         value = repair_object(text[start:]) if start >= 0 else None
         is_action = (
@@ -104,21 +106,21 @@ class JsonActions:
         )
         return value if is_action else None
 
-    def _call(self, item: Mapping[str, Any], parameters: Parameters) -> ToolCall:
+    def _read_call(self, item: Mapping[str, Any], parameters: Parameters) -> ToolCall:
         form = next(form for key, form in self._forms.items() if key in item)
         if item[form.key] in ("", None, [], {}):
             return bad_call(f"the value of {form.key} is empty; give one", "empty", name=form.tool)
         call = call_with(form.tool, {form.argument: item[form.key]})
         return fit_arguments(call, parameters.get(form.tool), raw={})
 
-    def _missing(self, said: str, text: str) -> ToolCall:
+    def _explain_missing(self, content: str, text: str) -> ToolCall:
         """Returns the message for a turn without an action."""
-        if self._objects(text):
+        if self._find_objects(text):
             return bad_call("the action stands inside a reasoning block; end the reasoning first", "in_reasoning")
-        start = said.find("{")
+        start = content.find("{")
         if start >= 0:
             try:
-                load_json(said[start:].strip())
+                load_json(content[start:].strip())
             except UNREADABLE as cause:
                 error = f"{self._protocol.invalid_action} ({reason_of(cause)})"
                 return bad_call(error, "malformed_json")
@@ -126,7 +128,7 @@ class JsonActions:
 
     def _write_call(self, call: ToolCall) -> str:
         form = self._form_of(call.name)
-        return _dump({form.key: call.arguments.get(form.argument)})
+        return _dump_json({form.key: call.arguments.get(form.argument)})
 
     def _form_of(self, tool: str) -> CallForm:
         for form in self._forms.values():
@@ -138,19 +140,19 @@ class JsonActions:
         )
 
 
-def _object_at(text: str, at: int) -> tuple[dict[str, Any], int]:
-    """Returns the object that starts at `at` (empty if there is none), and the next position to search."""
+def _object_at(text: str, offset: int) -> tuple[dict[str, Any], int]:
+    """Returns the object that starts at `offset` (empty if there is none), and the next position to search."""
     try:
-        value, end = json.JSONDecoder().raw_decode(text, at)
-        load_json(text[at:end])
+        value, end = json.JSONDecoder().raw_decode(text, offset)
+        load_json(text[offset:end])
     except UNREADABLE:
-        return {}, at + 1
+        return {}, offset + 1
     return value, end
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else _dump(value)
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else _dump_json(value)
 
 
-def _dump(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -96,8 +96,8 @@ class Protocol:
         if self.kind in ("tags", "json") and not (self.invalid_action and (self.calls or self.answer)):
             raise ConfigError(f"protocol {self.name!r} needs invalid_action, and calls or an answer; add them")
         for form in (*self.calls, *([self.answer] if self.answer else ())):
-            written = form.key if self.kind == "json" else all(form.tags)
-            if self.kind != "chat" and not written:
+            has_form = form.key if self.kind == "json" else all(form.tags)
+            if self.kind != "chat" and not has_form:
                 raise ConfigError(
                     f"protocol {self.name!r} of kind {self.kind!r} must say how its actions are written, got {form}; "
                     f"give {'a key' if self.kind == 'json' else 'tags'}"
@@ -126,11 +126,11 @@ def load_protocol(name_or_path: str) -> Protocol:
     import yaml
 
     if ":" in name_or_path:
-        found = load_address(name_or_path, what="protocol")
-        made = found if isinstance(found, Protocol) or not callable(found) else found()
-        if not isinstance(made, Protocol):
-            raise ConfigError(f"the address {name_or_path!r} must be of a Protocol, got {made!r}; return one")
-        return made
+        attribute = load_address(name_or_path, what="protocol")
+        protocol = attribute if isinstance(attribute, Protocol) or not callable(attribute) else attribute()
+        if not isinstance(protocol, Protocol):
+            raise ConfigError(f"the address {name_or_path!r} must be of a Protocol, got {protocol!r}; return one")
+        return protocol
     is_bundled = name_or_path in known_protocols()
     path = Path(__file__).with_name(f"{name_or_path}.yaml") if is_bundled else Path(name_or_path)
     try:
@@ -143,37 +143,39 @@ def load_protocol(name_or_path: str) -> Protocol:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{path} must hold keys and values, got {type(values).__name__}; fix it")
     values = dict(values)
-    values["calls"] = tuple(_record(CallForm, item, f"{path}, calls") for item in values.get("calls") or ())
+    values["calls"] = tuple(_make_record(CallForm, item, f"{path}, calls") for item in values.get("calls") or ())
     if values.get("answer") is not None:
-        values["answer"] = _record(AnswerForm, values["answer"], f"{path}, answer")
-    return _record(Protocol, {"name": path.stem, **values}, str(path))
+        values["answer"] = _make_record(AnswerForm, values["answer"], f"{path}, answer")
+    return _make_record(Protocol, {"name": path.stem, **values}, str(path))
 
 
-def _record(kind: type[_T], values: Any, where: str) -> _T:
+def _make_record(kind: type[_T], values: Any, place: str) -> _T:
     """Returns a record of the values of a mapping."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{where} must be keys and values, got {values!r}; fix it")
-    known = {item.name: item for item in fields(kind)}  # pyright: ignore[reportArgumentType]
-    unknown = sorted(set(values) - set(known))
-    missing = [name for name, item in known.items() if item.default is MISSING and name not in values]
+        raise ConfigError(f"{place} must be keys and values, got {values!r}; fix it")
+    fields_by_name = {item.name: item for item in fields(kind)}  # pyright: ignore[reportArgumentType]
+    unknown = sorted(set(values) - set(fields_by_name))
+    missing = [name for name, item in fields_by_name.items() if item.default is MISSING and name not in values]
     if unknown or missing:
-        raise ConfigError(f"{where}: unknown keys {unknown}, missing keys {missing}; known ones are {sorted(known)}")
-    return kind(**{name: _checked(name, value, where) for name, value in values.items()})
+        raise ConfigError(
+            f"{place}: unknown keys {unknown}, missing keys {missing}; known ones are {sorted(fields_by_name)}"
+        )
+    return kind(**{name: _check_value(name, value, place) for name, value in values.items()})
 
 
 _CHOICES = {"kind": get_args(Kind), "observed_in": get_args(Place), "box": get_args(Box)}
 _PAIRS = {"tags", "call_tags", "reasoning", "self_written"}
 
 
-def _checked(name: str, value: Any, where: str) -> Any:
+def _check_value(name: str, value: Any, place: str) -> Any:
     if name in _CHOICES and value not in _CHOICES[name]:
-        raise ConfigError(f"{where}: {name} must be one of {list(_CHOICES[name])}, got {value!r}")
+        raise ConfigError(f"{place}: {name} must be one of {list(_CHOICES[name])}, got {value!r}")
     if name in _PAIRS and value is not None:
         if not isinstance(value, list) or len(value) != 2 or not all(isinstance(v, str) and v for v in value):
-            raise ConfigError(f"{where}: {name} must be what opens and what closes it, got {value!r}")
+            raise ConfigError(f"{place}: {name} must be what opens and what closes it, got {value!r}")
         return tuple(value)
     if name == "stop":
         if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
-            raise ConfigError(f"{where}: stop must be a list of texts, got {value!r}")
+            raise ConfigError(f"{place}: stop must be a list of texts, got {value!r}")
         return tuple(value)
     return value

@@ -28,10 +28,10 @@ class TagActions:
         self._protocol = protocol
         self._calls = () if self_written else protocol.calls
         firm = [call for call in self._calls if not call.is_fallback]
-        self._scanner = Scanner(self._tags(firm, with_answer=True), reasoning=protocol.reasoning)
+        self._scanner = Scanner(self._list_tags(firm, with_answer=True), reasoning=protocol.reasoning)
         self._reasoning = Scanner((), reasoning=protocol.reasoning)
         self._fallback = Scanner(
-            self._tags([c for c in self._calls if c.is_fallback], with_answer=False), reasoning=protocol.reasoning
+            self._list_tags([c for c in self._calls if c.is_fallback], with_answer=False), reasoning=protocol.reasoning
         )
 
     def read(self, text: str, *, turn: int, parameters: Mapping[str, Schema | None], in_reasoning: bool) -> ParsedTurn:
@@ -52,17 +52,17 @@ class TagActions:
         for span in scan.spans:
             is_taken = answer is not None or any(call.error is None for call in calls)
             is_answer = span.kind == _ANSWER
-            problem = self._problem(span)
+            problem = self._find_problem(span)
             if problem is not None:
                 calls.append(problem)
             elif is_answer and not is_taken:
-                answer = self._unboxed(self._spoken(span.body))
+                answer = self._unbox_answer(self._drop_reasoning(span.body))
             elif is_answer or answer is not None:
                 counts["ignored_actions"] += 1  # after the one that counts
             elif sum(call.error is None for call in calls) >= self._protocol.max_calls:
                 calls.append(bad_call(f"only {self._protocol.max_calls} of them in one turn", "too_many"))
             else:
-                calls.append(self._call(span, parameters))
+                calls.append(self._read_call(span, parameters))
         if answer is None and not calls:
             answer = self._bare_answer(scan)
             if answer is None:
@@ -79,51 +79,51 @@ class TagActions:
 
     def write(self, message: Message) -> str:
         """Writes a message in the policy's form. Raises ConfigError if the protocol has no tags for a called tool."""
-        written = [self._write_call(call) for call in message.tool_calls if call.error is None]
+        calls = [self._write_call(call) for call in message.tool_calls if call.error is None]
         thoughts = thoughts_of(message, self._protocol)
-        if not written:
-            said = message.content if message.tool_calls else self._write_answer(message.content)
-            return "\n".join([*thoughts, said])
+        if not calls:
+            content = message.content if message.tool_calls else self._write_answer(message.content)
+            return "\n".join([*thoughts, content])
         reasoning = self._protocol.reasoning
-        said = message.content
-        if said and not thoughts and reasoning is not None and not any(tag in said for tag in reasoning):
-            said = f"{reasoning[0]}{said}{reasoning[1]}"
-        return "\n".join([*thoughts, *([said] if said else []), *written])
+        content = message.content
+        if content and not thoughts and reasoning is not None and not any(tag in content for tag in reasoning):
+            content = f"{reasoning[0]}{content}{reasoning[1]}"
+        return "\n".join([*thoughts, *([content] if content else []), *calls])
 
     def prefix(self, tool: str) -> str:
         """Returns how a call of `tool` begins, up to its argument."""
         form = self._form_of(tool)
         return form.tags[0] + ("\n```python\n" if form.has_fence else "")
 
-    def _tags(self, calls: Sequence[CallForm], *, with_answer: bool) -> list[Tag]:
+    def _list_tags(self, calls: Sequence[CallForm], *, with_answer: bool) -> list[Tag]:
         kinds = {str(self._calls.index(call)): call.tags for call in calls}
         if with_answer and self._protocol.answer is not None:
             kinds[_ANSWER] = self._protocol.answer.tags
         return [Tag(kind=k, opening=re.escape(opening), closing=closing) for k, (opening, closing) in kinds.items()]
 
-    def _problem(self, span: TagSpan) -> ToolCall | None:
-        what = "the answer" if span.kind == _ANSWER else "the call"
+    def _find_problem(self, span: TagSpan) -> ToolCall | None:
+        part = "the answer" if span.kind == _ANSWER else "the call"
         if span.in_reasoning:
-            return bad_call(f"{what} stands inside a reasoning block; end the reasoning first", "in_reasoning")
+            return bad_call(f"{part} stands inside a reasoning block; end the reasoning first", "in_reasoning")
         if not span.is_closed:
-            return bad_call(f"{what} is not closed; close it", "unclosed")
-        said = self._spoken(span.body) if span.kind == _ANSWER else span.body
-        if not said.strip():
-            return bad_call(f"{what} is empty; write something between its tags", "empty")
+            return bad_call(f"{part} is not closed; close it", "unclosed")
+        content = self._drop_reasoning(span.body) if span.kind == _ANSWER else span.body
+        if not content.strip():
+            return bad_call(f"{part} is empty; write something between its tags", "empty")
         return None
 
-    def _call(self, span: TagSpan, parameters: Mapping[str, Schema | None]) -> ToolCall:
+    def _read_call(self, span: TagSpan, parameters: Mapping[str, Schema | None]) -> ToolCall:
         form = self._calls[int(span.kind)]
         body = span.body.strip("\n") if form.has_fence or form.is_fallback else span.body.strip()
         fence = _FENCE.fullmatch(body) if form.has_fence else None
         call = call_with(form.tool, {form.argument: fence[1] if fence else body})
         return fit_arguments(call, parameters.get(form.tool), raw={})
 
-    def _spoken(self, text: str) -> str:
+    def _drop_reasoning(self, text: str) -> str:
         """Returns the text without reasoning."""
         return self._reasoning.scan(text).outside((), with_reasoning=False)
 
-    def _unboxed(self, body: str) -> str:
+    def _unbox_answer(self, body: str) -> str:
         assert self._protocol.answer is not None
         boxed = last_boxed(body) if self._protocol.answer.box == "stripped" else None
         return body.strip() if boxed is None else boxed
@@ -131,9 +131,9 @@ class TagActions:
     def _bare_answer(self, scan: Scan) -> str | None:
         """Returns the text outside of reasoning if it has a box and boxes count as answers."""
         form = self._protocol.answer
-        said = scan.outside((), with_reasoning=False)
-        is_answer = form is not None and form.box != "none" and last_boxed(said) is not None
-        return self._unboxed(said) if is_answer else None
+        content = scan.outside((), with_reasoning=False)
+        is_answer = form is not None and form.box != "none" and last_boxed(content) is not None
+        return self._unbox_answer(content) if is_answer else None
 
     def _write_call(self, call: ToolCall) -> str:
         form = self._form_of(call.name)

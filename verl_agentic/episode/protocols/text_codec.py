@@ -73,7 +73,7 @@ class TextCodec:
         self._boundary = None if builder is None else TurnBoundary(builder, tokenizer)
         self._check_arguments = check_arguments
         self._untrained = protocol.self_written if self_written and not train_self_written else None
-        self._actions = _actions(protocol, repair=repair, self_written=self_written)
+        self._actions = _make_actions(protocol, repair=repair, self_written=self_written)
         calls = [form.tags[1] for form in protocol.calls]
         self._stop_texts = tuple(text for text in protocol.stop if not (self_written and text in calls))
         tags = [tag for form in (*protocol.calls, protocol.answer) if form for tag in form.tags if "<" in tag]
@@ -83,7 +83,7 @@ class TextCodec:
             around=[*tags_in(protocol.observation), *tags_in(protocol.notice)],
             tags=tags,
             reasoning=protocol.reasoning or (),
-            written=[*tags, *((protocol.self_written or ()) if self_written else ())],
+            written_tags=[*tags, *((protocol.self_written or ()) if self_written else ())],
         )
         """Renders all messages."""
 
@@ -99,9 +99,9 @@ class TextCodec:
 
     def render_action(self, message: Message, *, continues: bool = False) -> str:
         """See `Codec.render_action`. Raises ConfigError if the message calls a tool that the protocol cannot call."""
-        written = self._actions.write(message)
+        text = self._actions.write(message)
         has_header = not continues or self._protocol.observed_in == "user"
-        return self._as_begun(written) if has_header else written
+        return self._as_begun(text) if has_header else text
 
     def call_prefix(self, tool: str) -> str:
         """Returns the start of a call in the protocol's form, outside of reasoning; see `Codec.call_prefix`."""
@@ -118,26 +118,26 @@ class TextCodec:
         """
         self._check_tools(tools)
         begun = next((i for i, m in enumerate(messages) if m.role == "assistant"), len(messages))
-        asked = self._with_instructions(self.guard.prompt(messages[:begun]), self.guard.tools(tools))
-        return await offload(self._encode_prompt, asked, messages[begun:])
+        prompt = self._with_instructions(self.guard.prompt(messages[:begun]), self.guard.tools(tools))
+        return await offload(self._encode_prompt, prompt, messages[begun:])
 
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
     ) -> ContextTokens:
         """Returns the observations in the protocol's form; see `Codec.encode_context`."""
-        text, broken = self._observed(new)
-        removed, token_ids = await offload_if_long(len(text), self._append, from_last_turn(previous), text, stream)
+        text, broken = self._write_observation(new)
+        removed, token_ids = await offload_if_long(len(text), self._append_text, from_last_turn(previous), text, stream)
         return ContextTokens(removed, token_ids, neutralised=broken)
 
     def announce_tools(self, tools: Sequence[Schema], *, added: Sequence[Schema]) -> str:
         """Returns the tools as the prompt lists them; see `Codec.announce_tools`."""
         self._check_tools(added)
-        return self._listed(self.guard.tools(added))
+        return self._describe_tools(self.guard.tools(added))
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         """Returns the parsed turn; see `Codec.decode_action`."""
         ids = list(token_ids)
-        text, starts_in_reasoning = await offload_if_long(len(ids), self._decode, ids)
+        text, starts_in_reasoning = await offload_if_long(len(ids), self._decode_turn, ids)
         parsed = self._actions.read(
             self._without_end(text),
             turn=turn,
@@ -169,11 +169,11 @@ class TextCodec:
             return
         arguments = {form.tool: form.argument for form in self._protocol.calls}
         for name, parameters in parameters_of(tools).items():
-            known = (parameters or {}).get("properties", {})
-            if name not in arguments or (known and arguments[name] not in known):
+            properties = (parameters or {}).get("properties", {})
+            if name not in arguments or (properties and arguments[name] not in properties):
                 raise ConfigError(
                     f"protocol {self._protocol.name!r} calls the tools and arguments {arguments}, got a tool {name!r} "
-                    f"with the arguments {sorted(known)}; choose another protocol, or write one for it"
+                    f"with the arguments {sorted(properties)}; choose another protocol, or write one for it"
                 )
 
     def _with_instructions(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:
@@ -181,24 +181,24 @@ class TextCodec:
         system = [m.content for m in messages if m.role == "system"]
         rest = [m for m in messages if m.role != "system"]
         if rest:
-            question = self._protocol.question.replace("{tools}", self._listed(tools))
+            question = self._protocol.question.replace("{tools}", self._describe_tools(tools))
             rest[-1] = replace(rest[-1], content=question.replace("{prompt}", rest[-1].content))
         text = "\n\n".join(part for part in (self._protocol.system, *system) if part)
         return [*([Message("system", text)] if text else []), *rest]
 
-    def _listed(self, tools: Sequence[Schema]) -> str:
+    def _describe_tools(self, tools: Sequence[Schema]) -> str:
         return list_functions(tools) if self._protocol.kind in _ANY_TOOLS else _list_tools(tools)
 
-    def _encode_prompt(self, asked: Sequence[Message], begun: Sequence[Message]) -> list[int]:
+    def _encode_prompt(self, prompt: Sequence[Message], begun: Sequence[Message]) -> list[int]:
         if self._boundary is not None and self._protocol.observed_in == "user":
-            return self._render_prompt([*asked, *self._as_chat(begun)])
+            return self._render_prompt([*prompt, *self._as_chat(begun)])
         if self._boundary is None:
-            text = self._protocol.raw.replace("{prompt}", "\n\n".join(m.content for m in asked))
+            text = self._protocol.raw.replace("{prompt}", "\n\n".join(m.content for m in prompt))
             ids = list(self._tokenizer.encode(text))
         else:
-            ids = self._render_prompt(asked)
-        written = self._as_text(begun)
-        return [*ids, *(self._encode(written) if written else ())]
+            ids = self._render_prompt(prompt)
+        beginning = self._as_text(begun)
+        return [*ids, *(self._encode_text(beginning) if beginning else ())]
 
     def _render_prompt(self, messages: Sequence[Message]) -> list[int]:
         assert self._boundary is not None
@@ -210,28 +210,30 @@ class TextCodec:
         chat: list[Message] = []
         for message in messages:
             if message.role == "assistant":
-                chat.append(Message("assistant", self._written(message)))
+                chat.append(Message("assistant", self._write_action(message)))
             elif chat and chat[-1].role == "user":
-                chat[-1] = replace(chat[-1], content=f"{chat[-1].content}\n{self._observed([message])[0].strip()}")
+                chat[-1] = replace(
+                    chat[-1], content=f"{chat[-1].content}\n{self._write_observation([message])[0].strip()}"
+                )
             else:
-                chat.append(Message("user", self._observed([message])[0].strip()))
+                chat.append(Message("user", self._write_observation([message])[0].strip()))
         return chat
 
-    def _written(self, message: Message) -> str:
+    def _write_action(self, message: Message) -> str:
         (safe,) = self.guard.prompt([message])
         return self._actions.write(safe)
 
     def _as_text(self, messages: Sequence[Message]) -> str:
         """Returns the policy's turns and their observations as one text, which follows a header."""
         texts = [
-            self._written(message) if message.role == "assistant" else self._observed([message])[0]
+            self._write_action(message) if message.role == "assistant" else self._write_observation([message])[0]
             for message in messages
         ]
         return "".join([self._as_begun(texts[0]), *texts[1:]]) if texts else ""
 
     # Observations.
 
-    def _observed(self, messages: Iterable[Message]) -> tuple[str, int]:
+    def _write_observation(self, messages: Iterable[Message]) -> tuple[str, int]:
         """Returns messages in the protocol's form, and the number of escaped markers."""
         parts, broken = [], 0
         for message in messages:
@@ -243,25 +245,25 @@ class TextCodec:
         joint = "\n" if self._protocol.observed_in == "user" else ""
         return joint.join(parts), broken
 
-    def _append(self, previous: Sequence[Message], text: str, stream: Sequence[int]) -> tuple[int, list[int]]:
+    def _append_text(self, previous: Sequence[Message], text: str, stream: Sequence[int]) -> tuple[int, list[int]]:
         boundary = self._boundary
         if boundary is None or (self._protocol.observed_in == "assistant" and not boundary.ends_with_token(stream)):
-            return 0, self._encode(text)
+            return 0, self._encode_text(text)
         before = list(map(to_template, self.guard.prompt(previous)))
         return boundary.append(before, [Message("user", text.strip()).to_dict()], stream=stream, tools=None)
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode_text(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     # Actions.
 
-    def _as_begun(self, written: str) -> str:
+    def _as_begun(self, text: str) -> str:
         """Returns a turn as it follows the header, which may have opened a block of reasoning."""
         if self._protocol.reasoning is None or not self._starts_in_reasoning:
-            return written
-        return continue_reasoning(written, self._protocol.reasoning)
+            return text
+        return continue_reasoning(text, self._protocol.reasoning)
 
-    def _decode(self, ids: list[int]) -> tuple[str, bool]:
+    def _decode_turn(self, ids: list[int]) -> tuple[str, bool]:
         return self._exact_text(ids), self._starts_in_reasoning
 
     @cached_property
@@ -277,7 +279,7 @@ class TextCodec:
         return text.removesuffix(next(ends, ""))
 
 
-def _actions(protocol: Protocol, *, repair: bool, self_written: bool) -> Actions:
+def _make_actions(protocol: Protocol, *, repair: bool, self_written: bool) -> Actions:
     if protocol.kind == "json":
         return JsonActions(protocol, repair=repair)
     if protocol.kind == "call_list":

@@ -111,7 +111,7 @@ class Episode:
         return to_turns(self.messages[self.num_prompt_messages :], self.actions)
 
     @cached_property
-    def _hacking(self) -> dict[str, float]:
+    def _hacking_signs(self) -> dict[str, float]:
         transcript = Transcript(messages=self.messages, actions=self.actions, stop_reason=self.stop_reason)
         prompt, turns = self.messages[: self.num_prompt_messages], () if self.is_void else self.turns
         reported = {} if self.is_void else self.reward.info
@@ -153,7 +153,7 @@ class Episode:
             "response_tokens": float(sum(len(t.response_ids) for t in self.trajectories)),
             **counted,
             **call_statistics(() if self.is_void else self.turns),
-            **self._hacking,
+            **self._hacking_signs,
             "used_tool": float(counted["tool_calls"] > counted["tool_errors"]),
             "rows": float(len(self.trajectories)),
             "retries": float(self.retries),

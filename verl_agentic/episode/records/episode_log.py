@@ -66,9 +66,9 @@ class EpisodeLog:
         numbers, score = dict(numbers), None if score is None else dict(score)
         timeline = activity.current()  # which includes the scoring
         spans = self.episode.spans if timeline is None else timeline.spans
-        self.header.append(lambda: self._records(ended, numbers, score, acc, spans))
+        self.header.append(lambda: self._make_records(ended, numbers, score, acc, spans))
 
-    def _records(
+    def _make_records(
         self,
         ended: float,
         numbers: Mapping[str, float],
@@ -83,9 +83,9 @@ class EpisodeLog:
         if void is not None:
             shared |= {"is_void": True, "error": void}
         records = [{**shared, "reward": reward, **self._of_row(row)} for row in self._rows]
-        sample = self.sample or to_sample(self.episode, self.row, id=self._id())
-        told = [span._asdict() for span in spans]
-        records[-1] |= {**to_columns(sample), "score": score, "spans": told}
+        sample = self.sample or to_sample(self.episode, self.row, id=self._sample_id())
+        span_columns = [span._asdict() for span in spans]
+        records[-1] |= {**to_columns(sample), "score": score, "spans": span_columns}
         return records
 
     def _of_episode(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class EpisodeLog:
         versions = {"weights_min": episode.min_weights_version, "weights_max": episode.max_weights_version}
         return {
             **{name: version for name, version in versions.items() if version is not None},
-            "task_id": self._id().rpartition("/")[0],
+            "task_id": self._sample_id().rpartition("/")[0],
             "data_source": self.row.data_source,
             "stop_reason": episode.stop_reason.value,
             "is_void": episode.is_void,
@@ -131,7 +131,7 @@ class EpisodeLog:
             "segments": [{"start": s.start, "end": s.end, "kind": s.kind.value, "turn": s.turn} for s in segments],
         }
 
-    def _id(self) -> str:
-        session, known = self.header.columns["session"], self.row.extra
-        name = known.get("task_id")
-        return f"{known.get('index', '') if name is None else name}/{session}"
+    def _sample_id(self) -> str:
+        session, extra = self.header.columns["session"], self.row.extra
+        name = extra.get("task_id")
+        return f"{extra.get('index', '') if name is None else name}/{session}"

@@ -20,9 +20,9 @@ def to_sample(episode: Episode, row: EnvRow, *, id: str) -> Sample:
     """
     num_tokens: dict[int, int] = defaultdict(int)
     log_probs: dict[int, float] = defaultdict(float)
-    own = episode.trajectories[episode.num_side_rows :]
-    home = _homes(episode)
-    for trajectory in own:
+    own_trajectories = episode.trajectories[episode.num_side_rows :]
+    home = _map_turns(episode)
+    for trajectory in own_trajectories:
         for segment in trajectory.segments():
             mask = trajectory.response_mask[segment.start : segment.end]
             turn, length = home(segment.turn), sum(mask)
@@ -30,7 +30,7 @@ def to_sample(episode: Episode, row: EnvRow, *, id: str) -> Sample:
             if length:  # log-probs are 0 where the mask is
                 log_probs[turn] += sum(trajectory.log_probs[segment.start : segment.end])
     transcript = Transcript(messages=episode.messages, actions=episode.actions, stop_reason=episode.stop_reason)
-    has_log_probs = all(trajectory.has_log_probs for trajectory in own)
+    has_log_probs = all(trajectory.has_log_probs for trajectory in own_trajectories)
     start = episode.num_prompt_messages
     return Sample(
         id=id,
@@ -51,7 +51,7 @@ def to_sample(episode: Episode, row: EnvRow, *, id: str) -> Sample:
     )
 
 
-def _homes(episode: Episode) -> Callable[[int], int]:
+def _map_turns(episode: Episode) -> Callable[[int], int]:
     """Returns a function from a turn to its action; tokens of a summary count for the previous action."""
     turns = sorted(action.turn for action in episode.actions)
     return lambda turn: turns[max(0, bisect_right(turns, turn) - 1)] if turns else turn

@@ -27,38 +27,38 @@ def step_keys(episode: Episode) -> list[list[list[int]]]:
 
     Earlier text is not part of the state, so steps of two sessions with the same last observation are equal.
     """
-    steps = {turn: (state, action) for turn, state, action in _steps(episode)}
+    steps = {turn: (state, action) for turn, state, action in _iter_steps(episode)}
     return [
-        [] if index < episode.num_side_rows else [[turn, *steps[turn]] for turn in _turns(trajectory)]
+        [] if index < episode.num_side_rows else [[turn, *steps[turn]] for turn in _list_turns(trajectory)]
         for index, trajectory in enumerate(episode.trajectories)
     ]
 
 
-def _turns(trajectory: Trajectory) -> list[int]:
+def _list_turns(trajectory: Trajectory) -> list[int]:
     """Returns the turns in which the policy sampled, in order; empty for a void row."""
     if not any(trajectory.response_mask):
         return []
     return sorted({segment.turn for segment in trajectory.segments() if segment.kind is SegmentKind.MODEL})
 
 
-def _steps(episode: Episode) -> Iterator[tuple[int, int, int]]:
+def _iter_steps(episode: Episode) -> Iterator[tuple[int, int, int]]:
     """Yields turn, state and action of all turns of the agent."""
     actions = {action.turn: action for action in episode.actions}
-    own = episode.trajectories[episode.num_side_rows :]
+    own_trajectories = episode.trajectories[episode.num_side_rows :]
     # Turns without an action are summaries.
-    turns = iter(sorted({turn for trajectory in own for turn in _turns(trajectory)} | set(actions)))
-    turn, done = next(turns, None), []
-    shown = [_text(message) for message in episode.messages[: episode.num_prompt_messages]]
+    turns = iter(sorted({turn for trajectory in own_trajectories for turn in _list_turns(trajectory)} | set(actions)))
+    turn, last_action = next(turns, None), []
+    observed = [_describe_message(message) for message in episode.messages[: episode.num_prompt_messages]]
     for message in episode.messages[episode.num_prompt_messages :]:
         action = None if turn is None else actions.get(turn)
         if turn is None or not _is_turn(message, action):
-            shown.append(_text(message))
+            observed.append(_describe_message(message))
             continue
         name = episode.states.get(turn)
-        state = _key("shown", shown or done) if name is None else _key("named", name)
-        done = _text(message) if action is None else _done(action)
-        yield turn, state, _key("done", done)
-        shown, turn = [], next(turns, None)
+        state = _hash_value("shown", observed or last_action) if name is None else _hash_value("named", name)
+        last_action = _describe_message(message) if action is None else _describe_action(action)
+        yield turn, state, _hash_value("done", last_action)
+        observed, turn = [], next(turns, None)
     assert turn is None, f"turn {turn} is not in the conversation"
 
 
@@ -66,17 +66,17 @@ def _is_turn(message: Message, action: Action | None) -> bool:
     return message.role == "assistant" and (action is None or message == action.to_message())
 
 
-def _text(message: Message) -> list[Any]:
+def _describe_message(message: Message) -> list[Any]:
     return [message.role, message.name, message.content.strip()]
 
 
-def _done(action: Action) -> list[Any]:
+def _describe_action(action: Action) -> list[Any]:
     if action.tool_calls:
         return ["calls", [[call.name, dict(call.arguments), call.error_kind] for call in action.tool_calls]]
     return ["text", (action.content if action.answer is None else action.answer).strip()]
 
 
-def _key(kind: str, value: Any) -> int:
+def _hash_value(kind: str, value: Any) -> int:
     """Returns a 63-bit hash of the value as canonical JSON; other types count as their text."""
     text = _JSON.encode([kind, value])
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -28,19 +28,19 @@ def text_breach(episode: Episode, *, decode: Decode) -> str:
     texts = {action.turn: action.text for action in episode.actions}
     for index in range(episode.num_side_rows, len(episode.trajectories)):
         trajectory = episode.trajectories[index]
-        for start, end in _runs(trajectory):
+        for start, end in _iter_runs(trajectory):
             turn = trajectory.turn_ids[start]
-            written = texts.get(turn)
-            told = decode(trajectory.response_ids[start:end]).strip(_REPLACEMENT)
-            if written is not None and told not in written:
+            text = texts.get(turn)
+            decoded = decode(trajectory.response_ids[start:end]).strip(_REPLACEMENT)
+            if text is not None and decoded not in text:
                 return (
                     f"{TEXT_MISMATCH}: row {index}, tokens {start} to {end} of turn {turn} are trained on and decode "
-                    f"to {told[:_SHOWN_CHARS]!r}, which the policy did not write in {written[:_SHOWN_CHARS]!r}"
+                    f"to {decoded[:_SHOWN_CHARS]!r}, which the policy did not write in {text[:_SHOWN_CHARS]!r}"
                 )
     return ""
 
 
-def _runs(trajectory: Trajectory) -> Iterator[tuple[int, int]]:
+def _iter_runs(trajectory: Trajectory) -> Iterator[tuple[int, int]]:
     """Yields the spans `[start, end)` of contiguous tokens with mask 1 of one turn."""
     turn_ids = trajectory.turn_ids
     for run in _TRAINED.finditer(bytes(trajectory.response_mask)):

@@ -37,7 +37,7 @@ def call_statistics(turns: Sequence[Turn]) -> dict[str, float]:
         "unused_calls": float(num_unused(turns)),
         "failed_calls": float(failed),
         "corrected_calls": float(corrected),
-        "repeated_ngrams": repeated_share(_newest([turn.text for turn in turns]), n=NGRAM),
+        "repeated_ngrams": repeated_share(_keep_newest([turn.text for turn in turns]), n=NGRAM),
     }
 
 
@@ -65,7 +65,7 @@ def num_duplicates(calls: Sequence[Call]) -> int:
 
     A different result of the same call (the next page, a step in a maze) does not count.
     """
-    return sum(a.result == b.result and _same(a, b) for a, b in pairwise(calls))
+    return sum(a.result == b.result and _is_same_call(a, b) for a, b in pairwise(calls))
 
 
 def num_unused(turns: Sequence[Turn]) -> int:
@@ -78,9 +78,9 @@ def num_unused(turns: Sequence[Turn]) -> int:
     for turn in reversed(turns):
         for call in turn.calls:
             if succeeded(call):
-                news = _words(call.result or "") - _words(f"{call.name} {dict(call.arguments)}")
+                news = _split_words(call.result or "") - _split_words(f"{call.name} {dict(call.arguments)}")
                 unused += not news & later
-        later |= _words(turn.text)
+        later |= _split_words(turn.text)
     return unused
 
 
@@ -97,7 +97,7 @@ def corrections(calls: Sequence[Call]) -> tuple[int, int]:
             failed += 1
             is_open.append(call)
         elif succeeded(call):
-            place = next((i for i in reversed(range(len(is_open))) if _fixes(call, is_open[i])), None)
+            place = next((i for i in reversed(range(len(is_open))) if _is_fix(call, is_open[i])), None)
             if place is not None:
                 corrected += 1
                 del is_open[place]
@@ -116,26 +116,26 @@ def tool_distribution(counts: Mapping[str, int], *, tools: Sequence[str] = ()) -
     return {"top_share": max(called) / sum(called) if any(called) else 0.0, "entropy": min(1.0, entropy)}
 
 
-def _fixes(call: Call, failed: Call) -> bool:
+def _is_fix(call: Call, failed: Call) -> bool:
     if failed.error_kind == "unknown_tool":
         return True
-    return call.name == failed.name and not _same(call, failed)
+    return call.name == failed.name and not _is_same_call(call, failed)
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text[:_MAX_CHARS].casefold()))
 
 
-def _same(a: Call, b: Call) -> bool:
+def _is_same_call(a: Call, b: Call) -> bool:
     return a.name == b.name and call_key(a) == call_key(b)
 
 
-def _newest(texts: Sequence[str]) -> list[str]:
-    kept: list[str] = []
-    left = _MAX_CHARS
+def _keep_newest(texts: Sequence[str]) -> list[str]:
+    newest: list[str] = []
+    num_left = _MAX_CHARS
     for text in reversed(texts):
-        if left <= 0:
+        if num_left <= 0:
             break
-        kept.append(text[-left:])
-        left -= len(kept[-1])
-    return kept[::-1]
+        newest.append(text[-num_left:])
+        num_left -= len(newest[-1])
+    return newest[::-1]

@@ -135,9 +135,9 @@ def current() -> Timeline | None:
 @contextlib.contextmanager
 def recording(**identity: Any) -> Iterator[Timeline]:
     """Registers an episode (arguments of `Timeline`) until the context ends; keeps an already running one."""
-    known = current()
-    if known is not None:
-        yield known
+    outer = current()
+    if outer is not None:
+        yield outer
         return
     timeline = Timeline(**identity)
     token = _position.set((timeline, None))
@@ -195,5 +195,5 @@ def longest(spans: Sequence[Span], max_spans: int) -> tuple[Span, ...]:
     """Returns the `max_spans` longest spans, in their order."""
     if len(spans) <= max_spans:
         return tuple(spans)
-    kept = sorted(range(len(spans)), key=lambda index: spans[index].start_s - spans[index].end_s)[:max_spans]
-    return tuple(spans[index] for index in sorted(kept))
+    indices = sorted(range(len(spans)), key=lambda index: spans[index].start_s - spans[index].end_s)[:max_spans]
+    return tuple(spans[index] for index in sorted(indices))

@@ -14,9 +14,9 @@ from verl_agentic.episode.trace import timeline as activity
 class StepWatch:
     """Tracks the calls of one step, if the environment reports them."""
 
-    def __init__(self, action: Action, *, known: Sequence[str], turn: int) -> None:
+    def __init__(self, action: Action, *, tool_names: Sequence[str], turn: int) -> None:
         """Makes a watch that has not started; unknown tools share one name."""
-        self._action, self._known, self._turn = action, frozenset(known), turn
+        self._action, self._tool_names, self._turn = action, frozenset(tool_names), turn
         self._started = self._ended = 0.0
         self._has_seen = False
 
@@ -34,7 +34,7 @@ class StepWatch:
 
     def name(self, call: ToolCall) -> str:
         """Returns the name that a call is counted under."""
-        return call.name if call.name in self._known else activity.UNKNOWN_TOOL
+        return call.name if call.name in self._tool_names else activity.UNKNOWN_TOOL
 
     def call(self, call: ToolCall) -> contextlib.AbstractContextManager[None]:
         """Returns the span of a call that starts now."""
@@ -52,7 +52,7 @@ class StepWatch:
             return
         timed = [message for message in observation.messages if message.role == "tool" and message.elapsed_s > 0]
         for message in timed:
-            name = message.name if message.name in self._known else activity.UNKNOWN_TOOL
+            name = message.name if message.name in self._tool_names else activity.UNKNOWN_TOOL
             end = min(self._started + message.elapsed_s, self._ended)
             timeline.add("tool", label=name, turn=self._turn, start=self._started, end=end)
         if not timed:
@@ -60,15 +60,15 @@ class StepWatch:
 
 
 @contextlib.contextmanager
-def watched_step(action: Action, *, known: Sequence[str], label: str) -> Iterator[StepWatch]:
+def watched_step(action: Action, *, tool_names: Sequence[str], label: str) -> Iterator[StepWatch]:
     """Records the span of a step, and lets `ToolEnv` report its running calls.
 
     Args:
         action: what the environment carries out.
-        known: names of existing tools.
+        tool_names: names of existing tools.
         label: label of a sub-agent's step, whose calls have no turn; else the called tools.
     """
-    watch = StepWatch(action, known=known, turn=activity.NO_TURN if label else action.turn)
+    watch = StepWatch(action, tool_names=tool_names, turn=activity.NO_TURN if label else action.turn)
     token = call_watch.set(watch.call)
     try:
         with activity.span("step", label=label or watch.label, turn=action.turn):

@@ -34,9 +34,9 @@ def load_as_verl(path: Path, folder: Path) -> Any:
     try:
         return datasets.load_dataset(kind, data_files=str(path), cache_dir=str(folder))["train"]
     except Exception as cause:
-        told = cause.__cause__ or cause
+        error = cause.__cause__ or cause
         raise DataError(
-            f"verl's dataset cannot read {path}, got {type(told).__name__}: {told}; {PARQUET_REMEDY}"
+            f"verl's dataset cannot read {path}, got {type(error).__name__}: {error}; {PARQUET_REMEDY}"
         ) from cause
 
 
@@ -63,9 +63,9 @@ def changed_values(path: Path) -> list[str]:
                 for field, before, after in differences(name, record.get(name), row[name]):
                     column = re.sub(r"\[\d+\]", "[]", field)
                     if column not in changed and not (before is ... and after is None):
-                        shown = "nothing" if before is ... else repr(before)[:80]
+                        excerpt = "nothing" if before is ... else repr(before)[:80]
                         changed[column] = (
-                            f"{path}:{number}: {column} is {shown}, and verl's dataset reads {str(after)[:80]} "
+                            f"{path}:{number}: {column} is {excerpt}, and verl's dataset reads {str(after)[:80]} "
                             f"({type(after).__name__}); {PARQUET_REMEDY}"
                         )
         del dataset, rows

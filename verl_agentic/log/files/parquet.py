@@ -49,9 +49,11 @@ def to_columns(rows: Sequence[EnvRow], *, shown: Sequence[str] | None = None) ->
     simple = _SIMPLE if shown is None else (str,)
     truths = [row.ground_truth for row in rows]
     is_json = not _is_one_type(truths, simple) or not _is_kept(truths)
-    is_filled, own = shown is None, keys - set(VERL_KEYS)
+    is_filled, own_keys = shown is None, keys - set(VERL_KEYS)
     # In rows with `extra_json`, a None is a key that is not set, for reward functions as well.
-    is_always = not is_filled or any(not own <= row.extra.keys() or row.extra.keys() - keys - {"index"} for row in rows)
+    is_always = not is_filled or any(
+        not own_keys <= row.extra.keys() or row.extra.keys() - keys - {"index"} for row in rows
+    )
     return [
         {
             "data_source": row.data_source,
@@ -134,12 +136,12 @@ def env_row(row: Mapping[str, Any]) -> EnvRow:
     )
 
 
-def _to_plain_row(row: EnvRow, where: str) -> EnvRow:
+def _to_plain_row(row: EnvRow, place: str) -> EnvRow:
     return replace(
         row,
-        ground_truth=to_plain(row.ground_truth, f"{where}, ground_truth"),
-        data_source=to_plain(row.data_source, f"{where}, data_source"),
-        extra=to_plain(row.extra, f"{where}, extra"),
+        ground_truth=to_plain(row.ground_truth, f"{place}, ground_truth"),
+        data_source=to_plain(row.data_source, f"{place}, data_source"),
+        extra=to_plain(row.extra, f"{place}, extra"),
     )
 
 
@@ -152,12 +154,12 @@ def _simple_keys(rows: Sequence[EnvRow]) -> set[str]:
     lists = {key for key, column in values.items() if all(map(_is_list_of_texts, column))}
     simple = {key for key, column in values.items() if _is_one_type(column, _SIMPLE) and None not in column}
     first = {key for row in rows[:_FIRST_ROWS] for key, value in row.extra.items() if value != []}
-    kept = {
+    simple_keys = {
         key
         for key in lists | simple
         if (key in first or not any(values[key])) and _is_kept(values[key]) and key != EXTRA_JSON
     }
-    return kept | set(VERL_KEYS)
+    return simple_keys | set(VERL_KEYS)
 
 
 def _is_kept(value: Any) -> bool:
@@ -196,16 +198,16 @@ def _to_reward_model(ground_truth: Any, *, is_json: bool, is_always: bool) -> di
     return {"style": BY_ENVIRONMENT if value is None else "rule", "ground_truth": value, **form}
 
 
-def _to_message(message: Message, where: str) -> dict[str, Any]:
-    columns = to_plain(message.to_dict(), where)
+def _to_message(message: Message, place: str) -> dict[str, Any]:
+    columns = to_plain(message.to_dict(), place)
     # Calls of several tools have different arguments, so they become JSON text, as in OpenAI's API.
     for call in columns.get("tool_calls", ()):
         call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
     return columns
 
 
-def _from_json(text: Any, where: str) -> Any:
+def _from_json(text: Any, place: str) -> Any:
     try:
         return json.loads(text)
     except (TypeError, ValueError) as cause:
-        raise DataError(f"{where} is not JSON, got {str(text)[:80]!r}; write the file again") from cause
+        raise DataError(f"{place} is not JSON, got {str(text)[:80]!r}; write the file again") from cause

@@ -39,7 +39,9 @@ def read_parquet(
         raise DataError(f"reading {path} failed: the file is not parquet, got {cause}; write it again") from cause
     with boundary(DataError, f"reading {path}"), opened as file:
         names = columns and [name for name in columns if name in file.schema_arrow.names]
-        decoders = {field.name: decode for field in file.schema_arrow if (decode := _decoder(field.type)) is not None}
+        decoders = {
+            field.name: decode for field in file.schema_arrow if (decode := _find_decoder(field.type)) is not None
+        }
         for batch in file.iter_batches(_BATCH, row_groups=row_groups, columns=names):
             for row in batch.to_pylist():
                 for name in decoders.keys() & row.keys():
@@ -75,7 +77,7 @@ def write_parquet(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     partial.replace(path)
 
 
-def _decoder(arrow_type: Any) -> _Decode | None:
+def _find_decoder(arrow_type: Any) -> _Decode | None:
     """Returns a function that decodes the JSON in values of a type; None if there is none in it."""
     import pyarrow as pa
 
@@ -84,10 +86,10 @@ def _decoder(arrow_type: Any) -> _Decode | None:
 
         return Json().decode_example
     if pa.types.is_struct(arrow_type):
-        inner = {field.name: decode for field in arrow_type if (decode := _decoder(field.type)) is not None}
+        inner = {field.name: decode for field in arrow_type if (decode := _find_decoder(field.type)) is not None}
         return partial(_decode_fields, inner) if inner else None
     if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type) or pa.types.is_fixed_size_list(arrow_type):
-        item = _decoder(arrow_type.value_type)
+        item = _find_decoder(arrow_type.value_type)
         return partial(_decode_items, item) if item else None
     return None
 

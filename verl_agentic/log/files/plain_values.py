@@ -60,23 +60,23 @@ def drop_nulls(value: Any) -> Any:
 
 def null_paths(value: Any, path: str = "") -> Iterator[str]:
     """Yields the paths of keys of objects that are None, such as `a.b[].c`."""
-    return (inner for inner, item in _keys(value, path) if item is None)
+    return (inner for inner, item in _iter_keys(value, path) if item is None)
 
 
 def value_paths(value: Any, path: str = "") -> Iterator[str]:
     """Yields the paths of keys of objects that are not None."""
-    return (inner for inner, item in _keys(value, path) if item is not None)
+    return (inner for inner, item in _iter_keys(value, path) if item is not None)
 
 
-def _keys(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _iter_keys(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             inner = f"{path}.{key}" if path else str(key)
             yield inner, item
-            yield from _keys(item, inner)
+            yield from _iter_keys(item, inner)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _keys(item, f"{path}[]")
+            yield from _iter_keys(item, f"{path}[]")
 
 
 def differences(field: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:

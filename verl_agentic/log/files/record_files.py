@@ -42,7 +42,7 @@ def refuse_dates(records: Iterable[Mapping[str, Any]], path: Path) -> Iterator[M
     """
     are_dates: dict[str, bool] = {}
     for record in records:
-        for column, text in _texts({key: value for key, value in record.items() if key != "messages"}, ""):
+        for column, text in _iter_texts({key: value for key, value in record.items() if key != "messages"}, ""):
             are_dates[column] = are_dates.get(column, True) and looks_like_date(text)
         yield record
     if columns := sorted(column for column, is_dated in are_dates.items() if is_dated):
@@ -52,15 +52,15 @@ def refuse_dates(records: Iterable[Mapping[str, Any]], path: Path) -> Iterator[M
         )
 
 
-def _texts(value: Any, column: str) -> Iterator[tuple[str, str]]:
+def _iter_texts(value: Any, column: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield column, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts(item, f"{column}.{key}" if column else key)
+            yield from _iter_texts(item, f"{column}.{key}" if column else key)
     elif isinstance(value, list) and value and not isinstance(value[0], int | float):
         for item in value:
-            yield from _texts(item, f"{column}[]")
+            yield from _iter_texts(item, f"{column}[]")
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -76,13 +76,13 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if not line.strip():
                 continue
-            shown = line[:80].decode(errors="replace")
+            excerpt = line[:80].decode(errors="replace")
             try:
                 record = json.loads(line.decode())
             except ValueError as cause:
-                raise DataError(f"{path}:{number} is not JSON, got {shown!r}; write one object per line") from cause
+                raise DataError(f"{path}:{number} is not JSON, got {excerpt!r}; write one object per line") from cause
             if not isinstance(record, dict):
-                raise DataError(f"{path}:{number} is not a JSON object, got {shown!r}; write one object per line")
+                raise DataError(f"{path}:{number} is not a JSON object, got {excerpt!r}; write one object per line")
             yield number, record
 
 

@@ -25,7 +25,7 @@ def by_source(pool: Pool, *, stages: Sequence[Mapping[str, Any]]) -> Floats:
         ConfigError: a stage has another form, or the data have none of its sources.
     """
     assert pool.source_N is not None
-    _check(stages)
+    _check_stages(stages)
     end = 0
     current = stages[-1]
     for stage in stages[:-1]:
@@ -35,12 +35,12 @@ def by_source(pool: Pool, *, stages: Sequence[Mapping[str, Any]]) -> Floats:
             break
     weights = np.isin(pool.source_N, list(current["sources"])).astype(np.float64)
     if not weights.any():
-        known = sorted(set(pool.source_N.tolist()))
-        raise ConfigError(f"by_source: the data have none of {list(current['sources'])}; they have {known[:20]}")
+        sources = sorted(set(pool.source_N.tolist()))
+        raise ConfigError(f"by_source: the data have none of {list(current['sources'])}; they have {sources[:20]}")
     return weights
 
 
-def _check(stages: Sequence[Mapping[str, Any]]) -> None:
+def _check_stages(stages: Sequence[Mapping[str, Any]]) -> None:
     for place, stage in enumerate(stages):
         is_last = place == len(stages) - 1
         steps = stage.get("steps") if isinstance(stage, Mapping) else 0

@@ -29,16 +29,16 @@ def mix(pool: Pool, *, ratios: Mapping[str, float]) -> Floats:
     if not ratios or min(ratios.values()) < 0 or total > 1 + 1e-9:
         raise ConfigError(f"mix.ratios must be shares >= 0 with a sum of at most 1, got {dict(ratios)}")
     weights = np.zeros(len(pool))
-    left = np.ones(len(pool), dtype=bool)
+    is_unnamed = np.ones(len(pool), dtype=bool)
     for source, ratio in ratios.items():
         is_of = pool.source_N == source
         if not is_of.any():
             raise ConfigError(f"mix: the data have no source {source!r}; they have {sorted(set(pool.source_N))[:20]}")
         weights[is_of] = ratio / is_of.sum()
-        left &= ~is_of
+        is_unnamed &= ~is_of
     rest = 1.0 - total
-    if abs(rest) > 1e-9 and not left.any():
+    if abs(rest) > 1e-9 and not is_unnamed.any():
         raise ConfigError(f"mix.ratios name all sources and must have a sum of 1, got {total}")
-    if left.any():
-        weights[left] = max(0.0, rest) / left.sum()
+    if is_unnamed.any():
+        weights[is_unnamed] = max(0.0, rest) / is_unnamed.sum()
     return weights

@@ -33,8 +33,8 @@ def top_p_signal(groups: Sequence[Group], *, p: float | None = None, fraction: f
             f"top_p_signal needs p or fraction, above 0 and at most 1, got p={p!r}, fraction={fraction!r}"
         )
     stds = np.array([np.std(rewards) if (rewards := group.known("reward")) else 0.0 for group in groups])
-    kept = top_share(stds, p=share) if fraction is None else top_fraction(stds, fraction=share)
-    return [KEEP if place in kept else Verdict(dropped="weak_signal") for place in range(len(groups))]
+    kept_places = top_share(stds, p=share) if fraction is None else top_fraction(stds, fraction=share)
+    return [KEEP if place in kept_places else Verdict(dropped="weak_signal") for place in range(len(groups))]
 
 
 def top_share(signals: np.ndarray, *, p: float, slack: float = 0.01) -> set[int]:

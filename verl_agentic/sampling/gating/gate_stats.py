@@ -67,7 +67,7 @@ def group_health(groups: Sequence[Group]) -> dict[str, float]:
     compared = [values for values in outcomes if len(values) > 1]
     same = [values[0] for values in compared if all(value == values[0] for value in values)]
     sessions = [session for group in groups for session in group.sessions]
-    known = [(float(s.num_tokens), s.acc) for group in groups for s in group.own if s.acc is not None]
+    pairs = [(float(s.num_tokens), s.acc) for group in groups for s in group.own if s.acc is not None]
     health: dict[str, float] = {}
     if compared:
         counts = {"zero_variance_rate": len(same), "all_0_rate": same.count(0.0), "all_1_rate": same.count(1.0)}
@@ -75,8 +75,8 @@ def group_health(groups: Sequence[Group]) -> dict[str, float]:
     if sessions:
         num_void = sum(session.is_void for session in sessions)
         health["void_rate"] = CountedMean(num_void / len(sessions), count=len(sessions))
-    if known:
-        lengths, accs = np.array(known).T
+    if pairs:
+        lengths, accs = np.array(pairs).T
         means = {"acc": accs, "length": lengths, "length_of_wrong": lengths[accs <= 0]}
         health |= {name: CountedMean(of.mean(), count=len(of)) for name, of in means.items() if len(of)}
         if lengths.min() < lengths.max() and accs.min() < accs.max():

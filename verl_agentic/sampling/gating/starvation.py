@@ -81,17 +81,17 @@ class StarvationGuard:
         if self.budget_left == 0 and num_inflight == 0:
             raise StarvationError(
                 f"the budget of max_generated_groups={self._max_generated_groups} is spent, got {have}: "
-                f"{_told(self._batch)}, or raise the budget"
+                f"{_describe_drops(self._batch)}, or raise the budget"
             )
         dropped = sum(bool(reason) for reason in self._reasons)
         if len(self._reasons) == self._reasons.maxlen and dropped > self._max_drop_rate * len(self._reasons):
             raise StarvationError(
-                f"gates drop nearly everything, got {have}: {_told(list(self._reasons))}, "
+                f"gates drop nearly everything, got {have}: {_describe_drops(list(self._reasons))}, "
                 f"or raise max_drop_rate ({self._max_drop_rate:g})"
             )
 
 
-def _told(reasons: list[str]) -> str:
+def _describe_drops(reasons: list[str]) -> str:
     """Returns the drop rate, its parts, and advice for the largest part."""
     parts = Counter(reason for reason in reasons if reason).most_common()
     dropped = sum(count for _, count in parts)

@@ -46,7 +46,7 @@ def pass_rates_of(records: Iterable[Mapping[str, Any]], tasks: Sequence[str], *,
         if not record["void"]:
             outcomes.setdefault(str(record["task"]), []).append(float(record["outcome"]) >= _FULL)
     tries = [outcomes.get(task, []) for task in tasks]
-    rates = np.array([np.mean(own) if len(own) >= min_attempts else np.nan for own in tries])
+    rates = np.array([np.mean(attempts) if len(attempts) >= min_attempts else np.nan for attempts in tries])
     if np.isnan(rates).all():
         raise ConfigError(
             f"none of the {len(tasks)} tasks has {min_attempts} attempts that count, got at most "

@@ -28,7 +28,9 @@ def group_sizes(scores_P: Floats, *, budget: int, least: int, most: int) -> NDAr
     if not 0 <= count * least <= budget <= count * most:
         raise ConfigError(f"{budget} attempts do not fit {count} prompts with {least} to {most} each; widen the bounds")
     assert np.isfinite(scores_P).all() and (scores_P >= 0).all()
-    wished = least + _shares(np.asarray(scores_P, dtype=np.float64), float(budget - count * least), float(most - least))
+    wished = least + _split_total(
+        np.asarray(scores_P, dtype=np.float64), float(budget - count * least), float(most - least)
+    )
     sizes = np.floor(wished + 1e-9).astype(np.int64)
     remainders = wished - sizes
     open_P = np.argsort(np.where(sizes < most, -remainders, np.inf), kind="stable")
@@ -36,18 +38,18 @@ def group_sizes(scores_P: Floats, *, budget: int, least: int, most: int) -> NDAr
     return sizes
 
 
-def _shares(scores_P: Floats, total: float, most: float) -> Floats:
-    """Returns shares of `total` in proportion to the scores, at most `most` each; scores of 0 come last."""
+def _split_total(scores_P: Floats, total: float, max_share: float) -> Floats:
+    """Returns shares of `total` in proportion to the scores, at most `max_share` each; scores of 0 come last."""
     shares = np.zeros(len(scores_P))
     for weights in (scores_P, np.ones(len(scores_P))):
-        is_open = (weights > 0) & (shares < most)
+        is_open = (weights > 0) & (shares < max_share)
         while total > 1e-9 and is_open.any():
-            wanted = np.where(is_open, weights, 0.0)
-            added = total * wanted / wanted.sum()
-            is_full = is_open & (shares + added > most)
+            open_weights = np.where(is_open, weights, 0.0)
+            added = total * open_weights / open_weights.sum()
+            is_full = is_open & (shares + added > max_share)
             if not is_full.any():
                 return shares + added
-            total -= float((most - shares[is_full]).sum())
-            shares[is_full] = most
+            total -= float((max_share - shares[is_full]).sum())
+            shares[is_full] = max_share
             is_open &= ~is_full
     return shares

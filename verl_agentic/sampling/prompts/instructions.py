@@ -91,12 +91,16 @@ class InstructionPopulation:
     def draw(self, uid: str, prompt: str) -> str:
         """Returns the instruction of a group: one that lacks groups, on trial or at the start, else by weight."""
         pending = [text for text, _ in self._in_flight.values()]
-        needed = [(one, self.settings.trial_groups) for one in self.trials] + [(one, 1) for one in self.living]
-        lacking = [one for one, count in needed if one.groups + pending.count(one.text) < count]
+        needed = [(instruction, self.settings.trial_groups) for instruction in self.trials] + [
+            (instruction, 1) for instruction in self.living
+        ]
+        lacking = [
+            instruction for instruction, count in needed if instruction.groups + pending.count(instruction.text) < count
+        ]
         if lacking:
             chosen = lacking[0]
         else:
-            weights = [one.weight for one in self.living]
+            weights = [instruction.weight for instruction in self.living]
             place = self.rng.choice(len(weights), p=draw_probabilities(weights, temperature=self.settings.temperature))
             chosen = self.living[place]
         self._in_flight[uid] = (chosen.text, prompt)
@@ -112,33 +116,37 @@ class InstructionPopulation:
                 continue
             mean = float(np.mean(values))
             self.tasks = [*self.tasks, (text, prompt[:_SHOWN_CHARS], mean)][-_KEPT_TASKS:]
-            for one in self.living:
-                if one.text == text:
-                    one.weight = mean if not one.groups else self._blend(one.weight, mean)
-                    one.groups += 1
-            for one in self.trials:
-                if one.text == text:
-                    one.weight = (one.weight * one.groups + mean) / (one.groups + 1)
-                    one.groups += 1
-        for one in [one for one in self.trials if one.groups >= self.settings.trial_groups]:
-            self.trials.remove(one)
-            self._end_trial(one)
+            for instruction in self.living:
+                if instruction.text == text:
+                    instruction.weight = (
+                        mean if not instruction.groups else self._blend_weight(instruction.weight, mean)
+                    )
+                    instruction.groups += 1
+            for instruction in self.trials:
+                if instruction.text == text:
+                    instruction.weight = (instruction.weight * instruction.groups + mean) / (instruction.groups + 1)
+                    instruction.groups += 1
+        for instruction in [
+            instruction for instruction in self.trials if instruction.groups >= self.settings.trial_groups
+        ]:
+            self.trials.remove(instruction)
+            self._end_trial(instruction)
 
     def propose(self, text: str) -> bool:
         """Starts the trial of a new instruction; returns False for an empty or a known one."""
         text = text.strip()
-        known = {one.text for one in (*self.living, *self.trials)} | self.gone
-        if not text or text in known:
+        texts = {instruction.text for instruction in (*self.living, *self.trials)} | self.gone
+        if not text or text in texts:
             return False
         self.trials.append(Instruction(text=text, weight=0.0))
         return True
 
-    def _blend(self, weight: float, mean: float) -> float:
+    def _blend_weight(self, weight: float, mean: float) -> float:
         return self.settings.memory * weight + (1.0 - self.settings.memory) * mean
 
     def _end_trial(self, candidate: Instruction) -> None:
         """Adds a candidate that is at least as good as the worst, which leaves if there are too many."""
-        worst = min(self.living, key=lambda one: one.weight)
+        worst = min(self.living, key=lambda instruction: instruction.weight)
         if candidate.weight < worst.weight:
             self.gone.add(candidate.text)
             return
@@ -149,20 +157,20 @@ class InstructionPopulation:
 
     def reflection(self) -> str:
         """Returns the request to the model that proposes instructions, with the latest tasks of least success."""
-        best_first = sorted(self.living, key=lambda one: -one.weight)
-        told = "\n".join(f"- {one.weight:.2f}: {one.text!r}" for one in best_first)
+        best_first = sorted(self.living, key=lambda instruction: -instruction.weight)
+        lines = "\n".join(f"- {instruction.weight:.2f}: {instruction.text!r}" for instruction in best_first)
         failed = sorted(self.tasks, key=lambda task: task[2])[:_SHOWN_TASKS]
         tasks = "\n".join(f"- success {mean:.2f} with {text!r}: {prompt}" for text, prompt, mean in failed)
         return (
             "An agent gets a task and one of these instructions. Before each is its mean success:\n"
-            f"{told}\n\nTasks that often failed:\n{tasks}\n\nThink about why the agent fails. Then write one new "
+            f"{lines}\n\nTasks that often failed:\n{tasks}\n\nThink about why the agent fails. Then write one new "
             "instruction that would help with all tasks of this kind, without naming a single task, between "
             "<instruction> and </instruction>."
         )
 
     def metrics(self) -> dict[str, float]:
         """Returns the metrics of a step."""
-        weights = [one.weight for one in self.living]
+        weights = [instruction.weight for instruction in self.living]
         return {
             "instructions": float(len(self.living)),
             "instructions_on_trial": float(len(self.trials)),
@@ -172,8 +180,8 @@ class InstructionPopulation:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "living": [asdict(one) for one in self.living],
-            "trials": [asdict(one) for one in self.trials],
+            "living": [asdict(instruction) for instruction in self.living],
+            "trials": [asdict(instruction) for instruction in self.trials],
             "gone": sorted(self.gone),
             "tasks": list(self.tasks),
             "in_flight": dict(self._in_flight),
@@ -181,8 +189,8 @@ class InstructionPopulation:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.living = [Instruction(**one) for one in state["living"]]
-        self.trials = [Instruction(**one) for one in state["trials"]]
+        self.living = [Instruction(**values) for values in state["living"]]
+        self.trials = [Instruction(**values) for values in state["trials"]]
         self.gone, self.tasks = set(state["gone"]), [tuple(task) for task in state["tasks"]]
         self._in_flight = {uid: tuple(pair) for uid, pair in state["in_flight"].items()}
         self.rng.bit_generator.state = state["random"]

@@ -71,12 +71,12 @@ class PassRates:
     @property
     def mean_N(self) -> Floats:
         """Mean outcome of every prompt, `(passes + prior_trials * prior_rate) / (trials + prior_trials)`."""
-        return self._moment("passes")
+        return self._compute_mean("passes")
 
     @property
     def std_N(self) -> Floats:
         """Standard deviation of the outcomes of one prompt (population); for outcomes 0 and 1, sqrt(p(1-p))."""
-        return np.sqrt(np.maximum(0.0, self._moment("squares") - self.mean_N**2))
+        return np.sqrt(np.maximum(0.0, self._compute_mean("squares") - self.mean_N**2))
 
     def record(self, prompt: int, outcomes: Sequence[float]) -> None:
         """Adds the outcomes of the valid attempts of a finished group. Raises DataError if an outcome is not finite."""
@@ -97,12 +97,12 @@ class PassRates:
     def start_from(self, rates_N: Floats, *, trials: float) -> None:
         """Adds rates as evidence of `trials` attempts; NaN: unknown. Raises DataError unless they are in [0, 1]."""
         rates = np.asarray(rates_N, dtype=np.float64)
-        known = ~np.isnan(rates)
-        if rates.shape != (len(self),) or not ((rates[known] >= 0) & (rates[known] <= 1)).all():
+        is_known = ~np.isnan(rates)
+        if rates.shape != (len(self),) or not ((rates[is_known] >= 0) & (rates[is_known] <= 1)).all():
             raise DataError(f"pass rates must be {len(self)} numbers in [0, 1], got {rates.shape}: {rates[:8]}")
-        self._table["trials"][known] += trials
+        self._table["trials"][is_known] += trials
         for name in ("passes", "squares"):
-            self._table[name][known] += trials * rates[known]
+            self._table[name][is_known] += trials * rates[is_known]
         self.version += 1
 
     def grow(self, count: int) -> None:
@@ -113,9 +113,9 @@ class PassRates:
 
     def rows(self) -> list[dict[str, float]]:
         """Returns the table of the seen prompts, the hardest first."""
-        seen = np.flatnonzero(self.is_seen_N)
+        seen_places = np.flatnonzero(self.is_seen_N)
         mean = self.mean_N
-        order = seen[np.argsort(mean[seen], kind="stable")]
+        order = seen_places[np.argsort(mean[seen_places], kind="stable")]
         return [
             {"prompt": int(i), "rate": float(mean[i]), "groups": int(self.groups_N[i]), "streak": int(self.streak_N[i])}
             for i in order
@@ -123,22 +123,22 @@ class PassRates:
 
     def metrics(self) -> dict[str, float]:
         """Returns means over the seen prompts; without any, only their share."""
-        seen = self.is_seen_N
-        found = {"seen_share": float(seen.mean())}
-        if seen.any():
-            passes = self._table["passes"][seen] / self._table["trials"][seen]
-            found |= {
+        is_seen = self.is_seen_N
+        numbers = {"seen_share": float(is_seen.mean())}
+        if is_seen.any():
+            passes = self._table["passes"][is_seen] / self._table["trials"][is_seen]
+            numbers |= {
                 "pass_rate": float(passes.mean()),
                 "never_solved_share": float((passes <= 0).mean()),
                 "always_solved_share": float((passes >= _FULL).mean()),
             }
-        return found
+        return numbers
 
     def complaint(self, *, min_prompts: int = 32) -> str | None:
         """Returns a message if no attempt succeeded; None while fewer than `min_prompts` prompts are seen."""
-        seen = self.is_seen_N
-        count = int(seen.sum())
-        if count < min(min_prompts, len(self)) or self._table["passes"][seen].any():
+        is_seen = self.is_seen_N
+        count = int(is_seen.sum())
+        if count < min(min_prompts, len(self)) or self._table["passes"][is_seen].any():
             return None
         return (
             f"base too weak: no attempt at any of the {count} prompts seen has succeeded, so groups carry no signal; "
@@ -159,7 +159,7 @@ class PassRates:
         self._table = columns
         self.version += 1
 
-    def _moment(self, name: str) -> Floats:
+    def _compute_mean(self, name: str) -> Floats:
         trials = self._table["trials"] + self.prior_trials
         total = self._table[name] + self.prior_trials * self.prior_rate
         return np.divide(total, trials, out=np.full(len(self), self.prior_rate), where=trials > 0)

@@ -88,11 +88,11 @@ class TaskSet:
 
     def retire(self, rates: PassRates) -> list[int]:
         """Removes tasks without a signal, by the last rates of the table; returns their numbers."""
-        own = slice(len(rates) - len(self), len(rates))
-        leaves_N = np.abs(rates.streak_N[own]) >= self.patience
+        own_places = slice(len(rates) - len(self), len(rates))
+        leaves_N = np.abs(rates.streak_N[own_places]) >= self.patience
         if self.value_bounds is not None:
             low, high = self.value_bounds
-            leaves_N |= rates.is_seen_N[own] & ~is_worth_posing(rates.mean_N[own], low=low, high=high)
+            leaves_N |= rates.is_seen_N[own_places] & ~is_worth_posing(rates.mean_N[own_places], low=low, high=high)
         leaving = [i for i in np.flatnonzero(leaves_N).tolist() if self._alive[i]]
         for place in leaving:
             self._alive[place] = False

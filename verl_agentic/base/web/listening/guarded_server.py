@@ -89,7 +89,7 @@ class GuardedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts to accept connections."""
         await super().startup(sockets=[])
-        self._accepting = [asyncio.ensure_future(self._accept(listening)) for listening in sockets or ()]
+        self._accepting = [asyncio.ensure_future(self._accept_connections(listening)) for listening in sockets or ()]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the server once running requests are finished."""
@@ -104,7 +104,7 @@ class GuardedServer(uvicorn.Server):
             self._drop_slow()
         return await super().on_tick(counter)
 
-    async def _accept(self, listening: socket.socket) -> None:
+    async def _accept_connections(self, listening: socket.socket) -> None:
         """Accepts connections, one after the other."""
         loop = asyncio.get_running_loop()
         listening.setblocking(False)
@@ -123,7 +123,7 @@ class GuardedServer(uvicorn.Server):
                 self._waiting[protocol] = ((None, h11.IDLE), time.monotonic())
 
     @property
-    def _connections(self) -> list[Any]:
+    def _open_connections(self) -> list[Any]:
         return list(self.server_state.connections)
 
     def _make_protocol(self) -> Any:
@@ -142,7 +142,7 @@ class GuardedServer(uvicorn.Server):
     def _drop_slow(self) -> None:
         """Drops connections that wait for their client for too long."""
         now, waiting = time.monotonic(), {}
-        for connection in self._connections:
+        for connection in self._open_connections:
             limit_s = self._time_limit_of(connection)
             if limit_s is None:
                 continue
@@ -155,8 +155,12 @@ class GuardedServer(uvicorn.Server):
 
     def _drop_longest_waiting(self) -> bool:
         """Drops an eighth of the connections, those that have waited longest for a request; returns if any waits."""
-        idle = [one for one in self._connections if one.conn.their_state in (h11.IDLE, h11.SEND_BODY)]
-        idle.sort(key=lambda one: self._waiting.get(one, (None, 0.0))[1])
+        idle = [
+            connection
+            for connection in self._open_connections
+            if connection.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        ]
+        idle.sort(key=lambda connection: self._waiting.get(connection, (None, 0.0))[1])
         for connection in idle[: max(1, self.limits.max_connections // 8)]:
             connection.transport.abort()
         return bool(idle)

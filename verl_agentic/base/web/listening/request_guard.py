@@ -80,9 +80,9 @@ class RequestGuard:
                 if body is None:  # the client has gone
                     return None
                 scope.setdefault("state", {})["json"] = parse_json(body)
-                receive = _replayed(body, receive)
+                receive = _replay_body(body, receive)
         except RequestRefusedError as refusal:
-            return await self._refuse(scope, send, refusal)
+            return await self._send_refusal(scope, send, refusal)
         return await self._app(scope, receive, send)
 
     async def _read_body(self, headers: Mapping[str, Sequence[str]], receive: Any) -> bytes | None:
@@ -106,7 +106,7 @@ class RequestGuard:
             is_complete = not message.get("more_body") and len(body) <= self._max_body_bytes
         return bytes(body)
 
-    async def _refuse(self, scope: Scope, send: Any, refusal: RequestRefusedError) -> None:
+    async def _send_refusal(self, scope: Scope, send: Any, refusal: RequestRefusedError) -> None:
         content = json.dumps(self._write_refusal(scope, refusal.status, str(refusal))).encode()
         headers = {
             "content-type": "application/json",
@@ -165,17 +165,17 @@ def require_token(token: str, *, public_paths: Collection[str] = ("/health",)) -
 
 def is_shown(token: str, headers: Mapping[str, Sequence[str]]) -> bool:
     """Returns whether headers have a token."""
-    shown = [value.encode("latin-1") for value in headers["x-api-key"]]
+    candidates = [value.encode("latin-1") for value in headers["x-api-key"]]
     for header in headers["authorization"]:
         scheme, _, value = header.partition(" ")
         if scheme.lower() == "bearer":
-            shown.append(value.strip().encode("latin-1"))
+            candidates.append(value.strip().encode("latin-1"))
         elif scheme.lower() == "basic":
             try:
-                shown.append(base64.b64decode(value.strip(), validate=True).partition(b":")[2])
+                candidates.append(base64.b64decode(value.strip(), validate=True).partition(b":")[2])
             except (binascii.Error, ValueError):
                 continue
-    return any(hmac.compare_digest(one, token.encode()) for one in shown)
+    return any(hmac.compare_digest(candidate, token.encode()) for candidate in candidates)
 
 
 def parse_json(body: bytes) -> Any:
@@ -231,7 +231,7 @@ def _is_deeper(value: Any, limit: int) -> bool:
     return bool(layer)
 
 
-def _replayed(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
+def _replay_body(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
     """Returns a `receive` that gives the body once more."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 

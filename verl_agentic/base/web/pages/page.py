@@ -41,9 +41,9 @@ def write_page(
     loader = DictLoader({"page.html": read("page.html")})
     page = Environment(loader=loader, autoescape=True).from_string(template.read_text(encoding="utf-8"))
     style = Markup(read(COLOURS) + read("page.css"))
-    shown = {"style": style, "title": title, "result": result, "picture": picture, "tiles": tiles}
+    parts = {"style": style, "title": title, "result": result, "picture": picture, "tiles": tiles}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page.render(**shown, **values), encoding="utf-8", errors="replace")
+    path.write_text(page.render(**parts, **values), encoding="utf-8", errors="replace")
 
 
 @cache

@@ -28,11 +28,11 @@ class CallError(ValueError):
 class Arguments(Protocol):
     """Notation of the arguments of a call."""
 
-    def read(self, text: str, at: int, end: str) -> tuple[Any, Mapping[str, str], int]:
+    def read(self, text: str, offset: int, end: str) -> tuple[Any, Mapping[str, str], int]:
         """Returns the arguments at an offset, the untyped ones among them, and the offset after them.
 
         Raises:
-            ValueError: there are no arguments at `at`, or text that `end` does not follow.
+            ValueError: there are no arguments at `offset`, or text that `end` does not follow.
         """
         ...
 
@@ -41,19 +41,19 @@ class Arguments(Protocol):
 class JsonArguments:
     """Arguments as one JSON object."""
 
-    def read(self, text: str, at: int, end: str) -> tuple[Any, Mapping[str, str], int]:
+    def read(self, text: str, offset: int, end: str) -> tuple[Any, Mapping[str, str], int]:
         """Returns the object; see `Arguments.read`."""
-        value, at = read_json(text, at)
-        return fill_arguments(value), {}, at
+        value, offset = read_json(text, offset)
+        return fill_arguments(value), {}, offset
 
 
 @dataclass(frozen=True)
 class GemmaArguments:
     """Arguments in Gemma's notation."""
 
-    def read(self, text: str, at: int, end: str) -> tuple[Any, Mapping[str, str], int]:
+    def read(self, text: str, offset: int, end: str) -> tuple[Any, Mapping[str, str], int]:
         """Returns the object; see `Arguments.read`."""
-        return read_gemma(text, at)
+        return read_gemma(text, offset)
 
 
 class TaggedArguments:
@@ -75,14 +75,14 @@ class TaggedArguments:
         self._closing = closing
         self._frame = frame
 
-    def read(self, text: str, at: int, end: str) -> tuple[Any, Mapping[str, str], int]:
+    def read(self, text: str, offset: int, end: str) -> tuple[Any, Mapping[str, str], int]:
         """Returns the arguments; see `Arguments.read`."""
         arguments: dict[str, Any] = {}
         untyped: dict[str, str] = {}
-        while not text.startswith(end, at):
-            opening = self._opening.match(text, at)
+        while not text.startswith(end, offset):
+            opening = self._opening.match(text, offset)
             if opening is None:
-                raise CallError(f"neither an argument nor the end of the call, character {at}")
+                raise CallError(f"neither an argument nor the end of the call, character {offset}")
             name, begin = opening["name"].strip(), opening.end()
             close = text.find(self._closing, begin)
             if close < 0 or self._begins.search(text, begin, close):
@@ -93,14 +93,14 @@ class TaggedArguments:
             arguments[name], is_typed = _read_marked(value, opening.groupdict().get("string"))
             if not is_typed:
                 untyped[name] = value
-            at = skip_space(text, close + len(self._closing))
-        return arguments, untyped, at
+            offset = skip_space(text, close + len(self._closing))
+        return arguments, untyped, offset
 
 
-def skip_space(text: str, at: int) -> int:
-    """Returns the offset of the first character from `at` on that is not white space."""
-    match = _SPACE.match(text, at)
-    return match.end() if match else at
+def skip_space(text: str, offset: int) -> int:
+    """Returns the offset of the first character from `offset` on that is not white space."""
+    match = _SPACE.match(text, offset)
+    return match.end() if match else offset
 
 
 def _read_marked(value: str, is_text: str | None) -> tuple[Any, bool]:

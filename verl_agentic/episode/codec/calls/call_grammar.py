@@ -30,51 +30,51 @@ class WrittenCall:
     call_id: str = ""
 
 
-def read_block(form: ToolFormat, text: str, at: int) -> tuple[list[WrittenCall], int]:
-    """Returns the calls of a block whose opening ends at `at`, and the offset after the block.
+def read_block(form: ToolFormat, text: str, offset: int) -> tuple[list[WrittenCall], int]:
+    """Returns the calls of a block whose opening ends at `offset`, and the offset after the block.
 
     Raises:
         CallError: the text is no such block.
     """
     if form.unit is None:
-        call, at = read_call(form, text, at)
-        return [call], at
+        call, offset = read_call(form, text, offset)
+        return [call], offset
     calls: list[WrittenCall] = []
-    while not (calls and text.startswith(form.block[1], at)):
-        call, at = read_call(form, text, at)
+    while not (calls and text.startswith(form.block[1], offset)):
+        call, offset = read_call(form, text, offset)
         calls.append(call)
-        at = skip_space(text, at)
-    return calls, at + len(form.block[1])
+        offset = skip_space(text, offset)
+    return calls, offset + len(form.block[1])
 
 
-def read_call(form: ToolFormat, text: str, at: int = 0) -> tuple[WrittenCall, int]:
+def read_call(form: ToolFormat, text: str, offset: int = 0) -> tuple[WrittenCall, int]:
     """Returns the call at an offset, and the offset after what ends it.
 
     Raises:
         CallError: the text is no such call.
     """
-    start = at = skip_space(text, at)
+    start = offset = skip_space(text, offset)
     name, call_id = "", ""
     if form.header is not None:
-        header = form.header.match(text, at)
+        header = form.header.match(text, offset)
         if header is None:
             raise CallError("it does not begin with the name of a tool")
-        name, call_id, at = header["name"].strip(), header.groupdict().get("id", ""), header.end()
+        name, call_id, offset = header["name"].strip(), header.groupdict().get("id", ""), header.end()
     arguments: Any = {}
     untyped: Mapping[str, str] = {}
-    at = skip_space(text, at)
+    offset = skip_space(text, offset)
     try:
-        if not text.startswith(form.end, at):
-            arguments, untyped, at = form.notation.read(text, at, form.end)
+        if not text.startswith(form.end, offset):
+            arguments, untyped, offset = form.notation.read(text, offset, form.end)
     except UNREADABLE as cause:
         raise CallError(reason_of(cause), name=name) from cause
-    at = skip_space(text, at)
-    if not text.startswith(form.end, at):
-        raise CallError(f"text after the arguments, character {at}", name=name)
-    if at - start > MAX_SIZE:
+    offset = skip_space(text, offset)
+    if not text.startswith(form.end, offset):
+        raise CallError(f"text after the arguments, character {offset}", name=name)
+    if offset - start > MAX_SIZE:
         raise CallError(f"it has more than {MAX_SIZE} characters", name=name)
     call = WrittenCall(name, arguments, untyped, call_id) if form.header is not None else _read_object(arguments)
-    return call, at + len(form.end)
+    return call, offset + len(form.end)
 
 
 def _read_object(value: Any) -> WrittenCall:

@@ -28,81 +28,81 @@ def write_gemma(value: Any) -> str:
     return json.dumps(value)
 
 
-def read_gemma(text: str, at: int = 0) -> tuple[dict[str, Any], dict[str, str], int]:
+def read_gemma(text: str, offset: int = 0) -> tuple[dict[str, Any], dict[str, str], int]:
     """Returns the object at an offset, the texts of its values without quotes, and the offset after it.
 
     Raises:
         ValueError: there is none; RecursionError: it is nested too deeply.
     """
-    if not text.startswith("{", at):
-        raise ValueError(f"no arguments in braces at character {at}")
+    if not text.startswith("{", offset):
+        raise ValueError(f"no arguments in braces at character {offset}")
     bare: dict[str, str] = {}
-    value, end = _items(text, at, closing="}", bare=bare)
+    value, end = _read_items(text, offset, closing="}", bare=bare)
     return value, bare, end
 
 
-def _value(text: str, at: int) -> tuple[Any, int]:
-    if text.startswith(_QUOTE, at):
-        return _quoted(text, at)
-    if text.startswith("{", at):
-        return _items(text, at, closing="}")
-    if text.startswith("[", at):
-        return _items(text, at, closing="]")
-    match = _BARE.match(text, at)
+def _read_value(text: str, offset: int) -> tuple[Any, int]:
+    if text.startswith(_QUOTE, offset):
+        return _read_quoted(text, offset)
+    if text.startswith("{", offset):
+        return _read_items(text, offset, closing="}")
+    if text.startswith("[", offset):
+        return _read_items(text, offset, closing="]")
+    match = _BARE.match(text, offset)
     if match is None or not match[0].strip() or _SECOND.search(match[0]):
-        raise ValueError(f"no value, or more than one, at character {at}")
-    return _bare(match[0].strip()), match.end()
+        raise ValueError(f"no value, or more than one, at character {offset}")
+    return _read_bare(match[0].strip()), match.end()
 
 
-def _quoted(text: str, at: int) -> tuple[str, int]:
-    end = text.find(_QUOTE, at + len(_QUOTE))
+def _read_quoted(text: str, offset: int) -> tuple[str, int]:
+    end = text.find(_QUOTE, offset + len(_QUOTE))
     if end < 0:
-        raise ValueError(f"a text without an end at character {at}")
-    return text[at + len(_QUOTE) : end], end + len(_QUOTE)
+        raise ValueError(f"a text without an end at character {offset}")
+    return text[offset + len(_QUOTE) : end], end + len(_QUOTE)
 
 
-def _items(text: str, at: int, *, closing: str, bare: dict[str, str] | None = None) -> tuple[Any, int]:
-    """Reads the pairs of an object, or the values of a list, that opens at `at`; notes texts without quotes."""
+def _read_items(text: str, offset: int, *, closing: str, bare: dict[str, str] | None = None) -> tuple[Any, int]:
+    """Reads the pairs of an object, or the values of a list, that opens at `offset`; notes texts without quotes."""
     pairs: dict[str, Any] = {}
-    at = _skip(text, at + 1)
-    while not text.startswith(closing, at):
+    offset = _skip_space(text, offset + 1)
+    while not text.startswith(closing, offset):
         key = str(len(pairs))
         if closing == "}":
-            key, at = _key(text, at)
+            key, offset = _read_key(text, offset)
         if key in pairs:
             raise ValueError(f"the argument {key!r} is written twice")
-        start = at
-        pairs[key], at = _value(text, at)
+        start = offset
+        pairs[key], offset = _read_value(text, offset)
         if bare is not None and not text.startswith(_QUOTED, start):
-            bare[key] = text[start:at].strip()
-        at = _skip(text, at)
-        if text.startswith(",", at):
-            at = _skip(text, at + 1)
-        elif not text.startswith(closing, at):
-            raise ValueError(f"neither a comma nor {closing} at character {at}")
-    return (pairs if closing == "}" else list(pairs.values())), at + 1
+            bare[key] = text[start:offset].strip()
+        offset = _skip_space(text, offset)
+        if text.startswith(",", offset):
+            offset = _skip_space(text, offset + 1)
+        elif not text.startswith(closing, offset):
+            raise ValueError(f"neither a comma nor {closing} at character {offset}")
+    return (pairs if closing == "}" else list(pairs.values())), offset + 1
 
 
-def _key(text: str, at: int) -> tuple[str, int]:
+def _read_key(text: str, offset: int) -> tuple[str, int]:
     """Returns the name before a value; templates quote those of nested objects, or do not."""
-    match = _KEY.match(text, at)
-    if match is None and text.startswith(_QUOTE, at):
-        key, at = _quoted(text, at)
-        match = _COLON.match(text, at)
+    match = _KEY.match(text, offset)
+    if match is None and text.startswith(_QUOTE, offset):
+        key, offset = _read_quoted(text, offset)
+        match = _COLON.match(text, offset)
     else:
         key = match[1] if match is not None else ""
     if match is None:
-        raise ValueError(f"no name of an argument at character {at}")
+        raise ValueError(f"no name of an argument at character {offset}")
     return key, match.end()
 
 
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
+def _skip_space(text: str, offset: int) -> int:
+    while offset < len(text) and text[offset].isspace():
+        offset += 1
+    return offset
 
 
-def _bare(text: str) -> Any:
+def _read_bare(text: str) -> Any:
     try:
         return load_json(text)
     except ValueError:

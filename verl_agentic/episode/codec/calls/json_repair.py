@@ -17,7 +17,7 @@ def repair_object(text: str) -> dict[str, Any] | None:
         MissingDependencyError: `json-repair` is not installed.
     """
     try:
-        value = _library().loads(text)
+        value = _import_library().loads(text)
     except (ValueError, RecursionError):  # numbers of thousands of digits, or nested too deeply
         return None
     return value if isinstance(value, dict) and value else None
@@ -29,10 +29,10 @@ def require_repair() -> None:
     Raises:
         MissingDependencyError: `json-repair` is not installed.
     """
-    _library()
+    _import_library()
 
 
-def _library() -> Any:
+def _import_library() -> Any:
     with needs_extra("repair", what="repairing calls"):
         import json_repair
     return json_repair

@@ -33,13 +33,13 @@ def load_json(text: str) -> Any:
     return value
 
 
-def read_json(text: str, at: int) -> tuple[Any, int]:
+def read_json(text: str, offset: int) -> tuple[Any, int]:
     """Returns the value that begins at an offset, and the offset after it. `call_with` refuses what `load_json` does.
 
     Raises:
         ValueError: no value begins there; RecursionError: it is nested too deeply.
     """
-    return _DECODER.raw_decode(text, at)
+    return _DECODER.raw_decode(text, offset)
 
 
 def problem_of(value: Any) -> str | None:
@@ -47,18 +47,18 @@ def problem_of(value: Any) -> str | None:
 
     What passes can be given to tools, templates and trainers: JSON, pickle and msgpack can write it.
     """
-    left, size = [(value, 0)], 0
-    while left:
-        item, depth = left.pop()
+    pending, size = [(value, 0)], 0
+    while pending:
+        item, depth = pending.pop()
         size += 1
         if isinstance(item, str):
             size += len(item)
             if size <= MAX_SIZE and not is_encodable(item):
                 return "half of a surrogate pair"
         elif isinstance(item, dict):
-            left += [(part, depth + 1) for pair in item.items() for part in pair]
+            pending += [(part, depth + 1) for pair in item.items() for part in pair]
         elif isinstance(item, list):
-            left += [(part, depth + 1) for part in item]
+            pending += [(part, depth + 1) for part in item]
         elif isinstance(item, int):
             if not _INTEGERS[0] <= item <= _INTEGERS[1]:
                 return "an integer of more than 64 bits; write it as text"
@@ -92,11 +92,11 @@ def reason_of(cause: BaseException) -> str:
     return f"{cause}" if isinstance(cause, ValueError) else "nested too deeply"
 
 
-def _refuse(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):  # `json` keeps the last value and drops the others
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
@@ -104,4 +104,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse)
+_DECODER = json.JSONDecoder(object_pairs_hook=_make_object, parse_constant=_refuse_constant)

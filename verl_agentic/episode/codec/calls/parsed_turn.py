@@ -82,5 +82,5 @@ def call_with(name: str, arguments: Any, *, call_id: str = "") -> ToolCall:
         return bad_call(f"the arguments cannot be taken: {problem}", "malformed_json", name=name)
     if isinstance(arguments, dict):
         return ToolCall(name, arguments, call_id)
-    shown = json.dumps(arguments, ensure_ascii=False)[:80]
-    return bad_call(f"the arguments must be a JSON object, got {shown}", "not_an_object", name=name)
+    excerpt = json.dumps(arguments, ensure_ascii=False)[:80]
+    return bad_call(f"the arguments must be a JSON object, got {excerpt}", "not_an_object", name=name)

@@ -110,19 +110,19 @@ class CallReader:
         counts: Counter[str] = Counter()
         calls = [call for span in scan.spans for call in self._read_span(span, parameters, counts)]
         return ParsedTurn(
-            content=self._spoken(scan, with_reasoning=self._format.reasoning_is_text),
-            answer=self._spoken(scan, with_reasoning=False) if scan.reasoning and not calls else None,
+            content=self._extract_content(scan, with_reasoning=self._format.reasoning_is_text),
+            answer=self._extract_content(scan, with_reasoning=False) if scan.reasoning and not calls else None,
             calls=tuple(replace(c, call_id=c.call_id or f"call_{turn}_{i}") for i, c in enumerate(calls)),
             counts={key: float(count) for key, count in counts.items()},
         )
 
-    def _spoken(self, scan: Scan, *, with_reasoning: bool) -> str:
+    def _extract_content(self, scan: Scan, *, with_reasoning: bool) -> str:
         text = scan.outside(("block", "unit"), with_reasoning=with_reasoning)
         return re.sub(self._format.separators, "", text) if self._format.separators else text
 
-    def _parse_block(self, text: str, at: int) -> tuple[list[WrittenCall], int] | None:
+    def _parse_block(self, text: str, offset: int) -> tuple[list[WrittenCall], int] | None:
         try:
-            calls, end = read_block(self._format, text, at)
+            calls, end = read_block(self._format, text, offset)
         except CallError:
             return None
         return (calls, end) if all(isinstance(call.arguments, dict) for call in calls) else None
@@ -133,17 +133,17 @@ class CallReader:
         if span.in_reasoning:
             return [bad_call(IN_REASONING, "in_reasoning")]
         if span.parsed is not None:
-            return [self._typed(call, parameters) for call in span.parsed]
+            return [self._fit_call(call, parameters) for call in span.parsed]
         if span.kind == "stray":
-            return [self._malformed("its beginning is missing", "malformed_json")]
+            return [self._make_bad_call("its beginning is missing", "malformed_json")]
         if span.kind == "unit" and not self._repair:
-            return [self._malformed(f"it must stand between {_names(self._format.block)}", "malformed_json")]
+            return [self._make_bad_call(f"it must stand between {_name_tags(self._format.block)}", "malformed_json")]
         return [
             self._read_unit(text, parameters, counts, is_closed=is_closed, is_stray=span.kind == "unit")
-            for text, is_closed in self._units(span)
+            for text, is_closed in self._split_units(span)
         ]
 
-    def _units(self, span: TagSpan) -> Iterator[tuple[str, bool]]:
+    def _split_units(self, span: TagSpan) -> Iterator[tuple[str, bool]]:
         """Yields the text of every call in a span, and whether it is closed."""
         if self._format.unit is None:
             yield span.body + (self._format.block[1] if span.is_closed else ""), span.is_closed
@@ -166,43 +166,43 @@ class CallReader:
     ) -> ToolCall:
         """Returns the call of a text that is not a part of a whole block, or why it is not a call."""
         if not text.removesuffix(self._format.end).strip():
-            return self._malformed("it is empty", "empty")
+            return self._make_bad_call("it is empty", "empty")
         if len(text) > MAX_SIZE:
-            return self._malformed(f"it has more than {MAX_SIZE} characters", "malformed_json")
+            return self._make_bad_call(f"it has more than {MAX_SIZE} characters", "malformed_json")
         if not is_closed and not self._repair:
-            return self._malformed("it is not closed", "unclosed")
-        call = self._parse(text if is_closed else self._close(text), parameters)
+            return self._make_bad_call("it is not closed", "unclosed")
+        call = self._parse_call(text if is_closed else self._close_tags(text), parameters)
         is_repaired = is_stray or not is_closed
         if call.error_kind not in (None, "wrong_arguments") and self._repair:
-            call, is_repaired = self._parse(self._repaired(text), parameters), True
+            call, is_repaired = self._parse_call(self._repair_text(text), parameters), True
         if call.error_kind not in (None, "wrong_arguments"):
-            return call if is_closed else self._malformed("it is not closed", "unclosed")
+            return call if is_closed else self._make_bad_call("it is not closed", "unclosed")
         if is_repaired:
             counts[REPAIRED] += 1
         return call
 
-    def _parse(self, text: str, parameters: Mapping[str, Schema | None]) -> ToolCall:
+    def _parse_call(self, text: str, parameters: Mapping[str, Schema | None]) -> ToolCall:
         """Returns the one call that `text` is."""
         try:
             call, end = read_call(self._format, text)
         except CallError as cause:
-            return self._malformed(str(cause), "malformed_json", name=cause.name)
+            return self._make_bad_call(str(cause), "malformed_json", name=cause.name)
         if text[end:].strip():
-            return self._malformed(f"text after the call, character {end}", "malformed_json", name=call.name)
-        return self._typed(call, parameters)
+            return self._make_bad_call(f"text after the call, character {end}", "malformed_json", name=call.name)
+        return self._fit_call(call, parameters)
 
-    def _typed(self, written: WrittenCall, parameters: Mapping[str, Schema | None]) -> ToolCall:
+    def _fit_call(self, written_call: WrittenCall, parameters: Mapping[str, Schema | None]) -> ToolCall:
         """Returns the call with values of the types of its schema; see `fit_arguments`."""
-        call = call_with(written.name, written.arguments, call_id=written.call_id)
+        call = call_with(written_call.name, written_call.arguments, call_id=written_call.call_id)
         schema = parameters.get(call.name)
         if schema is None:
-            schema = {} if written.untyped else None
-        return fit_arguments(call, schema, raw=written.untyped, check=self._check_arguments)
+            schema = {} if written_call.untyped else None
+        return fit_arguments(call, schema, raw=written_call.untyped, check=self._check_arguments)
 
-    def _repaired(self, text: str) -> str:
+    def _repair_text(self, text: str) -> str:
         """Returns what the text of a call was probably meant to be."""
         if not self._format.is_json:
-            return self._close(text)
+            return self._close_tags(text)
         header = self._format.header.match(text) if self._format.header else None
         begin = header.end() if header else 0
         value = repair_object(text[begin:].removesuffix(self._format.end))
@@ -211,13 +211,13 @@ class CallReader:
         arguments = value if header else _call_object(value)
         return text[:begin] + json.dumps(arguments, ensure_ascii=False) + self._format.end
 
-    def _close(self, text: str) -> str:
+    def _close_tags(self, text: str) -> str:
         """Returns the text with the closing tags that it lacks."""
         if self._format.value is not None and text.rfind(self._format.value[0]) > text.rfind(self._format.value[1]):
             text = text.rstrip() + self._format.value[1]
         return text if text.rstrip().endswith(self._format.end) else text + self._format.end
 
-    def _malformed(self, detail: str, kind: str, *, name: str = "") -> ToolCall:
+    def _make_bad_call(self, detail: str, kind: str, *, name: str = "") -> ToolCall:
         return bad_call(f"{self._format.malformed} ({detail})", kind, name=name)
 
 
@@ -230,7 +230,7 @@ class ForeignReader:
     async def read(self, token_ids: list[int], text: str, *, turn: int, tools: Sequence[Schema]) -> ParsedTurn:
         """Returns the turn taken apart; see `CallReader.read`."""
         try:
-            content, found = await self._parser.extract_tool_calls(token_ids)
+            content, function_calls = await self._parser.extract_tool_calls(token_ids)
         except Exception as cause:
             logger.warning("a tool parser failed on a turn: %s", cause)
             return ParsedTurn(
@@ -238,7 +238,7 @@ class ForeignReader:
             )
         parameters = parameters_of(tools)
         calls = []
-        for call in found:
+        for call in function_calls:
             try:
                 read = call_with(str(call.name), load_arguments(call.arguments, load=load_json))
             except UNREADABLE as cause:
@@ -268,6 +268,6 @@ def _call_object(value: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": value.get("name"), "arguments": arguments}
 
 
-def _names(tags: tuple[str, str]) -> str:
+def _name_tags(tags: tuple[str, str]) -> str:
     # Without their brackets: in an observation the tags themselves would be broken up.
     return " and ".join(tag.strip("<>|") for tag in tags)

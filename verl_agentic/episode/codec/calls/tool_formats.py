@@ -87,36 +87,36 @@ class ToolFormat:
 
     def prefix(self, tool: str) -> str:
         """Returns how a call of `tool` begins, up to its arguments."""
-        return self.block[0] + self.between[0] + self._beginning(tool, 0)
+        return self.block[0] + self.between[0] + self._write_beginning(tool, 0)
 
     def write(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
         """Returns calls, given as tool and arguments, as the policy would write them."""
-        written = [
-            self._beginning(tool, index) + self.arguments(arguments) + self.call[1]
+        texts = [
+            self._write_beginning(tool, index) + self.arguments(arguments) + self.call[1]
             for index, (tool, arguments) in enumerate(calls)
         ]
-        blocks = ["".join(written)] if self.shares_block else written
+        blocks = ["".join(texts)] if self.shares_block else texts
         return self.between[1].join(f"{self.block[0]}{self.between[0]}{text}{self.block[1]}" for text in blocks)
 
-    def _beginning(self, tool: str, index: int) -> str:
+    def _write_beginning(self, tool: str, index: int) -> str:
         name = json.dumps(tool, ensure_ascii=False)[1:-1]
         return self.call[0].replace("{index}", str(index)).replace("{name}", name)
 
 
-def _json(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _bare(value: Any) -> str:
-    return value if isinstance(value, str) else _json(value)
+def _write_value(value: Any) -> str:
+    return value if isinstance(value, str) else _dump_json(value)
 
 
-def _each(form: str) -> Callable[[Mapping[str, Any]], str]:
+def _make_writer(form: str) -> Callable[[Mapping[str, Any]], str]:
     """Returns a writer of one argument after the other; `{k}` is its name, `{v}` its value, `{s}` if that is text."""
 
     def write(arguments: Mapping[str, Any]) -> str:
         return "".join(
-            form.replace("{k}", k).replace("{s}", _json(isinstance(v, str))).replace("{v}", _bare(v))
+            form.replace("{k}", k).replace("{s}", _dump_json(isinstance(v, str))).replace("{v}", _write_value(v))
             for k, v in arguments.items()
         )
 
@@ -139,7 +139,7 @@ _FORMATS = (
         block=("<tool_call>", "</tool_call>"),
         between=("\n", "\n"),
         call=('{"name": "{name}", "arguments": ', "}\n"),
-        arguments=_json,
+        arguments=_dump_json,
         malformed=MALFORMED_CALL,
     ),
     ToolFormat(
@@ -148,7 +148,7 @@ _FORMATS = (
         unit=("<function=", "</function>"),
         between=("\n", "\n"),
         call=("<function={name}>\n", "</function>\n"),
-        arguments=_each("<parameter={k}>\n{v}\n</parameter>\n"),
+        arguments=_make_writer("<parameter={k}>\n{v}\n</parameter>\n"),
         header=_FUNCTION_HEADER,
         notation=TaggedArguments(rf"<parameter={_NAME}>", "</parameter>", begins=_BEGINS_PARAMETER, frame="\n"),
         value=_PARAMETER,
@@ -158,7 +158,7 @@ _FORMATS = (
         block=("<tool_call>", "</tool_call>"),
         between=("", "\n"),
         call=("{name}\n", ""),
-        arguments=_each("<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n"),
+        arguments=_make_writer("<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n"),
         header=re.compile(r'\s*(?P<name>[^<>{}"\s][^<>{}"\n]*)'),
         notation=TaggedArguments(
             rf"<arg_key>{_NAME}</arg_key>\s*<arg_value>", "</arg_value>", begins="(?i)<arg_key>|<arg_value>"
@@ -171,7 +171,7 @@ _FORMATS = (
         unit=("<function=", "</function>"),
         between=("\n", "\n"),
         call=("<function={name}>\n", "</function>\n"),
-        arguments=_each("<parameter={k}>{v}</parameter>\n"),
+        arguments=_make_writer("<parameter={k}>{v}</parameter>\n"),
         reasoning=("<seed:think>", "</seed:think>"),
         thoughts="<seed:think>{content}</seed:think>",
         header=_FUNCTION_HEADER,
@@ -185,7 +185,7 @@ _FORMATS = (
         shares_block=True,
         between=("\n", "\n"),
         call=('<invoke name="{name}">\n', "</invoke>\n"),
-        arguments=_each('<parameter name="{k}">{v}</parameter>\n'),
+        arguments=_make_writer('<parameter name="{k}">{v}</parameter>\n'),
         header=re.compile(rf'<invoke name="{_NAME}">'),
         notation=TaggedArguments(rf'<parameter name="{_NAME}">', "</parameter>", begins=_BEGINS_PARAMETER),
         value=_PARAMETER,
@@ -196,7 +196,7 @@ _FORMATS = (
         unit=("<|tool_call_begin|>", "<|tool_call_end|>"),
         shares_block=True,
         call=("<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>", "<|tool_call_end|>"),
-        arguments=_json,
+        arguments=_dump_json,
         header=re.compile(
             r"<\|tool_call_begin\|>\s*(?P<id>(?:functions\.)?(?P<name>[^<\s]+?)(?::\d+)?)\s*<\|tool_call_argument_begin\|>"
         ),
@@ -208,7 +208,7 @@ _FORMATS = (
         shares_block=True,
         between=("\n", "\n"),
         call=('<｜DSML｜invoke name="{name}">\n', "</｜DSML｜invoke>\n"),
-        arguments=_each('<｜DSML｜parameter name="{k}" string="{s}">{v}</｜DSML｜parameter>\n'),
+        arguments=_make_writer('<｜DSML｜parameter name="{k}" string="{s}">{v}</｜DSML｜parameter>\n'),
         header=re.compile(rf'<｜DSML｜invoke name="{_NAME}">'),
         notation=TaggedArguments(
             rf'<｜DSML｜parameter name="{_NAME}" string="(?P<string>true|false)">',
@@ -233,7 +233,7 @@ _FORMATS = (
         block_pattern=_HARMONY_RECIPIENT,
         stray_pattern=r"<\|channel\|>(?!\s*\w*\s*<\|message\|>|\s*final\b)",
         call=("{name} <|constrain|>json<|message|>", ""),
-        arguments=_json,
+        arguments=_dump_json,
         header=re.compile(
             r"(?P<name>[^\s<]+)(?:\s|json\b|code\b|commentary\b|analysis\b|<\|channel\|>|<\|constrain\|>)*<\|message\|>"
         ),

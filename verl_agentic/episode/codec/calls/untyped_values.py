@@ -47,7 +47,7 @@ def read_value(raw: str, schema: Mapping[str, Any]) -> Any:
     is_plain = schema.keys() <= _PLAIN_KEYS
     if is_plain and kind == "string":
         return raw
-    readings = (value for value in _readings(raw, raw.strip()) if problem_of(value) is None)
+    readings = (value for value in _iter_readings(raw, raw.strip()) if problem_of(value) is None)
     first = next(readings, raw)
     if is_plain and (kind, type(first)) in _PLAIN_TYPES:  # without the library, which takes ten times as long
         return first
@@ -56,7 +56,7 @@ def read_value(raw: str, schema: Mapping[str, Any]) -> Any:
     return next((value for value in chain((first,), readings) if not compiled.mismatches(value)), default)
 
 
-def _readings(raw: str, text: str) -> Iterator[Any]:
+def _iter_readings(raw: str, text: str) -> Iterator[Any]:
     """Yields the meanings of a text, those that lose nothing of it first."""
     value: Any = raw
     with contextlib.suppress(*UNREADABLE):
@@ -98,9 +98,9 @@ def _property_schemas(root: Any, schema: Any, name: str, *, depth: int) -> Itera
     if not isinstance(schema, Mapping) or depth > len(_BRANCHES):
         return
     properties = schema.get("properties")
-    own = properties.get(name) if isinstance(properties, Mapping) else None
-    if isinstance(own, Mapping):
-        yield own
+    own_schema = properties.get(name) if isinstance(properties, Mapping) else None
+    if isinstance(own_schema, Mapping):
+        yield own_schema
         return
     for keyword in _BRANCHES:
         branches = schema.get(keyword)
