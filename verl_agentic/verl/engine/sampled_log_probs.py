@@ -93,11 +93,11 @@ def _spread_trained_tokens(
     names = ["log_probs"]
     if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
         names.append("entropy")
-    found = {}
+    outputs = {}
     for name, values_N in zip(names, output.logits, strict=False):
         values = values_N.new_zeros(len(input_ids.values())).index_put((output_args[_PLACES],), values_N)
-        found[name] = torch.nested.nested_tensor_from_jagged(values, input_ids.offsets())
-    return found
+        outputs[name] = torch.nested.nested_tensor_from_jagged(values, input_ids.offsets())
+    return outputs
 
 
 def is_chosen(model_config: Any) -> bool:
@@ -141,12 +141,12 @@ def _changed_output_layer(engine: Any, inputs: Any) -> Any:
         )
     head: Any = engine.module.get_output_embeddings()
     if _is_plain(head):
-        linear, seen = head.forward, []
-        head.forward = lambda hidden: seen.append(linear(hidden)) or seen[0]
+        linear, head_outputs = head.forward, []
+        head.forward = lambda hidden: head_outputs.append(linear(hidden)) or head_outputs[0]
         with torch.no_grad():
             logits = engine.module(input_ids=inputs["input_ids"][:1, :8], use_cache=False).logits
-        if torch.equal(logits, seen[0].to(logits.dtype)):
-            head.asked, head.forward = None, functools.partial(_forward, head, linear)
+        if torch.equal(logits, head_outputs[0].to(logits.dtype)):
+            head.asked, head.forward = None, functools.partial(_forward_head, head, linear)
             return head
         head.forward = linear
     logger.warning(
@@ -162,17 +162,17 @@ def _is_plain(head: Any) -> bool:
     return isinstance(head, torch.nn.Linear) and head.bias is None
 
 
-def _forward(head: Any, linear: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+def _forward_head(head: Any, linear: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
     """Returns log-probs and entropies, `[2, N]`, of what was asked for, else logits."""
-    asked, head.asked = head.asked, None
-    if asked is None:
+    request, head.asked = head.asked, None
+    if request is None:
         return linear(hidden)
-    labels_N = asked.args["input_ids_rmpad_rolled"][asked.args[_PLACES]]
+    labels_N = request.args["input_ids_rmpad_rolled"][request.args[_PLACES]]
     device = hidden.device.type
-    hidden_ND, weight_VD = hidden.reshape(-1, hidden.shape[-1])[asked.places_N], head.weight
+    hidden_ND, weight_VD = hidden.reshape(-1, hidden.shape[-1])[request.places_N], head.weight
     if torch.is_autocast_enabled(device):
-        hidden_ND, weight_VD = (one.to(torch.get_autocast_dtype(device)) for one in (hidden_ND, weight_VD))
+        hidden_ND, weight_VD = (tensor.to(torch.get_autocast_dtype(device)) for tensor in (hidden_ND, weight_VD))
     with torch.autocast(device, enabled=False):
         return torch.stack(
-            token_log_probs(hidden_ND, weight_VD, labels_N, asked.scale_N, with_entropy=asked.with_entropy)
+            token_log_probs(hidden_ND, weight_VD, labels_N, request.scale_N, with_entropy=request.with_entropy)
         )

@@ -61,7 +61,7 @@ def check_engine(config: Any) -> None:
         if is_asked and strategy not in ("fsdp", "fsdp2"):
             raise ConfigError(f"{what} works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it")
     if asked[loss]:
-        check_old_log_probs(config, what=loss)
+        check_old_log_probs(config, feature=loss)
 
 
 def check_models(settings: CurriculumSettings) -> None:
