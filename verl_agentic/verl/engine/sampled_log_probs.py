@@ -38,7 +38,7 @@ _READ_ALL_LOGITS = (
 )
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """A request to the output layer for its next pass."""
 
     places_N: Tensor
@@ -57,8 +57,8 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
     tu.assign_non_tensor_data(micro_batch, "use_fused_kernels", False)
     inputs, args = prepare(self, micro_batch)
     if _reads_all_logits(self, micro_batch):
-        if hasattr(head := self.module.get_output_embeddings(), "asked"):
-            head.asked = None  # of a pass that failed
+        if hasattr(head := self.module.get_output_embeddings(), "request"):
+            head.request = None  # of a pass that failed
         return inputs, args
     if not hasattr(self, _HEAD):
         setattr(self, _HEAD, _changed_output_layer(self, inputs))
@@ -74,7 +74,7 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
         temperature_N, hidden_N = args["temperature"][rows_N], packed.places(rows_N, at_N)
     else:
         temperature_N, hidden_N = args["temperature"][rows_N], rows_N * inputs["input_ids"].shape[1] + at_N
-    head.asked = _Asked(
+    head.request = _Request(
         hidden_N,
         args,
         1.0 / temperature_N.clamp(min=1e-8),
@@ -146,7 +146,7 @@ def _changed_output_layer(engine: Any, inputs: Any) -> Any:
         with torch.no_grad():
             logits = engine.module(input_ids=inputs["input_ids"][:1, :8], use_cache=False).logits
         if torch.equal(logits, head_outputs[0].to(logits.dtype)):
-            head.asked, head.forward = None, functools.partial(_forward_head, head, linear)
+            head.request, head.forward = None, functools.partial(_forward_head, head, linear)
             return head
         head.forward = linear
     logger.warning(
@@ -164,7 +164,7 @@ def _is_plain(head: Any) -> bool:
 
 def _forward_head(head: Any, linear: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
     """Returns log-probs and entropies, `[2, N]`, of what was asked for, else logits."""
-    request, head.asked = head.asked, None
+    request, head.request = head.request, None
     if request is None:
         return linear(hidden)
     labels_N = request.args["input_ids_rmpad_rolled"][request.args[_PLACES]]

@@ -233,7 +233,7 @@ def telling(run: Any, folder: Path | None) -> Any:
     """Wraps `run` to print the reason of a failure as the process's last output."""
 
     @functools.wraps(run)
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def run_and_report(*args: Any, **kwargs: Any) -> Any:
         began_at = time.time()
         try:
             return run(*args, **kwargs)
@@ -244,7 +244,7 @@ def telling(run: Any, folder: Path | None) -> Any:
             atexit.register(_print_failure, error, folder, began_at)
             raise
 
-    return told
+    return run_and_report
 
 
 def _print_failure(error: BaseException, folder: Path | None, began_at: float) -> None:

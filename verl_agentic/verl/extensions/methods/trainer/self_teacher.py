@@ -32,7 +32,7 @@ SECTION = "algorithm.self_teacher"
 _TEACHER_TAU = "teacher_tau"
 _TEACHER_PASS = "teacher_pass"
 _MARK = "LASTMESSAGE"
-_TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
+_SOLUTION_TEXT = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
 
 
 def teacher_tau(config: Any) -> float | None:
@@ -130,7 +130,9 @@ def _add_solution(
         control: texts that must not become special tokens when the solution is encoded.
     """
     text = tokenizer.decode(solution[mask.bool()].tolist(), skip_special_tokens=True)
-    added = tokenizer(_TOLD.format(solution=control.neutralise(text)[0]), add_special_tokens=False)["input_ids"]
+    added = tokenizer(_SOLUTION_TEXT.format(solution=control.neutralise(text)[0]), add_special_tokens=False)[
+        "input_ids"
+    ]
     special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     ends = [*(token for token in closing[:1] if token in special), tokenizer.eos_token_id]
     place = _end_of_last_message(prompt.tolist(), closing=closing, ends=ends)
