@@ -49,7 +49,7 @@ _LABELS = {
         *("agent_loop.py:ct_", "tokenization_"),
     ),
     "rows into TransferQueue": ("transfer_queue/", "tensordict/", "stored_together.py", "tensordict_utils.py"),
-    "trajectory log": ("verl_agentic/log/", "episode_log.py", "verl_rows.py:_record", "secrets.py"),
+    "trajectory log": ("verl_agentic/log/", "episode_log.py", "verl_rows.py:_make_log_record", "secrets.py"),
     "text audit": ("text_audit.py",),
     "columns of a row": ("episode_rows.py", "agent_loop.py:as_dict", "agent_loop.py:_to_outputs", "step_keys.py"),
     "scoring": (
@@ -138,7 +138,7 @@ def make_server(spec: Spec, config: Any) -> Any:
     options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 1_000}
     if not spec.has_engine:
         return ray.remote(ScriptedServer).options(**options).remote(spec)
-    from verl_agentic.verl.extensions.server.replica import _environment
+    from verl_agentic.verl.extensions.server.replica import _make_environment
     from verl_agentic.verl.extensions.server.rollout_server import RolloutServer
 
     class EngineServer(ScriptedServer):
@@ -151,7 +151,7 @@ def make_server(spec: Spec, config: Any) -> Any:
             asked = {**texts, "max_tokens": num_tokens, "ignore_eos": True}
             return await self._server.generate(prompt_ids, asked, request_id)
 
-    if variables := _environment("0"):
+    if variables := _make_environment("0"):
         options["runtime_env"] = {"env_vars": variables}
     actor_config = config.actor_rollout_ref
     engine = {"config": actor_config.rollout, "model_config": actor_config.model, "replica_rank": 0}

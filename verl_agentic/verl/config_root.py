@@ -38,48 +38,48 @@ def prepare(config: Any) -> list[str]:
         return []
     if ROOT in config:
         _move_root(config)
-    return list(_choose(config))
+    return list(_make_choices(config))
 
 
 def place_of(key: str) -> str:
     """Returns the place of a key of the root: `agentic.credit.clip` is at `algorithm.credit.clip`."""
     name = key.removeprefix(ROOT).lstrip(".")
-    for known, place in places().items():
-        if f"{name}.".startswith(f"{known}."):
-            return place + name.removeprefix(known)
-        if known.startswith(f"{name}."):
-            return place.removesuffix(known.removeprefix(name))
+    for section_name, place in places().items():
+        if f"{name}.".startswith(f"{section_name}."):
+            return place + name.removeprefix(section_name)
+        if section_name.startswith(f"{name}."):
+            return place.removesuffix(section_name.removeprefix(name))
     return f"{AGENTIC}.{name}".rstrip(".")
 
 
 def _move_root(config: DictConfig) -> None:
     before: Any = OmegaConf.to_container(config, resolve=False)
     declared: Any = OmegaConf.to_container(OmegaConf.load(PLUGIN), resolve=False)
-    given = check_keys(before[ROOT], declared[ROOT], section=ROOT)
-    for name, value in _sections(_set_values(given, declared[ROOT])):
-        _put(config, f"{ROOT}.{name}", value, found=_at(before, place_of(name)))
+    root_values = check_keys(before[ROOT], declared[ROOT], section=ROOT)
+    for name, value in _iter_sections(_set_values(root_values, declared[ROOT])):
+        _put_value(config, f"{ROOT}.{name}", value, present_value=_select_value(before, place_of(name)))
     with open_dict(config):
         del config[ROOT]
-    _redirect(config)
+    _redirect_references(config)
 
 
-def _sections(root: Any) -> Iterator[tuple[str, Any]]:
+def _iter_sections(root: Any) -> Iterator[tuple[str, Any]]:
     """Yields the sections of the root that have a place of their own: `credit`, and `critic.target` of `critic`."""
     for name, value in root.items() if isinstance(root, Mapping) else ():
-        is_group = isinstance(value, Mapping) and any(known.startswith(f"{name}.") for known in places())
+        is_group = isinstance(value, Mapping) and any(section_name.startswith(f"{name}.") for section_name in places())
         yield from ((f"{name}.{key}", inner) for key, inner in value.items()) if is_group else [(name, value)]
 
 
-def _set_values(written: Any, declared: Any) -> Any:
+def _set_values(section: Any, declared: Any) -> Any:
     """Returns a section without declared keys that are not set; a section of which nothing is set is not set."""
-    if not isinstance(written, Mapping) or not isinstance(declared, Mapping):
-        return written
-    values = {name: _set_values(inner, declared.get(name)) for name, inner in written.items()}
-    found = {name: value for name, value in values.items() if value != _UNSET}
-    return found if found or not written else _UNSET
+    if not isinstance(section, Mapping) or not isinstance(declared, Mapping):
+        return section
+    values = {name: _set_values(inner, declared.get(name)) for name, inner in section.items()}
+    set_values = {name: value for name, value in values.items() if value != _UNSET}
+    return set_values if set_values or not section else _UNSET
 
 
-def _at(tree: Any, place: str) -> Any:
+def _select_value(tree: Any, place: str) -> Any:
     """Returns the value at a place, or the interpolation that is written around it; None where nothing is set."""
     for name in place.split("."):
         if not isinstance(tree, Mapping):
@@ -88,19 +88,19 @@ def _at(tree: Any, place: str) -> Any:
     return tree
 
 
-def _put(config: DictConfig, key: str, value: Any, *, found: Any) -> None:
-    if isinstance(value, Mapping) and isinstance(found, Mapping) and found:
+def _put_value(config: DictConfig, key: str, value: Any, *, present_value: Any) -> None:
+    if isinstance(value, Mapping) and isinstance(present_value, Mapping) and present_value:
         for name, inner in value.items():
-            _put(config, f"{key}.{name}", inner, found=found.get(name))
-    elif found in (None, _UNSET, {}):
+            _put_value(config, f"{key}.{name}", inner, present_value=present_value.get(name))
+    elif present_value in (None, _UNSET, {}):
         OmegaConf.update(config, place_of(key), value, merge=False, force_add=True)
-    elif found != value:
+    elif present_value != value:
         raise ConfigError(
-            f"{key} and {place_of(key)} are the same key, got {value!r} and {found!r}; set only one of them"
+            f"{key} and {place_of(key)} are the same key, got {value!r} and {present_value!r}; set only one of them"
         )
 
 
-def _redirect(node: Any) -> None:
+def _redirect_references(node: Any) -> None:
     """Points interpolations that lead below the root to the new places."""
     for key in range(len(node)) if isinstance(node, ListConfig) else list(node):
         inner: Any = node._get_node(key)
@@ -108,12 +108,12 @@ def _redirect(node: Any) -> None:
             continue
         if inner._is_interpolation():
             if _REFERENCE.search(inner._value()):
-                node[key] = _REFERENCE.sub(lambda found: f"${{{place_of(found[1])}}}", inner._value())
+                node[key] = _REFERENCE.sub(lambda match: f"${{{place_of(match[1])}}}", inner._value())
         elif OmegaConf.is_config(inner):
-            _redirect(inner)
+            _redirect_references(inner)
 
 
-def _choose(config: DictConfig) -> Iterator[str]:
+def _make_choices(config: DictConfig) -> Iterator[str]:
     for make in (choice for features in all_features() for choice in features.choices):
         try:
             choices = list(make(config))

@@ -27,9 +27,9 @@ def install_resolver(check: Callable[[], None]) -> None:
     installed: OmegaConf then knows no such resolver, and says so.
     """
 
-    def required(what: str, *numbers: int) -> str | int:
+    def required(kind: str, *numbers: int) -> str | int:
         check()
-        return sum(numbers) if what == "sum" else what
+        return sum(numbers) if kind == "sum" else kind
 
     OmegaConf.register_new_resolver(RESOLVER, required, replace=True)
 
@@ -61,4 +61,6 @@ def install_check(load: Callable[[list[str]], None]) -> None:
 
 def demanded(config: DictConfig) -> list[str]:
     """Returns the adapters without which a run with a configuration, and in this environment, must not start."""
-    return [one.module for one in all_adapters() if one.demanded_by is not None and one.demanded_by(config)]
+    return [
+        adapter.module for adapter in all_adapters() if adapter.demanded_by is not None and adapter.demanded_by(config)
+    ]

@@ -7,15 +7,15 @@ import logging
 from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 @contextlib.contextmanager
-def log_and_continue(what: str) -> Iterator[None]:
-    """Swallows exceptions of the block `what`, and logs the first one of this process."""
+def log_and_continue(activity: str) -> Iterator[None]:
+    """Swallows exceptions of a block that does `activity`, and logs the first one of this process."""
     try:
         yield
     except Exception:
-        if what not in _told:
-            _told.add(what)
-            logger.exception("%s cannot be told (said once); the run goes on", what)
+        if activity not in _logged:
+            _logged.add(activity)
+            logger.exception("%s cannot be told (said once); the run goes on", activity)

@@ -2,7 +2,7 @@
 
     @wrap(PPOTrainer, "_validate")
     def log_validation(validate, self):
-        found = validate(self)
+        results = validate(self)
         ...
 
 No other code of the adapters assigns an attribute of a class or a module of verl. Single objects are changed in three
@@ -96,12 +96,12 @@ def wrap(owner: Any, *names: str, versions: str = "", lost: str = "") -> Callabl
     Raises:
         PluginError: verl has no such attribute.
     """
-    adapter = _caller()
+    adapter = _find_caller()
 
     def decorate(wrapper: _Wrapper) -> _Wrapper:
         for name in names:
-            make = functools.partial(_around, wrapper=wrapper)
-            _patch(owner, name, make, kind="wrap", adapter=adapter, versions=versions, lost=lost)
+            make = functools.partial(_make_wrapper, wrapper=wrapper)
+            _apply_patch(owner, name, make, kind="wrap", adapter=adapter, versions=versions, lost=lost)
         return wrapper
 
     return decorate
@@ -109,7 +109,7 @@ def wrap(owner: Any, *names: str, versions: str = "", lost: str = "") -> Callabl
 
 def replace(owner: Any, name: str, value: Any, *, versions: str = "") -> None:
     """Puts a value in the place of an attribute; arguments and exceptions as for `wrap`."""
-    _patch(owner, name, lambda _: value, kind="replace", adapter=_caller(), versions=versions)
+    _apply_patch(owner, name, lambda _: value, kind="replace", adapter=_find_caller(), versions=versions)
 
 
 def add(owner: Any, name: str, value: Any, *, versions: str = "") -> None:
@@ -118,14 +118,14 @@ def add(owner: Any, name: str, value: Any, *, versions: str = "") -> None:
     Raises:
         PluginError: verl has such an attribute already.
     """
-    _patch(owner, name, lambda _: value, kind="add", adapter=_caller(), versions=versions)
+    _apply_patch(owner, name, lambda _: value, kind="add", adapter=_find_caller(), versions=versions)
 
 
-def _caller() -> str:
+def _find_caller() -> str:
     return sys._getframe(2).f_globals["__name__"].removeprefix(_PACKAGE)
 
 
-def _patch(
+def _apply_patch(
     owner: Any,
     name: str,
     make: Callable[[Any], Any],
@@ -142,24 +142,24 @@ def _patch(
             _missing[f"{symbol} {adapter}"] = MissingHook(symbol=symbol, adapter=adapter, versions=versions, lost=lost)
         return
     missing = object()
-    found = inspect.getattr_static(owner, name, missing)
-    if (found is missing) != (kind == "add"):
-        fault = "lacks the attribute" if found is missing else "already has the attribute"
+    original = inspect.getattr_static(owner, name, missing)
+    if (original is missing) != (kind == "add"):
+        fault = "lacks the attribute" if original is missing else "already has the attribute"
         raise PluginError(
             f"verl {_verl_version()} {fault} that adapters.{adapter} must {kind}, got {symbol}; install a supported "
             "verl, or change the adapter as docs/verl.md describes"
         )
-    undo = functools.partial(setattr, owner, name, found)
+    undo = functools.partial(setattr, owner, name, original)
     if name not in vars(owner):  # it is inherited, or there is none
         undo = functools.partial(delattr, owner, name)
-    setattr(owner, name, make(found))
+    setattr(owner, name, make(original))
     order = 1 + sum(patch.symbol == symbol for patch in patches())
     _applied.append((Patch(symbol=symbol, adapter=adapter, kind=kind, order=order, versions=versions), undo))
 
 
-def _around(original: Any, wrapper: Callable[..., Any]) -> Any:
+def _make_wrapper(original: Any, wrapper: Callable[..., Any]) -> Any:
     if isinstance(original, staticmethod | classmethod):
-        return type(original)(_around(original.__func__, wrapper))
+        return type(original)(_make_wrapper(original.__func__, wrapper))
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -15,8 +15,8 @@ KEY = "actor_rollout_ref.rollout.custom.agentic.log.dir"
 
 def run_dir_of(config: Any) -> Path | None:
     """Returns the folder of the run, or None if nothing is written."""
-    written, told = OmegaConf.select(config, KEY), os.environ.get(VARIABLE)
+    configured_dir, inherited_dir = OmegaConf.select(config, KEY), os.environ.get(VARIABLE)
     # The driver passes it to its workers; relative paths are relative to its working directory.
-    if written and (Path(str(written)).is_absolute() or not told):
-        return Path(str(written)).absolute()
-    return Path(told) if told else None
+    if configured_dir and (Path(str(configured_dir)).is_absolute() or not inherited_dir):
+        return Path(str(configured_dir)).absolute()
+    return Path(inherited_dir) if inherited_dir else None

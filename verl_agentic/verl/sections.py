@@ -75,14 +75,14 @@ def section(path: str, *, of: str = "") -> Callable[[F], F]:
 
 def refused_sections(config: Any) -> Iterator[AgenticError]:
     """Yields what the readers of all sections raise, with keys of the root; an inner section repeats no outer one."""
-    known: list[str] = []
-    for one in all_sections().values():
+    messages: list[str] = []
+    for entry in all_sections().values():
         try:
             with root_keys_in_errors():
-                one.read_from(config)
+                entry.read_from(config)
         except AgenticError as refused:
-            if str(refused) not in known:
-                known.append(str(refused))
+            if str(refused) not in messages:
+                messages.append(str(refused))
                 yield refused
 
 
@@ -93,16 +93,16 @@ def places() -> dict[str, str]:
 
 def root_key(place: str) -> str:
     """Returns the key of the root that is moved to a place; the place itself where there is none."""
-    for name, known in {**places(), "": AGENTIC}.items():
-        if f"{place}.".startswith(f"{known}."):
-            return f"{ROOT}.{name}".rstrip(".") + place.removeprefix(known)
+    for name, section_place in {**places(), "": AGENTIC}.items():
+        if f"{place}.".startswith(f"{section_place}."):
+            return f"{ROOT}.{name}".rstrip(".") + place.removeprefix(section_place)
     return place
 
 
 def with_root_keys(text: str) -> str:
     """Returns a text in which every place of a section is the key of the root."""
-    known = "|".join(map(re.escape, (*places().values(), AGENTIC)))
-    return re.sub(rf"(?<![\w.])(?:{known})(?!\w)", lambda found: root_key(found[0]), text)
+    places_pattern = "|".join(map(re.escape, (*places().values(), AGENTIC)))
+    return re.sub(rf"(?<![\w.])(?:{places_pattern})(?!\w)", lambda match: root_key(match[0]), text)
 
 
 @contextmanager
@@ -117,8 +117,8 @@ def root_keys_in_errors() -> Iterator[None]:
 
 def has(config: Any, key: str, *values: Any) -> bool:
     """Tells whether one of the values is at a dotted key; without values, whether anything but null is."""
-    found = OmegaConf.select(config, key)
-    return found in values if values else found is not None
+    value = OmegaConf.select(config, key)
+    return value in values if values else value is not None
 
 
 def plain_section(config: Any, key: str) -> Any:
@@ -126,6 +126,6 @@ def plain_section(config: Any, key: str) -> Any:
     return plain(OmegaConf.select(config, key))
 
 
-def plain(written: Any) -> Any:
+def plain(part: Any) -> Any:
     """Returns a part of a configuration as plain data."""
-    return OmegaConf.to_container(written, resolve=True) if OmegaConf.is_config(written) else written
+    return OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part

@@ -116,7 +116,7 @@ def test_a_pass_without_loss_gives_the_log_probs_in_the_order_of_the_rows(model:
 def test_ranks_pass_equally_often_and_losses_of_logits_see_all_rows(
     ranks: int, entries: dict[str, Any], model: Any
 ) -> None:
-    groups = Engine(model, ranks)._groups(batch(9, **entries))
+    groups = Engine(model, ranks)._group_rows(batch(9, **entries))
     assert groups == [list(range(9))]
 
 

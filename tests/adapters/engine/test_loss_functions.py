@@ -128,8 +128,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[LossBatch]:
 
     monkeypatch.setattr(loss_functions, "load_policy_loss", lambda name: loss)
     monkeypatch.setattr(loss_functions, "is_policy_loss", {"spy"}.__contains__)
-    monkeypatch.setattr(loss_functions, "_register", lambda name: None)
-    monkeypatch.setitem(core_algos.POLICY_LOSS_REGISTRY, "spy", loss_functions._registered("spy"))
+    monkeypatch.setattr(loss_functions, "_register_loss", lambda name: None)
+    monkeypatch.setitem(core_algos.POLICY_LOSS_REGISTRY, "spy", loss_functions._adapt_loss("spy"))
     return batches
 
 
@@ -216,7 +216,7 @@ def test_the_clip_range_is_verls(seen: list[LossBatch], clip: dict[str, Any], ex
     given = {"clip_ratio": 0.2, "clip_ratio_c": 3.0, "global_batch_info": {}, **clip}
     config = SimpleNamespace(**given, get=given.get, policy_loss={})
     ones = torch.ones(1, 1)
-    loss_functions._registered("spy")(ones, ones, ones, ones, config=config)
+    loss_functions._adapt_loss("spy")(ones, ones, ones, ones, config=config)
     assert (seen[0].clip_low, seen[0].clip_high, seen[0].clip_dual) == expected
 
 

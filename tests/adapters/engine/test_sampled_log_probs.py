@@ -209,7 +209,7 @@ def test_a_critic_reads_values(tiny_model: Path) -> None:
         "prepare_model_outputs": FSDPEngineWithValueHead.prepare_model_outputs
     })  # fmt: skip
     _, args = engine.prepare_model_inputs(micro_batch())
-    assert not hasattr(engine.module.lm_head, "asked") and set(args) == set(
+    assert not hasattr(engine.module.lm_head, "request") and set(args) == set(
         Engine(tiny_model, "torch").prepare_model_inputs(micro_batch(use_fused_kernels=False))[1]
     )
 

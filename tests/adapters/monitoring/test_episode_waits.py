@@ -313,7 +313,7 @@ def test_what_is_missing_is_left_out_where_groups_have_different_sizes(data: dic
 def test_a_report_that_cannot_be_read_ends_no_wait_of_the_trainer_and_is_logged_once(
     tmp_path: Path, polls: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_and_continue, "_told", set())
+    monkeypatch.setattr(log_and_continue, "_logged", set())
     (tmp_path / "waiting-other-1-ab.json").write_text(json.dumps({"time": time.time(), "pid": 1}))
     polls({"u1": prompt("running")}, {"u1": prompt("finished"), "u1_0_0": {}})
     batch, _ = buffer(run_dir=tmp_path).sample(global_steps=1, partition_id="train", batch_size=1)

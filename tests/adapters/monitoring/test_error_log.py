@@ -158,7 +158,7 @@ def test_no_part_of_a_secret_is_kept_where_a_text_is_cut(tmp_path: Path, monkeyp
     monkeypatch.setenv("MY_API_KEY", "sk-12345678")
     most = error_log._MAX_CHARS
     kept = FirstErrors(tmp_path)
-    kept.add("E", "x" * (most - 6) + "sk-12345678", trace="sk-12345678" + "y" * (most - 6), where="a.py:1")
+    kept.add("E", "x" * (most - 6) + "sk-12345678", trace="sk-12345678" + "y" * (most - 6), origin="a.py:1")
     (path,) = tmp_path.iterdir()
     one = json.loads(path.read_text())
     assert len(one["message"]) == len(one["traceback"]) == most

@@ -45,7 +45,7 @@ def times_of(trainer: Any, batch: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_and_continue, "_told", set())
+    monkeypatch.setattr(log_and_continue, "_logged", set())
 
 
 def test_a_span_of_an_unknown_kind_ends_no_run_and_is_the_environments(queue: Queue) -> None:

@@ -165,7 +165,7 @@ def config_with(overrides: Sequence[str]) -> DictConfig:
 
 def composed_with(overrides: Sequence[str]) -> Composed:
     config = config_with(overrides)
-    plain = preflight_compose._plain(config, "", [])
+    plain = preflight_compose._to_plain_data(config, "", [])
     return dataclasses.replace(_base(), config=config, plain=plain)
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("verl")
 from verl_agentic.base.errors import DataError
 from verl_agentic.data.file_checks import check_records
 from verl_agentic.log.files.record_files import numbered_records, write_json_lines
-from verl_agentic.verl.extensions.preflight.rows_as_verl import _head, row_faults
+from verl_agentic.verl.extensions.preflight.rows_as_verl import _write_head, row_faults
 
 DAY = datetime.date(2024, 1, 2)
 
@@ -55,5 +55,5 @@ def test_ground_truths_that_are_no_json_are_faults_of_rows(tmp_path: Path, truth
 def test_the_first_rows_have_the_types_of_all_rows(tmp_path: Path) -> None:
     truths = ["2024-01-02"] * 10 + ["unknown"]
     write_json_lines([{"reward_model": {"ground_truth": truth}} for truth in truths], tmp_path / "rows.jsonl")
-    head = [row for _, row in numbered_records(_head(tmp_path / "rows.jsonl", tmp_path))]
+    head = [row for _, row in numbered_records(_write_head(tmp_path / "rows.jsonl", tmp_path))]
     assert [row["reward_model"]["ground_truth"] for row in head] == ["2024-01-02"] * 8

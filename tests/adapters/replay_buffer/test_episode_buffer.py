@@ -63,7 +63,7 @@ def rows(**numbers: dict[str, Any]) -> dict[str, Any]:
 def metrics(monkeypatch: pytest.MonkeyPatch, stored: dict[str, Any], keys: list[str]) -> tuple[dict[str, float], Queue]:
     queue = Queue(stored)
     monkeypatch.setattr(batch_keys.tq, "kv_batch_get", queue.kv_batch_get)
-    return episode_buffer.mean_numbers(list(episode_buffer._episodes(keys, "train").values())), queue
+    return episode_buffer.mean_numbers(list(episode_buffer._fetch_episodes(keys, "train").values())), queue
 
 
 def test_metrics_are_means_over_episodes_not_over_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:

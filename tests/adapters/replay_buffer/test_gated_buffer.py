@@ -402,7 +402,7 @@ def test_a_cohort_is_waited_for_while_groups_are_played(queue: Queue, play: Play
     queue.put_group("b", [0.6, 0.5])
     play.refill(1)
     gated = buffer(play, "separate_async", gates=[{"name": "top_p_signal", "fraction": 0.67}])
-    gated._begin(3)
+    gated._begin_batch(3)
     assert gated.get_sampleable_count(1, "train") == 0
     play.sleep(1)
     assert gated.get_sampleable_count(1, "train") == 2
@@ -429,7 +429,7 @@ def test_sessions_of_several_rows_count_once_and_greedy_ones_not_at_all(queue: Q
 
 
 def test_rows_are_read_once_each(queue: Queue, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_buffer, "_episodes", lambda keys, partition_id: {})
+    monkeypatch.setattr(replay_buffer, "_fetch_episodes", lambda keys, partition_id: {})
     for i in range(3):
         queue.put_group(f"dead{i}", [1, 1])
         queue.put_group(f"good{i}", [1, 0])
@@ -470,10 +470,10 @@ def test_what_is_played_is_paid_for_by_the_budget(queue: Queue, play: Play) -> N
         queue.put_group(f"dead{i}", [1, 1])
         queue.put_prompt(f"slow{i}", "running")
     gated = buffer(play, max_generated_groups=5)
-    gated._begin(4)
+    gated._begin_batch(4)
     gated._sync_metadata_from_transfer_queue()
     gated._terminal_eviction_reasons(1, "train")
-    gated._refill(4)
+    gated._refill_prompts(4)
     assert play.handed_out == [1], "2 are judged, 2 are played"
 
 

@@ -20,6 +20,6 @@ def test_a_server_is_limited_to_the_devices_that_its_trainer_is_limited_to(
         visible_devices_envvar=lambda: "CUDA_VISIBLE_DEVICES",
     )
     monkeypatch.setattr(replica, "get_platform", lambda: platform)
-    variables = replica._environment(devices)
+    variables = replica._make_environment(devices)
     assert variables.pop("CUDA_VISIBLE_DEVICES", None) == expected
     assert variables == {"RAY_KEEP": "1", "NCCL": "0"}

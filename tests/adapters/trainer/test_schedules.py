@@ -58,7 +58,7 @@ def sample(buffer: Any, monkeypatch: pytest.MonkeyPatch, voids: list[float], par
         {"reward_extra_info": {"void": v}, "error": "SandboxError: gone" if v else "", "stop_reason": "x"}
         for v in voids
     ]
-    monkeypatch.setattr(episode_buffer, "_episodes", lambda keys, partition_id: dict(enumerate(extra)))
+    monkeypatch.setattr(episode_buffer, "_fetch_episodes", lambda keys, partition_id: dict(enumerate(extra)))
 
     batch = KVBatchMeta()
     episode_buffer._sample_with_numbers(lambda self, *args: (batch, {}), buffer, 1, partition, len(voids))

@@ -27,20 +27,20 @@ def stored_columns(batch: Any) -> dict[str, Any]:
     columns: dict[str, Any] = {"uses_B": torch.tensor([int(tag.get("uses", 1)) for tag in batch.tags])}
     for ours, stored, filler in (("turn_ids_BT", "turn_ids", 0), ("shared_BT", "shared_ids", -1)):
         if stored in fetched:
-            columns[ours] = _padded(fetched[stored], width=width, filler=filler)
+            columns[ours] = _pad_rows(fetched[stored], width=width, filler=filler)
     if "responses" in fetched:
-        ids_BT, mask_BT = (_padded(fetched[name], width=width, filler=0) for name in ("responses", "response_mask"))
+        ids_BT, mask_BT = (_pad_rows(fetched[name], width=width, filler=0) for name in ("responses", "response_mask"))
         columns["text_B"] = sequence_keys(ids_BT, mask_BT.bool())
     for ours, stored in _OF_ENGINES.items():
         if stored in fetched:
             response = response_from_nested(fetched[stored], fetched["response_mask"])
-            columns[ours] = _padded(response, width=width, filler=0)
+            columns[ours] = _pad_rows(response, width=width, filler=0)
     if "data_source" in fetched:
         sources: dict[str, int] = {}
-        names = [str(_plain(source)) for source in fetched["data_source"]]
+        names = [str(_unwrap_data(source)) for source in fetched["data_source"]]
         columns["source_B"] = torch.tensor([sources.setdefault(name, len(sources)) for name in names])
     if "extra_fields" in fetched:
-        columns.update(_of_extra([_plain(extra) for extra in fetched["extra_fields"]]))
+        columns.update(_of_extra([_unwrap_data(extra) for extra in fetched["extra_fields"]]))
     return columns
 
 
@@ -49,7 +49,7 @@ def _of_extra(extras: Sequence[Any]) -> dict[str, Any]:
     infos = [extra.get("reward_extra_info") or {} for extra in extras]
     names = sorted({name for info in infos for name, value in info.items() if isinstance(value, Real)})
     # NaN if a row lacks a part; void rows lack those of the rubric.
-    parts = {name: torch.tensor([_number(info.get(name)) for info in infos]) for name in names}
+    parts = {name: torch.tensor([_to_float(info.get(name)) for info in infos]) for name in names}
     columns: dict[str, Any] = {"parts": parts}
     if all(PLACE in extra for extra in extras):
         columns["is_side_B"] = torch.tensor([extra[PLACE] == "side" for extra in extras])
@@ -58,11 +58,11 @@ def _of_extra(extras: Sequence[Any]) -> dict[str, Any]:
     return columns
 
 
-def _number(value: Any) -> float:
+def _to_float(value: Any) -> float:
     return float(value) if isinstance(value, Real) else math.nan
 
 
-def _padded(nested: torch.Tensor, *, width: int, filler: int) -> torch.Tensor:
+def _pad_rows(nested: torch.Tensor, *, width: int, filler: int) -> torch.Tensor:
     rows = [row[:width] for row in nested.unbind()]
     out = torch.full((len(rows), width), filler, dtype=rows[0].dtype)
     for place, row in enumerate(rows):
@@ -70,5 +70,5 @@ def _padded(nested: torch.Tensor, *, width: int, filler: int) -> torch.Tensor:
     return out
 
 
-def _plain(value: Any) -> Any:
+def _unwrap_data(value: Any) -> Any:
     return getattr(value, "data", value)

@@ -37,8 +37,8 @@ def last_rows(keys: Iterable[str]) -> dict[tuple[str, str], str]:
     last: dict[tuple[str, str], str] = {}
     for key in keys:
         uid, session, index = split_key(key)
-        known = last.get((uid, session))
-        if known is None or split_key(known)[2] < index:
+        last_key = last.get((uid, session))
+        if last_key is None or split_key(last_key)[2] < index:
             last[uid, session] = key
     return last
 
@@ -61,8 +61,8 @@ def group_keys(keys: Sequence[str], parts: Mapping[str, torch.Tensor]) -> list[t
         parts: numbers of their sessions, `[B]`; `guided` is 1 with guidance.
     """
     guided = parts.get("guided")
-    told = [False] * len(keys) if guided is None else [value == 1.0 for value in guided.tolist()]
-    return [(split_key(key)[0], is_told) for key, is_told in zip(keys, told, strict=True)]
+    are_guided = [False] * len(keys) if guided is None else [value == 1.0 for value in guided.tolist()]
+    return [(split_key(key)[0], is_guided) for key, is_guided in zip(keys, are_guided, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,8 @@ def stored_rows(keys: Sequence[str], *, partition_id: str) -> StoredRows:
     last = set(last_rows(keys).values())
     fields = ["extra_fields", "response_mask"]
     fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
-    found: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(keys)
-    extras: list[Any] = [getattr(extra, "data", extra) or {} for extra in found]
+    raw_extras: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(keys)
+    extras: list[Any] = [getattr(extra, "data", extra) or {} for extra in raw_extras]
     masks: list[torch.Tensor] = list(fetched["response_mask"].unbind()) if "response_mask" in fetched else []
     is_ours = all(PLACE in extra for extra in extras)
     return StoredRows(

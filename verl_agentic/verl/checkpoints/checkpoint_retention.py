@@ -19,7 +19,7 @@ def _keep_healthy(remove: Any, self: Any, path: str | list[str]) -> None:
     paths = [path] if isinstance(path, str) else list(path)
     spared: list[str] = vars(self).setdefault("_agentic_spared", [])
     # A step that is saved again after a rollback is listed twice.
-    left = Counter(self.previous_saved_paths) - Counter(paths)
-    old = [p for p in dict.fromkeys([*spared, *paths]) if p not in left]
+    remaining_paths = Counter(self.previous_saved_paths) - Counter(paths)
+    old = [p for p in dict.fromkeys([*spared, *paths]) if p not in remaining_paths]
     spared[:] = [p for p in old if is_kept(p)]
     remove(self, [p for p in old if p not in spared])

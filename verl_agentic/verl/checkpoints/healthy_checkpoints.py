@@ -32,8 +32,8 @@ class Checkpoints:
             resumed_from: folder of that checkpoint, if it is not below `root`.
         """
         self.root = Path(os.path.abspath(root))
-        found = {int(path.name.removeprefix(_STEP)): path for path in _step_folders(self.root)}
-        self._folders = {step: path for step, path in found.items() if 0 < step <= begun_at}
+        paths_by_step = {int(path.name.removeprefix(_STEP)): path for path in _step_folders(self.root)}
+        self._folders = {step: path for step, path in paths_by_step.items() if 0 < step <= begun_at}
         if resumed_from is not None and begun_at:
             self._folders[begun_at] = Path(os.path.abspath(resumed_from))
         self._kept: list[int] = []
@@ -57,12 +57,12 @@ class Checkpoints:
 
     def keep(self, steps: Iterable[int]) -> None:
         """Retains exactly these steps."""
-        wanted = sorted(set(steps))
-        if wanted == self._kept and (self.root / HEALTHY).exists() == bool(wanted):
+        unique_steps = sorted(set(steps))
+        if unique_steps == self._kept and (self.root / HEALTHY).exists() == bool(unique_steps):
             return
-        self._kept = wanted
-        if wanted:
-            _replace(self.root / HEALTHY, " ".join(map(str, wanted)))
+        self._kept = unique_steps
+        if unique_steps:
+            _write_atomically(self.root / HEALTHY, " ".join(map(str, unique_steps)))
         else:
             (self.root / HEALTHY).unlink(missing_ok=True)
 
@@ -73,13 +73,13 @@ class Checkpoints:
             source, target = self._folders.pop(step), self.aside / f"{_STEP}{step}"
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(source, _unused(target))
+                os.replace(source, _find_unused_path(target))
             except OSError as cause:
                 logger.warning("the checkpoint of step %d was not moved to %s: %s", step, target, cause)
-        if _read(self.root / _LATEST) not in map(str, moved):
+        if _read_text(self.root / _LATEST) not in map(str, moved):
             return
         if after in self._folders and self._folders[after].parent == self.root:
-            _replace(self.root / _LATEST, str(after))
+            _write_atomically(self.root / _LATEST, str(after))
         else:
             (self.root / _LATEST).unlink(missing_ok=True)
 
@@ -91,13 +91,13 @@ class Checkpoints:
 
 def kept_steps(root: Path) -> set[int]:
     """Returns the steps to retain."""
-    return {int(step) for step in _read(root / HEALTHY).split() if step.isdecimal()}
+    return {int(step) for step in _read_text(root / HEALTHY).split() if step.isdecimal()}
 
 
 def is_kept(path: str | Path) -> bool:
     """Returns whether a model's folder, `<root>/global_step_<n>/<role>`, belongs to a retained checkpoint."""
     step = Path(path).parent
-    return step.name.removeprefix(_STEP) in {str(kept) for kept in kept_steps(step.parent)}
+    return step.name.removeprefix(_STEP) in {str(number) for number in kept_steps(step.parent)}
 
 
 def _step_folders(root: Path) -> list[Path]:
@@ -105,14 +105,14 @@ def _step_folders(root: Path) -> list[Path]:
     return [p for p in root.glob(f"{_STEP}*") if p.name.removeprefix(_STEP).isdecimal() and (p / "actor").is_dir()]
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
 
-def _unused(path: Path) -> Path:
+def _find_unused_path(path: Path) -> Path:
     """Returns an unused path: this one, or with a number before the name."""
     number = 2
     free = path
@@ -121,7 +121,7 @@ def _unused(path: Path) -> Path:
     return free
 
 
-def _replace(path: Path, text: str) -> None:
+def _write_atomically(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.tmp")
     partial.write_text(text, encoding="utf-8")

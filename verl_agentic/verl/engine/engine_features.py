@@ -21,23 +21,23 @@ def policy_loss_options(config: Any) -> Mapping[str, Any]:
     """Returns the options of the policy loss. Raises ConfigError if the loss lacks one of them."""
     from verl_agentic.credit.policy_loss import is_policy_loss, load_policy_loss
 
-    written = plain_section(config, f"{_LOSS}.options")
+    options = plain_section(config, f"{_LOSS}.options")
     name = str(OmegaConf.select(config, f"{_LOSS}.loss_mode"))
     if is_policy_loss(name):
-        load_policy_loss(name).check_options(written)
-    elif written:
-        raise ConfigError(f"{_LOSS}.options are for losses of ours, got {written} for {name!r}; unset them")
-    return written
+        load_policy_loss(name).check_options(options)
+    elif options:
+        raise ConfigError(f"{_LOSS}.options are for losses of ours, got {options} for {name!r}; unset them")
+    return options
 
 
-def _loss(config: Any) -> str:
+def _read_loss_mode(config: Any) -> str:
     return str(OmegaConf.select(config, f"{_LOSS}.loss_mode"))
 
 
 def _is_our_loss(config: Any) -> bool:
     from verl_agentic.credit.policy_loss import is_policy_loss
 
-    return bool(OmegaConf.select(config, f"{_LOSS}.per_session")) or is_policy_loss(_loss(config))
+    return bool(OmegaConf.select(config, f"{_LOSS}.per_session")) or is_policy_loss(_read_loss_mode(config))
 
 
 _FSDP = "verl.workers.engine.fsdp.transformer_impl"

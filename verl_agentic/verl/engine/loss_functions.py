@@ -59,8 +59,8 @@ class LossConfig:
 @wrap(losses, "ppo_loss")
 def _loss_with_columns(ppo_loss: Any, config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
     if is_policy_loss(mode := str(config.policy_loss.get("loss_mode"))):
-        _register(mode)
-        config = LossConfig(config, _columns(model_output, data))
+        _register_loss(mode)
+        config = LossConfig(config, _collect_columns(model_output, data))
     if not config.policy_loss.get("per_session"):
         return ppo_loss(config, model_output, data, dp_group)
     token = _weights.set(data["credit_session_weight"])
@@ -81,7 +81,7 @@ def _aggregate_sessions(agg_loss: Any, loss_mat: Tensor, loss_mask: Tensor, *arg
     return means_B.sum() / num_sessions * info.get("dp_size", 1)
 
 
-def _columns(model_output: Mapping[str, Any], data: Any) -> dict[str, Tensor]:
+def _collect_columns(model_output: Mapping[str, Any], data: Any) -> dict[str, Tensor]:
     """Returns the optional columns of `LossBatch` that a micro-batch has."""
     columns: dict[str, Tensor] = {}
     if model_output.get("entropy") is not None:
@@ -97,7 +97,7 @@ def _columns(model_output: Mapping[str, Any], data: Any) -> dict[str, Tensor]:
     return columns
 
 
-def _registered(name: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
+def _adapt_loss(name: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
     loss_type = load_policy_loss(name)
 
     def compute(
@@ -122,13 +122,13 @@ def _registered(name: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
             **getattr(config, "columns", {}),
         )
         loss = loss_type(batch, **config.policy_loss.get("options", {}))
-        total = _aggregate(loss, response_mask, loss_agg_mode=loss_agg_mode, info=config.global_batch_info)
+        total = _aggregate_loss(loss, response_mask, loss_agg_mode=loss_agg_mode, info=config.global_batch_info)
         return total, {f"actor/{name}": value for name, value in loss.metrics.items()}
 
     return compute
 
 
-def _aggregate(loss: Loss, mask_BT: Tensor, *, loss_agg_mode: str, info: Mapping[str, Any]) -> Tensor:
+def _aggregate_loss(loss: Loss, mask_BT: Tensor, *, loss_agg_mode: str, info: Mapping[str, Any]) -> Tensor:
     if loss.per_token_BT is not None:
         return core_algos.agg_loss(loss_mat=loss.per_token_BT, loss_mask=mask_BT, loss_agg_mode=loss_agg_mode, **info)
     per_row_B = cast("Tensor", loss.per_row_B)
@@ -139,11 +139,11 @@ def _aggregate(loss: Loss, mask_BT: Tensor, *, loss_agg_mode: str, info: Mapping
 
 
 @functools.cache
-def _register(name: str) -> None:
+def _register_loss(name: str) -> None:
     """Registers one of our losses in verl by name: a bundled one, or the user's by its address."""
-    register_policy_loss(name)(_registered(name))
+    register_policy_loss(name)(_adapt_loss(name))
 
 
 replace(losses, "agg_loss", core_algos.agg_loss)
 for _name in policy_loss_names():
-    _register(_name)
+    _register_loss(_name)

@@ -38,7 +38,7 @@ _READ_ALL_LOGITS = (
 )
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """A request to the output layer for its next pass."""
 
     places_N: Tensor
@@ -57,8 +57,8 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
     tu.assign_non_tensor_data(micro_batch, "use_fused_kernels", False)
     inputs, args = prepare(self, micro_batch)
     if _reads_all_logits(self, micro_batch):
-        if hasattr(head := self.module.get_output_embeddings(), "asked"):
-            head.asked = None  # of a pass that failed
+        if hasattr(head := self.module.get_output_embeddings(), "request"):
+            head.request = None  # of a pass that failed
         return inputs, args
     if not hasattr(self, _HEAD):
         setattr(self, _HEAD, _changed_output_layer(self, inputs))
@@ -74,7 +74,7 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
         temperature_N, hidden_N = args["temperature"][rows_N], packed.places(rows_N, at_N)
     else:
         temperature_N, hidden_N = args["temperature"][rows_N], rows_N * inputs["input_ids"].shape[1] + at_N
-    head.asked = _Asked(
+    head.request = _Request(
         hidden_N,
         args,
         1.0 / temperature_N.clamp(min=1e-8),
@@ -93,11 +93,11 @@ def _spread_trained_tokens(
     names = ["log_probs"]
     if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
         names.append("entropy")
-    found = {}
+    outputs = {}
     for name, values_N in zip(names, output.logits, strict=False):
         values = values_N.new_zeros(len(input_ids.values())).index_put((output_args[_PLACES],), values_N)
-        found[name] = torch.nested.nested_tensor_from_jagged(values, input_ids.offsets())
-    return found
+        outputs[name] = torch.nested.nested_tensor_from_jagged(values, input_ids.offsets())
+    return outputs
 
 
 def is_chosen(model_config: Any) -> bool:
@@ -141,12 +141,12 @@ def _changed_output_layer(engine: Any, inputs: Any) -> Any:
         )
     head: Any = engine.module.get_output_embeddings()
     if _is_plain(head):
-        linear, seen = head.forward, []
-        head.forward = lambda hidden: seen.append(linear(hidden)) or seen[0]
+        linear, head_outputs = head.forward, []
+        head.forward = lambda hidden: head_outputs.append(linear(hidden)) or head_outputs[0]
         with torch.no_grad():
             logits = engine.module(input_ids=inputs["input_ids"][:1, :8], use_cache=False).logits
-        if torch.equal(logits, seen[0].to(logits.dtype)):
-            head.asked, head.forward = None, functools.partial(_forward, head, linear)
+        if torch.equal(logits, head_outputs[0].to(logits.dtype)):
+            head.request, head.forward = None, functools.partial(_forward_head, head, linear)
             return head
         head.forward = linear
     logger.warning(
@@ -162,17 +162,17 @@ def _is_plain(head: Any) -> bool:
     return isinstance(head, torch.nn.Linear) and head.bias is None
 
 
-def _forward(head: Any, linear: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+def _forward_head(head: Any, linear: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
     """Returns log-probs and entropies, `[2, N]`, of what was asked for, else logits."""
-    asked, head.asked = head.asked, None
-    if asked is None:
+    request, head.request = head.request, None
+    if request is None:
         return linear(hidden)
-    labels_N = asked.args["input_ids_rmpad_rolled"][asked.args[_PLACES]]
+    labels_N = request.args["input_ids_rmpad_rolled"][request.args[_PLACES]]
     device = hidden.device.type
-    hidden_ND, weight_VD = hidden.reshape(-1, hidden.shape[-1])[asked.places_N], head.weight
+    hidden_ND, weight_VD = hidden.reshape(-1, hidden.shape[-1])[request.places_N], head.weight
     if torch.is_autocast_enabled(device):
-        hidden_ND, weight_VD = (one.to(torch.get_autocast_dtype(device)) for one in (hidden_ND, weight_VD))
+        hidden_ND, weight_VD = (tensor.to(torch.get_autocast_dtype(device)) for tensor in (hidden_ND, weight_VD))
     with torch.autocast(device, enabled=False):
         return torch.stack(
-            token_log_probs(hidden_ND, weight_VD, labels_N, asked.scale_N, with_entropy=asked.with_entropy)
+            token_log_probs(hidden_ND, weight_VD, labels_N, request.scale_N, with_entropy=request.with_entropy)
         )

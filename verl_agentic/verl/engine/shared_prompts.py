@@ -67,12 +67,12 @@ def groups_of_prompts(micro_batch: Any, *, hidden_size: int) -> list[list[int]]:
         tokens = [len(prompt) + sum(lengths[row] - len(prompt) for row in pack) for pack in packs]
         return sum(count + count**2 / (6 * hidden_size) for count in tokens), packs
 
-    found: list[list[int]] = []
+    all_packs: list[list[int]] = []
     for prompt, members in by_prompt.items():
         choices = [packs_of(prompt, members, size) for size in range(1, len(members) + 1)]
         _, packs = min(choices, key=itemgetter(0))
-        found += packs
-    return found
+        all_packs += packs
+    return all_packs
 
 
 def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> PackedRows | None:
@@ -96,10 +96,10 @@ def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> Packe
     if not hasattr(engine, _CHECKED):
         has_one_mask = _has_full_attention(engine.module.config.get_text_config())
         setattr(engine, _CHECKED, has_one_mask and _equals_single_rows(engine.module, micro_batch, inputs, length))
-    return _pack(micro_batch, length) if getattr(engine, _CHECKED) else None
+    return _build_packed_rows(micro_batch, length) if getattr(engine, _CHECKED) else None
 
 
-def _pack(micro_batch: Any, length: int) -> PackedRows:
+def _build_packed_rows(micro_batch: Any, length: int) -> PackedRows:
     def join(nested: Tensor) -> Tensor:
         rows = nested.unbind()
         return torch.cat([rows[0], *(row[length:] for row in rows[1:])])
@@ -132,13 +132,13 @@ def _has_full_attention(config: Any) -> bool:
 def _equals_single_rows(module: Any, micro_batch: Any, inputs: Mapping[str, Any], length: int) -> bool:
     """Returns whether a model gives some rows the same logits in a pack; warns if not."""
     few: Any = tu.index_select_tensor_dict(micro_batch, list(range(_PROBED_ROWS)))
-    packed = _pack(few, length)
+    packed = _build_packed_rows(few, length)
     single = module(**{name: value[:_PROBED_ROWS] for name, value in inputs.items()}, use_cache=False).logits
     shared = module(**packed.inputs, use_cache=False).logits[0]
     sizes = few["input_ids"].offsets().diff().tolist()
     difference = max(
-        (single[row, at] - shared[packed.places(torch.full_like(at, row), at)]).abs().max().item()
-        for row, at in ((row, torch.arange(size, device=shared.device)) for row, size in enumerate(sizes))
+        (single[row, places] - shared[packed.places(torch.full_like(places, row), places)]).abs().max().item()
+        for row, places in ((row, torch.arange(size, device=shared.device)) for row, size in enumerate(sizes))
     )
     if difference > _TOLERANCE * single.abs().max().item():
         logger.warning(

@@ -144,7 +144,7 @@ def page() -> str:
     for chapter, sections in CHAPTERS.items():
         lines.append(f"## {chapter}\n")
         for path, kind in sections.items():
-            lines += _section(path, kind)
+            lines += _format_section(path, kind)
     return "\n".join(lines)
 
 
@@ -159,78 +159,80 @@ def plugin_yaml() -> str:
             if not isinstance(section.get(name), dict):
                 section[name] = {}
             section = section[name]
-        section.update(_unset(kind))
+        section.update(_build_unset_keys(kind))
     return _PLUGIN_HEADER + yaml.safe_dump({ROOT: root}, sort_keys=False).replace("'???'", "???")
 
 
-def _meanings(kind: type) -> dict[str, str]:
+def _collect_meanings(kind: type) -> dict[str, str]:
     """Returns the docstring of each field of a dataclass, with those of its bases."""
-    found: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        if one.__module__.startswith("verl_agentic."):
-            found.update(_docstrings(one))
-    return found
+    meanings: dict[str, str] = {}
+    for cls in reversed(kind.__mro__):
+        if cls.__module__.startswith("verl_agentic."):
+            meanings.update(_iter_docstrings(cls))
+    return meanings
 
 
-def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
+def _iter_docstrings(kind: type) -> Iterator[tuple[str, str]]:
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # pyright: ignore
     for field, text in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             yield ast.unparse(field.target), inspect.cleandoc(str(text.value.value))
 
 
-def _fields(kind: type) -> list[dataclasses.Field[Any]]:
+def _select_fields(kind: type) -> list[dataclasses.Field[Any]]:
     """Returns the fields that are keys of ours: of a config class of verl, only those that we have added.
 
     `required` is no key of users: `agentic/plugin` sets it.
     """
-    ours = {name for one in kind.__mro__ if one.__module__.startswith("verl_agentic.") for name in _annotated(one)}
+    ours = {
+        name for cls in kind.__mro__ if cls.__module__.startswith("verl_agentic.") for name in _list_annotations(cls)
+    }
     return [field for field in dataclasses.fields(kind) if field.name in ours - {"required"}]  # pyright: ignore
 
 
-def _annotated(kind: type) -> set[str]:
+def _list_annotations(kind: type) -> set[str]:
     return set(vars(kind).get("__annotations__", {}))
 
 
-def _unset(kind: type) -> dict[str, Any]:
-    inner = {field.name: _inner(kind, field) for field in _fields(kind)}
-    return {name: "???" if section is None else _unset(section) for name, section in inner.items()}
+def _build_unset_keys(kind: type) -> dict[str, Any]:
+    inner = {field.name: _find_inner_section(kind, field) for field in _select_fields(kind)}
+    return {name: "???" if section is None else _build_unset_keys(section) for name, section in inner.items()}
 
 
-def _inner(kind: type, field: dataclasses.Field[Any]) -> Any:
+def _find_inner_section(kind: type, field: dataclasses.Field[Any]) -> Any:
     return None if field.metadata.get("read") else dataclass_in(hints_of(kind)[field.name])
 
 
-def _section(path: str, kind: type) -> list[str]:
-    about = _plain(kind.__doc__ or "")
+def _format_section(path: str, kind: type) -> list[str]:
+    about = _summarise_docstring(kind.__doc__ or "")
     title = path if " " in path else f"`{path}`"
     lines = [f"### {title[0].upper()}{title[1:]}\n"]
     lines += [f"In verl's configuration: `{place_of(path)}`\n"] if path.startswith(ROOT) else []
     lines += [f"{about}\n"]
     lines += ["| key | type | default | bounds | meaning |", "|---|---|---|---|---|"]
-    lines += [_row(kind, field) for field in _fields(kind)] + [""]
-    for field in _fields(kind):
-        if (inner := _inner(kind, field)) is not None:
-            lines += _section(f"{path}.{field.name}", inner)
+    lines += [_format_row(kind, field) for field in _select_fields(kind)] + [""]
+    for field in _select_fields(kind):
+        if (inner := _find_inner_section(kind, field)) is not None:
+            lines += _format_section(f"{path}.{field.name}", inner)
     return lines
 
 
-def _row(kind: type, field: dataclasses.Field[Any]) -> str:
+def _format_row(kind: type, field: dataclasses.Field[Any]) -> str:
     accepted = "see meaning" if field.metadata.get("read") else in_words(hints_of(kind)[field.name]).removeprefix("a ")
     bounds = str(field.metadata.get("bounds") or "").strip("()")
-    meaning = _plain(_meanings(kind)[field.name])
-    default = "see meaning" if "Default: " in meaning else _default(field)
+    meaning = _summarise_docstring(_collect_meanings(kind)[field.name])
+    default = "see meaning" if "Default: " in meaning else _format_default(field)
     cells = [f"`{field.name}`", accepted, default, bounds, meaning]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _plain(docstring: str) -> str:
+def _summarise_docstring(docstring: str) -> str:
     """Returns the first paragraph of a docstring on one line, in the words of YAML."""
     first = " ".join(inspect.cleandoc(docstring).split("\n\n")[0].split())
     return re.sub(r"\bNone\b", "`null`", first)
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
+def _format_default(field: dataclasses.Field[Any]) -> str:
     value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if value is dataclasses.MISSING:
         return "required"

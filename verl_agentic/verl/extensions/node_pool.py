@@ -70,7 +70,7 @@ class NodePool:
         """Runs a command with fresh folders; see `SandboxPool.run`."""
         limits = replace(limits, wall_s=max(code_left_s(limits.wall_s), MIN_CODE_S))
         with waiting():  # only the actor sees when the run begins
-            result = await self._call("run", command, limits)
+            result = await self._call_actor("run", command, limits)
         spend_code(result.wall_s)
         return result
 
@@ -80,18 +80,18 @@ class NodePool:
         lease = uuid.uuid4().hex
         try:
             with waiting():
-                await self._call("open", lease, os.getpid(), tuple(trees), image)
+                await self._call_actor("open", lease, os.getpid(), tuple(trees), image)
             yield NodeSandbox(self, lease)
         finally:
             # Also when the call was cancelled: the lease may have begun in that very moment.
             with contextlib.suppress(SandboxError):  # the actor has died, and the sandbox with it
-                await asyncio.shield(self._call("release", lease))
+                await asyncio.shield(self._call_actor("release", lease))
 
     async def metrics(self) -> dict[str, float]:
         """Returns those of the node's pool."""
-        return await self._call("metrics")
+        return await self._call_actor("metrics")
 
-    async def _call(self, method: str, *args: Any) -> Any:
+    async def _call_actor(self, method: str, *args: Any) -> Any:
         """Calls the actor; a call that is cancelled is cancelled there, too.
 
         Raises:
@@ -125,33 +125,35 @@ class NodeSandbox:
         """Runs a command; see `Sandbox.run`."""
         with running_code(limits.wall_s) as wall_s:
             limits = replace(limits, wall_s=wall_s)
-            return await self._pool._call("run_in", self._lease, command, limits, fresh)
+            return await self._pool._call_actor("run_in", self._lease, command, limits, fresh)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> NodeSession:
         """Starts an interpreter or a shell; see `Sandbox.open_session`."""
-        return NodeSession(self._pool, self._lease, await self._pool._call("open_session", self._lease, kind, limits))
+        return NodeSession(
+            self._pool, self._lease, await self._pool._call_actor("open_session", self._lease, kind, limits)
+        )
 
     async def put_tree(
         self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
     ) -> None:
         """Writes files into the working folder; see `Sandbox.put_tree`."""
-        await self._pool._call("put_tree", self._lease, files, at, modes)
+        await self._pool._call_actor("put_tree", self._lease, files, at, modes)
 
     async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
         """Reads the regular files of a folder; see `Sandbox.take_tree`."""
-        return await self._pool._call("take_tree", self._lease, at, max_bytes, max_files)
+        return await self._pool._call_actor("take_tree", self._lease, at, max_bytes, max_files)
 
     async def snapshot(self) -> int:
         """Keeps the working folder; see `Sandbox.snapshot`."""
-        return await self._pool._call("snapshot", self._lease)
+        return await self._pool._call_actor("snapshot", self._lease)
 
     async def reset(self, snapshot: int | None = None) -> None:
         """Brings the working folder back; see `Sandbox.reset`."""
-        await self._pool._call("reset", self._lease, snapshot)
+        await self._pool._call_actor("reset", self._lease, snapshot)
 
     async def close(self) -> None:
         """Gives the sandbox back; the end of the lease does so anyway."""
-        await self._pool._call("release", self._lease)
+        await self._pool._call_actor("release", self._lease)
 
 
 class NodeSession:
@@ -163,11 +165,11 @@ class NodeSession:
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
         """Runs a piece of source or a command line; see `SandboxSession.run`."""
         with running_code(wall_s) as allowed_s:
-            return await self._pool._call("run_in_session", self._lease, self._number, text, allowed_s)
+            return await self._pool._call_actor("run_in_session", self._lease, self._number, text, allowed_s)
 
     async def close(self) -> None:
         """Ends the session."""
-        await self._pool._call("close_session", self._lease, self._number)
+        await self._pool._call_actor("close_session", self._lease, self._number)
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ class PoolActor:
 
     async def run(self, command: Command, limits: Limits) -> CommandResult:
         """Runs a command with fresh folders."""
-        await self._start()
+        await self._start_pool()
         return await self._pool.run(command, limits=limits)
 
     async def metrics(self) -> dict[str, float]:
@@ -223,7 +225,7 @@ class PoolActor:
         """Leases a sandbox to a process of this node until it releases it or dies."""
         self._opening.add(lease)
         try:
-            await self._start()
+            await self._start_pool()
             async with contextlib.AsyncExitStack() as stack:
                 sandbox = await stack.enter_async_context(self._pool.lease(trees=trees, image=image))
                 stack.callback(*_watch_process(pid, lambda: asyncio.ensure_future(self.release(lease))))
@@ -242,34 +244,34 @@ class PoolActor:
 
     async def run_in(self, lease: str, command: Command, limits: Limits, fresh: bool) -> CommandResult:
         """Runs a command in a leased sandbox."""
-        return await self._held(lease).sandbox.run(command, limits=limits, fresh=fresh)
+        return await self._find_lease(lease).sandbox.run(command, limits=limits, fresh=fresh)
 
     async def put_tree(self, lease: str, files: Mapping[str, bytes], at: str, modes: Mapping[str, int] | None) -> None:
         """Writes files into the working folder of a leased sandbox."""
-        await self._held(lease).sandbox.put_tree(files, at=at, modes=modes)
+        await self._find_lease(lease).sandbox.put_tree(files, at=at, modes=modes)
 
     async def take_tree(self, lease: str, at: str, max_bytes: int, max_files: int) -> TakenTree:
         """Reads the regular files of a folder of a leased sandbox."""
-        return await self._held(lease).sandbox.take_tree(at, max_bytes=max_bytes, max_files=max_files)
+        return await self._find_lease(lease).sandbox.take_tree(at, max_bytes=max_bytes, max_files=max_files)
 
     async def snapshot(self, lease: str) -> int:
         """Keeps the working folder of a leased sandbox."""
-        return await self._held(lease).sandbox.snapshot()
+        return await self._find_lease(lease).sandbox.snapshot()
 
     async def reset(self, lease: str, snapshot: int | None) -> None:
         """Brings the working folder of a leased sandbox back."""
-        await self._held(lease).sandbox.reset(snapshot)
+        await self._find_lease(lease).sandbox.reset(snapshot)
 
     async def open_session(self, lease: str, kind: SessionKind, limits: Limits) -> int:
         """Opens a session in a leased sandbox; returns its number."""
-        held = self._held(lease)
+        held = self._find_lease(lease)
         session = next(self._numbers)
         held.sessions[session] = await held.sandbox.open_session(kind, limits=limits)
         return session
 
     async def run_in_session(self, lease: str, session: int, text: str, wall_s: float) -> CommandResult:
         """Runs a piece in a session."""
-        return await self._held(lease).sessions[session].run(text, wall_s=wall_s)
+        return await self._find_lease(lease).sessions[session].run(text, wall_s=wall_s)
 
     async def close_session(self, lease: str, session: int) -> None:
         """Ends a session; one whose lease has ended is no error."""
@@ -277,12 +279,12 @@ class PoolActor:
         if held is not None and session in held.sessions:
             await held.sessions.pop(session).close()
 
-    def _held(self, lease: str) -> _Lease:
+    def _find_lease(self, lease: str) -> _Lease:
         if lease not in self._leases:
             raise SandboxError(f"the lease has ended, got a call to sandbox {lease}; lease another one")
         return self._leases[lease]
 
-    async def _start(self) -> None:
+    async def _start_pool(self) -> None:
         async with self._start_lock:
             if self._watch is None and self._job_id != THREADS:  # else it ends with the process
                 self._watch = asyncio.create_task(self._end_with_job())

@@ -29,30 +29,30 @@ SAME = {"is": "as in a fresh process"}
 def look() -> dict[str, Any]:
     """Returns the plugin's state after everything that it waits for has been imported, as JSON."""
     with without_collections():
-        return _look()
+        return _describe_state()
 
 
-def _look() -> dict[str, Any]:
+def _describe_state() -> dict[str, Any]:
     try:
         import verl
     except Exception as cause:
         return {"error": f"import verl failed, got {type(cause).__name__}: {cause}"}
     plugin = sys.modules.get("verl_agentic.plugin")
-    found = {
+    report = {
         "verl": verl.__version__,
         "path": getattr(plugin, "__file__", None),
         "was_loaded": plugin is not None,
         "entry_points": _entry_points(),
     }
     if plugin is None:
-        return found
+        return report
     state = plugin.state()
     for adapter in () if "plugin" in state.failed else plugin.ADAPTERS:
         try:
             importlib.import_module(adapter.needs)
         except Exception as cause:
             state.failed.setdefault(adapter.module, f"{adapter.needs}: {type(cause).__name__}: {cause}")
-    return {**found, "loaded": state.loaded, "failed": state.failed}
+    return {**report, "loaded": state.loaded, "failed": state.failed}
 
 
 def _entry_points() -> dict[str, str | None]:
@@ -83,7 +83,7 @@ def missing_table() -> list[dict[str, Any]]:
 def find_packages() -> dict[str, Any]:
     """Returns where this process would import verl, the plugin and what they need most, without importing them."""
     origins = {name: getattr(find_spec(name), "origin", None) for name in _PACKAGES}
-    plugins = sorted((one.name, one.value) for one in entry_points(group="verl.plugins"))
+    plugins = sorted((entry_point.name, entry_point.value) for entry_point in entry_points(group="verl.plugins"))
     policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS")
     return {"python": sys.executable, "origins": origins, "plugins": plugins, "policy": policy}
 
@@ -122,16 +122,16 @@ def parse(output: str) -> dict[str, Any]:
 
     `process`, `patches`, `missing_hooks` and `ray_worker`.
     """
-    seen: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for line in output.splitlines():
         if _MARK in line:
-            seen.update(json.loads(line.partition(_MARK)[2]))
-    if seen.get("ray_worker") == SAME:
-        seen["ray_worker"] = seen.get("process", {"error": "a fresh process gave no answer"})
-    return seen
+            parts.update(json.loads(line.partition(_MARK)[2]))
+    if parts.get("ray_worker") == SAME:
+        parts["ray_worker"] = parts.get("process", {"error": "a fresh process gave no answer"})
+    return parts
 
 
-def _main(places: Sequence[str]) -> None:
+def _print_parts(places: Sequence[str]) -> None:
     parts = {
         "process": {"process": look, "patches": patch_table, "missing_hooks": missing_table},
         "ray_worker": {"ray_worker": look_in_ray_worker},
@@ -142,4 +142,4 @@ def _main(places: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    _print_parts(sys.argv[1:])

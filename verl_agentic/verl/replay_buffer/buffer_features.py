@@ -23,21 +23,21 @@ def sampler_options(sampler: Any) -> None:
     """Rejects options that the replay buffer of the section `trainer.v1.sampler` does not support."""
     from verl_agentic.verl.replay_buffer.gate_options import BufferOptions, GateOptions
 
-    written, custom = plain(sampler.sampler_kwargs), sampler.get("custom_sampler") or {}
+    options, custom = plain(sampler.sampler_kwargs), sampler.get("custom_sampler") or {}
     if "gated_buffer" in str(custom.get("path")):
-        read_settings(GateOptions, written, section=_SECTION)
+        read_settings(GateOptions, options, section=_SECTION)
     elif not custom.get("path"):
-        read_settings(BufferOptions, _without_empty_gates(written), section=_SECTION)
-    poll_interval_s(written)
+        read_settings(BufferOptions, _without_empty_gates(options), section=_SECTION)
+    poll_interval_s(options)
 
 
-def poll_interval_s(written: Any) -> float | None:
+def poll_interval_s(sampler_kwargs: Any) -> float | None:
     """Returns the poll interval, in seconds; None: verl's. Raises ConfigError if it is not a number or out of range."""
     from verl_agentic.verl.replay_buffer.gate_options import BufferOptions
 
     key = "poll_interval_s"
-    given = {key: (plain(written) or {}).get(key)}
-    return read_settings(BufferOptions, given, section=_SECTION).poll_interval_s
+    interval_options = {key: (plain(sampler_kwargs) or {}).get(key)}
+    return read_settings(BufferOptions, interval_options, section=_SECTION).poll_interval_s
 
 
 def choose_buffer(config: Any) -> Iterator[tuple[str, Any, str]]:
@@ -45,21 +45,21 @@ def choose_buffer(config: Any) -> Iterator[tuple[str, Any, str]]:
     from verl_agentic.verl.replay_buffer.gate_options import BufferOptions, GateOptions
 
     sampler = OmegaConf.select(config, _SAMPLER) or {}
-    written, custom = plain(sampler.get("sampler_kwargs")), sampler.get("custom_sampler") or {}
-    written = _without_empty_gates(written)
-    known = {f.name for f in fields(GateOptions)} - {f.name for f in fields(BufferOptions)}
-    given = [key for key in written if key in known] if isinstance(written, Mapping) else []
-    if given and not custom.get("path"):
+    options, custom = plain(sampler.get("sampler_kwargs")), sampler.get("custom_sampler") or {}
+    options = _without_empty_gates(options)
+    gate_keys = {f.name for f in fields(GateOptions)} - {f.name for f in fields(BufferOptions)}
+    used_keys = [key for key in options if key in gate_keys] if isinstance(options, Mapping) else []
+    if used_keys and not custom.get("path"):
         module = "pkg://verl_agentic.verl.replay_buffer.gated_buffer"
-        yield f"{_SAMPLER}.custom_sampler.path", module, f"{_SECTION}.{given[0]}"
-        yield f"{_SAMPLER}.custom_sampler.name", "GatedReplayBuffer", f"{_SECTION}.{given[0]}"
+        yield f"{_SAMPLER}.custom_sampler.path", module, f"{_SECTION}.{used_keys[0]}"
+        yield f"{_SAMPLER}.custom_sampler.name", "GatedReplayBuffer", f"{_SECTION}.{used_keys[0]}"
 
 
-def _without_empty_gates(written: Any) -> Any:
+def _without_empty_gates(options: Any) -> Any:
     """Returns the options without `gates: []`, which is verl's own buffer unless another option needs ours."""
-    if not isinstance(written, Mapping) or written.get("gates") != []:
-        return written
-    return {key: value for key, value in written.items() if key != "gates"}
+    if not isinstance(options, Mapping) or options.get("gates") != []:
+        return options
+    return {key: value for key, value in options.items() if key != "gates"}
 
 
 def check_filters(config: Any) -> None:
@@ -83,7 +83,7 @@ def check_filters(config: Any) -> None:
             )
 
 
-def _check_gates(config: Any, written: Any, *, filters: Any) -> None:
+def _check_gates(config: Any, options: Any, *, filters: Any) -> None:
     from verl_agentic.verl.replay_buffer.gate_options import GateOptions
 
     if filters:
@@ -97,7 +97,7 @@ def _check_gates(config: Any, written: Any, *, filters: Any) -> None:
             "gates need rewards before a batch is sampled, got a colocated reward model; set "
             "reward.reward_model.enable_resource_pool=true"
         )
-    needs = {name for gate in read_settings(GateOptions, written, section=_SECTION).gates for name in gate.type.needs}
+    needs = {name for gate in read_settings(GateOptions, options, section=_SECTION).gates for name in gate.type.needs}
     if needs & {"entropy", "ratio"} and not OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs"):
         raise ConfigError(
             "gates that look at log-probs need those of the rollout, got "

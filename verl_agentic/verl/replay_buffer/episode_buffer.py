@@ -48,16 +48,16 @@ def _sample_with_numbers(
     if partition_id != "val":
         # verl keeps the order in which sessions ended: one update would have short rows, the next one long rows.
         batch.reorder(sorted(range(len(batch.keys)), key=lambda place: split_key(batch.keys[place])))
-        episodes = _episodes(batch.keys, partition_id)
+        episodes = _fetch_episodes(batch.keys, partition_id)
         metrics = {**metrics, **mean_numbers(list(episodes.values()))}
         step, of_step = getattr(self, LAST_ROWS, (None, {}))
         # A step may have several batches.
         setattr(self, LAST_ROWS, (global_steps, {**(of_step if step == global_steps else {}), **episodes}))
-        _watch(self, list(episodes.values()))
+        _watch_episodes(self, list(episodes.values()))
     return batch, metrics
 
 
-def _episodes(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
+def _fetch_episodes(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
     """Returns key -> `extra_fields` of the last row of every episode."""
     return extras_of(list(last_rows(keys).values()), partition_id=partition_id)
 
@@ -65,21 +65,21 @@ def _episodes(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
 def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
     """Returns the means of the numbers of episodes, as metrics. Void episodes have no outcome and no reward."""
     values: dict[str, list[float]] = defaultdict(list)
-    own = [extra for extra in episodes if not (extra.get("reward_extra_info") or {}).get("external")]
-    values["external"] += [1.0] * (len(episodes) - len(own))
-    for extra in own:
+    policy_episodes = [extra for extra in episodes if not (extra.get("reward_extra_info") or {}).get("external")]
+    values["external"] += [1.0] * (len(episodes) - len(policy_episodes))
+    for extra in policy_episodes:
         numbers = extra.get("reward_extra_info") or {}
         parts = {f"reward/{name}": value for name, value in (extra.get("reward_parts") or {}).items()}
         for name, value in {**numbers, **parts}.items():
             if isinstance(value, Real) and not (numbers.get("void") and is_result(name)):
                 values[name].append(float(value))
     means = {name: CountedMean(sum(of) / len(of), count=len(of)) for name, of in values.items() if of}
-    tools = tool_metrics([extra.get("tool_counts") or {} for extra in own])
-    found = {f"episode/{name}": value for name, value in {**means, **tools}.items()}
-    return {NUM_EPISODES: float(len(own)), **found} if found else {}
+    tools = tool_metrics([extra.get("tool_counts") or {} for extra in policy_episodes])
+    metrics = {f"episode/{name}": value for name, value in {**means, **tools}.items()}
+    return {NUM_EPISODES: float(len(policy_episodes)), **metrics} if metrics else {}
 
 
-def _watch(self: Any, episodes: Sequence[Mapping[str, Any]]) -> None:
+def _watch_episodes(self: Any, episodes: Sequence[Mapping[str, Any]]) -> None:
     """Raises if a run should stop."""
     _stop_when_asked(episodes)
     _break_circuit(getattr(self, "breaker", None), episodes)
@@ -104,4 +104,4 @@ def _break_circuit(breaker: CircuitBreaker | None, episodes: Sequence[Mapping[st
 
 
 # For buffers that drop episodes before they are sampled.
-add(replay_buffer.ReplayBuffer, "watch_episodes", _watch)
+add(replay_buffer.ReplayBuffer, "watch_episodes", _watch_episodes)

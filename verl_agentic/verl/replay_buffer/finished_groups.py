@@ -77,13 +77,16 @@ def read_groups(
     rows: dict[tuple[str, str], list[str]] = defaultdict(list)
     for key in sorted((key for key in tags if session_of(key)[0] in uids), key=lambda key: int(key.rsplit("_", 1)[1])):
         rows[session_of(key)].append(key)
-    extras = _extras([keys[-1] for keys in rows.values()], partition_id)
-    columns = _columns([key for keys in rows.values() for key in keys], partition_id, needs)
+    extras = _fetch_extras([keys[-1] for keys in rows.values()], partition_id)
+    columns = _fetch_columns([key for keys in rows.values() for key in keys], partition_id, needs)
     sessions: dict[str, dict[str, tuple[Session, Mapping[str, Any]]]] = {uid: {} for uid in sorted(uids)}
     for ((uid, session_id), keys), (extra, greedy) in zip(rows.items(), extras, strict=True):
         if greedy != session_id:
-            known = _known([columns[key] for key in keys], needs)
-            sessions[uid][session_id] = _session(extra, [tags[key] for key in keys], step=step, known=known), extra
+            fields = _compute_fields([columns[key] for key in keys], needs)
+            sessions[uid][session_id] = (
+                _make_session(extra, [tags[key] for key in keys], step=step, fields=fields),
+                extra,
+            )
     return [
         FinishedGroup(
             group=Group(uid=uid, sessions=tuple(session for session, _ in of_group.values())),
@@ -95,8 +98,8 @@ def read_groups(
     ]
 
 
-def _session(
-    extra: Mapping[str, Any], tags: Sequence[Mapping[str, Any]], *, step: int, known: Mapping[str, float]
+def _make_session(
+    extra: Mapping[str, Any], tags: Sequence[Mapping[str, Any]], *, step: int, fields: Mapping[str, float]
 ) -> Session:
     numbers = extra.get("reward_extra_info") or {}
     acc = numbers.get("acc")
@@ -106,7 +109,7 @@ def _session(
         acc=None if acc is None else float(acc),
         lag=max(step - 1 - _oldest_weights(tag) for tag in tags),
         num_tokens=sum(int(tag["response_len"]) for tag in tags),
-        **known,
+        **fields,
     )
 
 
@@ -116,7 +119,7 @@ def _oldest_weights(tag: Mapping[str, Any]) -> int:
     return int(tag["global_steps"]) - 1 if version is None else int(version)
 
 
-def _extras(keys: list[str], partition_id: str) -> list[tuple[Mapping[str, Any], str | None]]:
+def _fetch_extras(keys: list[str], partition_id: str) -> list[tuple[Mapping[str, Any], str | None]]:
     """Returns the extra fields of rows, and the greedy session of each group."""
     if not keys:
         return []
@@ -126,7 +129,7 @@ def _extras(keys: list[str], partition_id: str) -> list[tuple[Mapping[str, Any],
     return list(zip(extras, greedy, strict=True))
 
 
-def _columns(keys: list[str], partition_id: str, needs: set[str]) -> dict[str, dict[str, torch.Tensor]]:
+def _fetch_columns(keys: list[str], partition_id: str, needs: set[str]) -> dict[str, dict[str, torch.Tensor]]:
     """Returns the needed columns of rows, by key."""
     names = sorted({name for need in needs for name in _COLUMNS.get(need, ())})
     if not names or not keys:
@@ -139,17 +142,17 @@ def _columns(keys: list[str], partition_id: str, needs: set[str]) -> dict[str, d
     return {key: {name: columns[name][place] for name in names} for place, key in enumerate(keys)}
 
 
-def _known(rows: Sequence[Mapping[str, torch.Tensor]], needs: set[str]) -> dict[str, float]:
+def _compute_fields(rows: Sequence[Mapping[str, torch.Tensor]], needs: set[str]) -> dict[str, float]:
     """Returns the fields of a session from its rows."""
-    known: dict[str, float] = {}
+    fields: dict[str, float] = {}
     if "reward" in needs:
-        known["reward"] = sum(float(row["rm_scores"].float().sum()) for row in rows)
+        fields["reward"] = sum(float(row["rm_scores"].float().sum()) for row in rows)
     if "entropy" in needs:
-        known["entropy"] = -_mean_over_sampled(rows, lambda row: row["rollout_log_probs"].float())
+        fields["entropy"] = -_mean_over_sampled(rows, lambda row: row["rollout_log_probs"].float())
     if "ratio" in needs:
         change = _mean_over_sampled(rows, lambda row: row["old_log_probs"].float() - row["rollout_log_probs"].float())
-        known["ratio"] = float(torch.tensor(change).exp())
-    return known
+        fields["ratio"] = float(torch.tensor(change).exp())
+    return fields
 
 
 def _mean_over_sampled(rows: Sequence[Mapping[str, torch.Tensor]], of: Any) -> float:

@@ -89,10 +89,13 @@ class GatedBuffer:
         self._submit = refill_fn
         # A metric switches verl's filter on; it requests prompts one by one. This class decides which groups it
         # accepts.
-        verl |= {"refill_fn": self._refill if self.is_sync else self._replace, "filter_groups_metric": "acc"}
+        verl |= {
+            "refill_fn": self._refill_prompts if self.is_sync else self._replace_groups,
+            "filter_groups_metric": "acc",
+        }
         verl |= {"gen_batch_size": 1, "max_inflight_gen_batches": options.max_inflight_batches}
-        self._verl.__init__(sampler_kwargs=sampler_kwargs, poll_interval=_POLL_INTERVAL_S, **verl)
-        self._shortest_poll_s: float = self._own.poll_interval
+        self._verl_methods.__init__(sampler_kwargs=sampler_kwargs, poll_interval=_POLL_INTERVAL_S, **verl)
+        self._shortest_poll_s: float = self._verl_state.poll_interval
         self._alone = [gate for gate in options.gates if gate.type.scope == "group"]
         self._aging = [gate for gate in self._alone if "lag" in gate.type.needs]
         self._together = [gate for gate in options.gates if gate.type.scope == "groups"]
@@ -116,12 +119,12 @@ class GatedBuffer:
         """Uses of the replayed groups of the batch."""
 
     @property
-    def _verl(self) -> Any:
+    def _verl_methods(self) -> Any:
         """verl's methods."""
         return super()
 
     @property
-    def _own(self) -> Any:
+    def _verl_state(self) -> Any:
         """This buffer, with the attributes that verl's class gives it."""
         return self
 
@@ -147,38 +150,41 @@ class GatedBuffer:
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
         """Returns a batch of groups that passed the gates, and metrics."""
         if partition_id == "val":
-            return self._verl.sample(global_steps, partition_id, batch_size)
-        self._begin(batch_size)
+            return self._verl_methods.sample(global_steps, partition_id, batch_size)
+        self._begin_batch(batch_size)
         self._owed, self.train_batch_size = 0, batch_size
         try:
             # Calls verl's loop, because other adapters have wrapped it.
-            batch, metrics = self._verl.sample(global_steps, partition_id, batch_size)
+            batch, metrics = self._verl_methods.sample(global_steps, partition_id, batch_size)
         finally:
             num_kept, self._surplus, self._wanted = len(self._surplus), set(), 0
         if _SURPLUS in metrics:
             metrics = {**metrics, _SURPLUS: metrics[_SURPLUS] - num_kept}
-        return batch, {**metrics, **self._end(batch_size, num_kept)}
+        return batch, {**metrics, **self._end_batch(batch_size, num_kept)}
 
     def wait_for_sampleable(self, global_steps: int, partition_id: str, target_count: int) -> Any:
         """Calls verl's asynchronous buffer."""
         if partition_id != "val":
-            self._begin(target_count)
-        return self._verl.wait_for_sampleable(global_steps, partition_id, target_count)
+            self._begin_batch(target_count)
+        return self._verl_methods.wait_for_sampleable(global_steps, partition_id, target_count)
 
-    def _begin(self, batch_size: int) -> None:
+    def _begin_batch(self, batch_size: int) -> None:
         self._wanted = batch_size
         self._guard.begin_batch(batch_size)
 
-    def _end(self, batch_size: int, num_kept: int) -> dict[str, float]:
+    def _end_batch(self, batch_size: int, num_kept: int) -> dict[str, float]:
         lags, uses = self._batch_lags, self._batch_uses
         numbers = self._stats.metrics(batch_size=batch_size)
-        numbers |= {"lag/mean": _mean(lags.values()), "lag/max": float(max(lags.values(), default=0))}
+        numbers |= {"lag/mean": _compute_mean(lags.values()), "lag/max": float(max(lags.values(), default=0))}
         if self.options.keep_surplus:
             used = sum(lag > 0 for uid, lag in lags.items() if uid not in uses)
             numbers |= {"surplus/kept_groups": float(num_kept), "surplus/used_groups": float(used)}
         if self._replay is not None:
             numbers |= {"replay/stored_groups": float(len(self._replay)), "replay/used_groups": float(len(uses))}
-            numbers |= {"replay/uses": _mean(uses.values()), "replay/lag/mean": _mean(lags[uid] for uid in uses)}
+            numbers |= {
+                "replay/uses": _compute_mean(uses.values()),
+                "replay/lag/mean": _compute_mean(lags[uid] for uid in uses),
+            }
             self._replay.end_batch()
         self._dropped = self._replayed = 0
         self._guard.end_batch()
@@ -192,19 +198,19 @@ class GatedBuffer:
 
     def _sync_metadata_from_transfer_queue(self) -> None:
         started = time.perf_counter()
-        self._verl._sync_metadata_from_transfer_queue()
+        self._verl_methods._sync_metadata_from_transfer_queue()
         # Polling takes at most a tenth of the time.
         self.poll_interval = max(self._shortest_poll_s, 9 * (time.perf_counter() - started))
 
     def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> Any:
         if partition_id != "val":
             self._step = global_steps
-        return self._verl._terminal_eviction_reasons(global_steps, partition_id)
+        return self._verl_methods._terminal_eviction_reasons(global_steps, partition_id)
 
     def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
         if partition_id == "val":
             return set(), Counter()
-        self._judge(partition_id)
+        self._judge_groups(partition_id)
         dropped = {uid: judged.decision for uid, judged in self._judged.items() if not judged.decision.is_kept}
         self._guard.check(
             num_useful=self._num_useful,
@@ -214,37 +220,39 @@ class GatedBuffer:
         return set(dropped), Counter(d.group.known("acc")[0] for d in dropped.values() if d.gate == "zero_variance")
 
     def _sampleable_terminal_keys(self, partition_id: str, eviction_reasons: Any) -> set[str]:
-        keys = self._verl._sampleable_terminal_keys(partition_id, eviction_reasons)
+        keys = self._verl_methods._sampleable_terminal_keys(partition_id, eviction_reasons)
         return keys if partition_id == "val" else keys - self._waiting.keys()
 
     def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> Any:
-        selected = self._verl._select_prompt_uids(partition_id, sampleable_keys, batch_size)
+        selected = self._verl_methods._select_prompt_uids(partition_id, sampleable_keys, batch_size)
         if partition_id != "val":
             replayed = {} if self._replay is None else self._replay.in_queue
-            self._batch_lags = {uid: self._lag(uid) for uid in selected[0]}
+            self._batch_lags = {uid: self._compute_lag(uid) for uid in selected[0]}
             self._batch_uses = {uid: replayed[uid].uses for uid in selected[0] if uid in replayed}
             # They would be used in the next step, with weights that are one version newer.
-            left = sampleable_keys - set(selected[0]) - replayed.keys()
-            self._surplus = {uid for uid in left if self._lag(uid) + 1 <= self.options.keep_surplus}
+            unselected_keys = sampleable_keys - set(selected[0]) - replayed.keys()
+            self._surplus = {uid for uid in unselected_keys if self._compute_lag(uid) + 1 <= self.options.keep_surplus}
         return selected
 
     def _clear_groups(self, partition_id: str, uids: set[str]) -> None:
         leaving = uids if partition_id == "val" else uids - self._surplus
         if self._replay is not None:
             self._replay.take_out(leaving)
-        self._verl._clear_groups(partition_id, leaving)
+        self._verl_methods._clear_groups(partition_id, leaving)
 
     def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: Any) -> Any:
-        left, judged = partition_snapshot, {}
+        snapshot, judged = partition_snapshot, {}
         if partition_id != "val":
             judged = {uid: self._judged[uid] for uid in selected_prompt_uids if uid in self._judged}
-            dropped = {(uid, session) for uid, one in judged.items() for session in one.dropped_sessions()}
-            gone = [key for key in left if session_of(key) in dropped]
-            if gone:
-                tq.kv_clear(partition_id=partition_id, keys=gone)
-            left = {key: tag for key, tag in left.items() if session_of(key) not in dropped}
-            left = _with_sizes(left, cut={uid for uid, _ in dropped})
-        batch = self._verl._materialize_batch(partition_id, selected_prompt_uids, left)
+            dropped = {
+                (uid, session) for uid, judged_group in judged.items() for session in judged_group.dropped_sessions()
+            }
+            dropped_keys = [key for key in snapshot if session_of(key) in dropped]
+            if dropped_keys:
+                tq.kv_clear(partition_id=partition_id, keys=dropped_keys)
+            snapshot = {key: tag for key, tag in snapshot.items() if session_of(key) not in dropped}
+            snapshot = _with_sizes(snapshot, cut={uid for uid, _ in dropped})
+        batch = self._verl_methods._materialize_batch(partition_id, selected_prompt_uids, snapshot)
         if self._replay is not None:
             self._replay.keep(batch, judged)
             self._replay.trained(selected_prompt_uids)
@@ -253,19 +261,19 @@ class GatedBuffer:
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
         if self.is_sync and partition_id != "val":
             self._hand_out(partition_id)
-        return self._verl._wait_for_next_poll(partition_id, last_debug_time)
+        return self._verl_methods._wait_for_next_poll(partition_id, last_debug_time)
 
     # Prompts.
 
-    def _refill(self, num_prompts: int) -> None:
+    def _refill_prompts(self, num_prompts: int) -> None:
         self._owed += num_prompts
         self._hand_out("train")
 
-    def _replace(self, num_prompts: int) -> None:
+    def _replace_groups(self, num_prompts: int) -> None:
         """Replaces groups of the asynchronous buffers one by one."""
-        left = num_prompts - self._put_back(num_prompts)
-        if left:
-            self._submit(left)
+        num_missing = num_prompts - self._put_back(num_prompts)
+        if num_missing:
+            self._submit(num_missing)
 
     def _put_back(self, count: int) -> int:
         """Puts at most `count` trained groups back into the queue; returns how many."""
@@ -299,27 +307,29 @@ class GatedBuffer:
             self._submit(due)
 
     def _num_inflight(self, partition_id: str) -> int:
-        return len(self._own.pending_keys[partition_id]) + len(self._own.running_keys[partition_id])
+        return len(self._verl_state.pending_keys[partition_id]) + len(self._verl_state.running_keys[partition_id])
 
     @property
     def _num_useful(self) -> int:
         return sum(judged.decision.is_kept for judged in self._judged.values())
 
-    def _lag(self, uid: str) -> int:
+    def _compute_lag(self, uid: str) -> int:
         return self._judged[uid].played.at(self._step).lag if uid in self._judged else 0
 
     # Judging.
 
-    def _judge(self, partition_id: str) -> None:
+    def _judge_groups(self, partition_id: str) -> None:
         """Applies the gates to new and older groups."""
-        terminal = set(self._own.finished_keys[partition_id])
-        tags = self._own.partitions[partition_id]
+        terminal = set(self._verl_state.finished_keys[partition_id])
+        tags = self._verl_state.partitions[partition_id]
         if self.is_sync:  # verl's asynchronous buffer replaces all failed groups
-            failed = self._own.failure_keys[partition_id]
-            terminal |= failed & {session_of(key)[0] for key in tags} if self._own.sync_refill_failed_groups else failed
-        for known in (self._judged, self._waiting, {} if self._replay is None else self._replay.in_queue):
-            for uid in known.keys() - terminal:
-                del known[uid]
+            failed = self._verl_state.failure_keys[partition_id]
+            terminal |= (
+                failed & {session_of(key)[0] for key in tags} if self._verl_state.sync_refill_failed_groups else failed
+            )
+        for by_uid in (self._judged, self._waiting, {} if self._replay is None else self._replay.in_queue):
+            for uid in by_uid.keys() - terminal:
+                del by_uid[uid]
         self._judge_again()
         new = terminal - self._judged.keys() - self._waiting.keys()
         for played in read_groups(new, partition_id=partition_id, tags=tags, needs=self._needs, step=self._step):
@@ -327,7 +337,7 @@ class GatedBuffer:
             if judged.decision.is_kept and self._together:
                 self._waiting[played.group.uid] = judged
             else:
-                self._note(judged)
+                self._record_decision(judged)
         self._judge_together(partition_id)
 
     def _judge_together(self, partition_id: str) -> None:
@@ -337,19 +347,19 @@ class GatedBuffer:
             self._waiting = {}
             decisions = decide_together([judged.decision for judged in waiting], self._together)
             for judged, decision in zip(waiting, decisions, strict=True):
-                self._note(replace(judged, decision=decision))
+                self._record_decision(replace(judged, decision=decision))
 
     def _judge_again(self) -> None:
         """Applies the gates that use lags to groups of earlier steps."""
-        for known in (self._judged, self._waiting) if self._aging else ():
-            for uid, judged in list(known.items()):
+        for by_uid in (self._judged, self._waiting) if self._aging else ():
+            for uid, judged in list(by_uid.items()):
                 if judged.played.step < self._step and judged.decision.is_kept:
                     older = judged.at(self._step)
-                    known[uid] = replace(older, decision=decide(older.decision.group, self._aging))
-                    if not known[uid].decision.is_kept:
-                        self._note(known.pop(uid))
+                    by_uid[uid] = replace(older, decision=decide(older.decision.group, self._aging))
+                    if not by_uid[uid].decision.is_kept:
+                        self._record_decision(by_uid.pop(uid))
 
-    def _note(self, judged: _Judged) -> None:
+    def _record_decision(self, judged: _Judged) -> None:
         self._judged[judged.played.group.uid] = judged
         self._stats.record(judged.played.group, judged.decision)
         self._guard.record(judged.decision)
@@ -376,17 +386,17 @@ def GatedReplayBuffer(*, trainer_mode: str, **verl: Any) -> Any:
     return (GatedSyncBuffer if trainer_mode == "sync" else GatedAsyncBuffer)(trainer_mode=trainer_mode, **verl)
 
 
-def _mean(values: Iterable[float]) -> float:
+def _compute_mean(values: Iterable[float]) -> float:
     """Returns the mean; 0 if empty."""
-    known = list(values)
-    return sum(known) / max(1, len(known))
+    numbers = list(values)
+    return sum(numbers) / max(1, len(numbers))
 
 
 def _with_sizes(snapshot: Any, *, cut: set[str]) -> Any:
     """Returns a snapshot in which rows of reduced groups have their number of sessions, for the audit."""
-    left = Counter(uid for uid, _ in {session_of(key) for key in snapshot if session_of(key)[0] in cut})
+    sizes = Counter(uid for uid, _ in {session_of(key) for key in snapshot if session_of(key)[0] in cut})
     return {
-        key: {**tag, GROUP_SIZE: left[session_of(key)[0]]} if session_of(key)[0] in cut else tag
+        key: {**tag, GROUP_SIZE: sizes[session_of(key)[0]]} if session_of(key)[0] in cut else tag
         for key, tag in snapshot.items()
     }
 
@@ -402,12 +412,12 @@ def _attach_buffer(init_dataloader: Any, self: Any) -> None:
 def _save_buffer(save: Any, self: Any) -> None:
     if not isinstance(self.replay_buffer, GatedBuffer):
         return save(self)
-    folder, most = Path(self.config.trainer.default_local_dir), self.config.trainer.get("max_actor_ckpt_to_keep")
+    folder, max_kept = Path(self.config.trainer.default_local_dir), self.config.trainer.get("max_actor_ckpt_to_keep")
     # First, because verl marks the checkpoint as complete at the end; only then may older ones be removed.
     self.replay_buffer.save(folder / f"global_step_{self.global_steps}")
     save(self)
-    if most:
-        forget_memories(folder, max_kept=int(most))  # verl empties the folders of models only
+    if max_kept:
+        forget_memories(folder, max_kept=int(max_kept))  # verl empties the folders of models only
 
 
 @wrap(PPOTrainer, "_load_checkpoint")

@@ -118,27 +118,29 @@ class ReplayedGroups(Generic[J]):
                 places[uid].append(place)
         if not places:
             return
-        rows = _fetch([batch.keys[place] for of_group in places.values() for place in of_group], batch.partition_id)
+        rows = _fetch_rows(
+            [batch.keys[place] for of_group in places.values() for place in of_group], batch.partition_id
+        )
         for uid, of_group in places.items():
-            own = tuple(rows.pop(batch.keys[place]) for place in of_group)
+            group_rows = tuple(rows.pop(batch.keys[place]) for place in of_group)
             tags = tuple(dict(batch.tags[place]) for place in of_group)
-            for row, tag in zip(own, tags, strict=True):
+            for row, tag in zip(group_rows, tags, strict=True):
                 check_replayable(row, tag)
             suffixes = tuple(batch.keys[place][len(uid) + 1 :] for place in of_group)
-            if not self._is_worth_keeping(suffixes, own):
+            if not self._is_worth_keeping(suffixes, group_rows):
                 continue
             self._memory.add(
                 uid,
                 version=min(int(tag["min_global_steps"]) for tag in tags),
-                weight=_weight(_earned(suffixes, own), self._options),
-                rows=StoredGroup(suffixes=suffixes, rows=own, tags=tags, judged=judged[uid]),
+                weight=_compute_weight(_sum_rewards(suffixes, group_rows), self._options),
+                rows=StoredGroup(suffixes=suffixes, rows=group_rows, tags=tags, judged=judged[uid]),
             )
 
     def _is_worth_keeping(self, suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> bool:
         if self._options.certainty_bounds is None:
             return True
         low, high = self._options.certainty_bounds
-        return bool(is_worth_replaying(np.array([_certainty(suffixes, rows)]), low=low, high=high)[0])
+        return bool(is_worth_replaying(np.array([_compute_certainty(suffixes, rows)]), low=low, high=high)[0])
 
     def draw(self, *, step: int, batch_size: int) -> ReplayGroup[StoredGroup[J]] | None:
         """Returns a group to replay in that step; None if the batch has its share or the memory is empty."""
@@ -147,7 +149,7 @@ class ReplayedGroups(Generic[J]):
             drawn = self._memory.draw(count, version=step - 1)
             queued = {group.key for group in self.in_queue.values()}
             self._drawn = [group for group in drawn if group.key not in queued]
-            _unused(group for group in drawn if group.key in queued)
+            _uncount_uses(group for group in drawn if group.key in queued)
         return self._drawn.pop(0) if self._drawn else None
 
     def put_back(self, group: ReplayGroup[StoredGroup[J]], *, step: int, partition_id: str) -> str:
@@ -173,11 +175,11 @@ class ReplayedGroups(Generic[J]):
 
     def take_out(self, uids: set[str]) -> None:
         """Records that groups leave the queue unused."""
-        _unused(self.in_queue.pop(uid) for uid in uids & self.in_queue.keys())
+        _uncount_uses(self.in_queue.pop(uid) for uid in uids & self.in_queue.keys())
 
     def end_batch(self) -> None:
         """Ends a full batch; drawn but unneeded groups count as unused."""
-        _unused(self._drawn or ())
+        _uncount_uses(self._drawn or ())
         self._drawn = None
 
     def save(self, folder: Path) -> None:
@@ -203,14 +205,14 @@ class ReplayedGroups(Generic[J]):
         if has_queue:
             self.in_queue = queued
         else:
-            _unused(queued.values())
+            _uncount_uses(queued.values())
 
 
 def forget_memories(folder: Path, *, max_kept: int) -> None:
     """Removes the memories of all checkpoints except the last `max_kept` steps and healthy ones."""
     steps = {path: path.parent.name.removeprefix("global_step_") for path in folder.glob(f"global_step_*/{_FILE}")}
-    written = sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
-    for path in written[:-max_kept]:
+    memory_files = sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
+    for path in memory_files[:-max_kept]:
         if not is_kept(path):
             path.unlink(missing_ok=True)
 
@@ -236,27 +238,27 @@ def check_trainer(config: Any) -> None:
         )
 
 
-def _unused(groups: Any) -> None:
+def _uncount_uses(groups: Any) -> None:
     for group in groups:
         group.uses -= 1
 
 
-def _fetch(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
+def _fetch_rows(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
     """Returns all columns of rows, by key."""
     fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id)
     names = list(fetched.keys())
-    columns = {str(name): _values(fetched[name]) for name in names}
+    columns = {str(name): _list_values(fetched[name]) for name in names}
     return {key: {name: values[place] for name, values in columns.items()} for place, key in enumerate(keys)}
 
 
-def _values(column: Any) -> list[Any]:
+def _list_values(column: Any) -> list[Any]:
     if isinstance(column, torch.Tensor):
         # A view would keep the whole batch alive.
         return [value.clone() for value in column.unbind()]
     return [getattr(value, "data", value) for value in column]
 
 
-def _earned(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> list[float]:
+def _sum_rewards(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> list[float]:
     """Returns the total reward of each session, without void sessions and greedy baselines."""
     sums: dict[str, float] = defaultdict(float)
     for suffix, row in zip(suffixes, rows, strict=True):
@@ -267,25 +269,25 @@ def _earned(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> list
 
 def _says_something(suffix: str, row: Mapping[str, Any]) -> bool:
     session = suffix.rsplit("_", 1)[0]
-    return not _numbers(row).get("void") and int(row.get(GREEDY_SESSION, -1)) != int(session)
+    return not _read_reward_info(row).get("void") and int(row.get(GREEDY_SESSION, -1)) != int(session)
 
 
-def _numbers(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read_reward_info(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return (row.get("extra_fields") or {}).get("reward_extra_info") or {}
 
 
-def _certainty(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> float:
+def _compute_certainty(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> float:
     """Returns 1 / perplexity of a group's sampled tokens; NaN without any."""
-    own = [
+    policy_rows = [
         row
         for suffix, row in zip(suffixes, rows, strict=True)
-        if _says_something(suffix, row) and not _numbers(row).get("external")
+        if _says_something(suffix, row) and not _read_reward_info(row).get("external")
     ]
-    sampled = [row["rollout_log_probs"].float()[row["response_mask"].bool()] for row in own]
+    sampled = [row["rollout_log_probs"].float()[row["response_mask"].bool()] for row in policy_rows]
     return float(torch.cat(sampled).mean().exp()) if sampled else math.nan
 
 
-def _weight(earned: list[float], options: ReplayOptions) -> float:
+def _compute_weight(earned: list[float], options: ReplayOptions) -> float:
     """Returns the weight of a group for draws; 0 if it is negative or not finite."""
     if not earned:
         return 0.0

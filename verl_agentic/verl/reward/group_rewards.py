@@ -82,14 +82,16 @@ class GroupRewards:
 
     def score(self, keys: Sequence[str], partition_id: str) -> None:
         """Scores the groups of a batch and puts rewards and numbers in their rows."""
-        sessions = _sessions(_fetch(keys, partition_id))
+        sessions = _group_by_session(_fetch_rows(keys, partition_id))
         groups: dict[str, list[list[Row]]] = defaultdict(list)
         for (uid, _), rows in sessions.items():
             if rows[-1].extra.get(PENDING) is not None:
                 groups[uid].append(rows)
         if not groups:
             return
-        changed = [row for rows in self._loop.run_until_complete(self._finish(list(groups.values()))) for row in rows]
+        changed = [
+            row for rows in self._loop.run_until_complete(self._finish_groups(list(groups.values()))) for row in rows
+        ]
         fields = [
             {"extra_fields": r.extra, "rm_scores": r.rewards, "response_mask": r.mask, "loss_mask": r.mask}
             for r in changed
@@ -98,29 +100,31 @@ class GroupRewards:
             keys=[row.key for row in changed], partition_id=partition_id, fields=list_of_dict_to_tensordict(fields)
         )
 
-    async def _finish(self, groups: list[list[list[Row]]]) -> list[list[Row]]:
+    async def _finish_groups(self, groups: list[list[list[Row]]]) -> list[list[Row]]:
         finished = await asyncio.gather(*(self._finish_group(group) for group in groups))
         return [rows for group in finished for rows in group]
 
     async def _finish_group(self, group: list[list[Row]]) -> list[list[Row]]:
         group = sorted(group, key=lambda rows: rows[-1].is_greedy)
-        known = [from_pending(rows[-1].extra[PENDING]) for rows in group]
+        pending_sessions = [from_pending(rows[-1].extra[PENDING]) for rows in group]
         num_own = sum(not rows[-1].is_greedy for rows in group)
         # A single session needs its baseline to be compared with.
-        scores = await self._judge(known[:num_own]) if num_own > 1 else []
+        scores = await self._score_sessions(pending_sessions[:num_own]) if num_own > 1 else []
         if num_own <= 1:
-            scores = await self._judge(known)
+            scores = await self._score_sessions(pending_sessions)
         elif num_own < len(group):
-            scores += (await self._judge(known))[num_own:]
-        for rows, (_, verdicts), score in zip(group, known, scores, strict=True):
-            _place(rows, combine(self._scorer.rubric, verdicts, is_pending=True), score)
+            scores += (await self._score_sessions(pending_sessions))[num_own:]
+        for rows, (_, verdicts), score in zip(group, pending_sessions, scores, strict=True):
+            _replace_score(rows, combine(self._scorer.rubric, verdicts, is_pending=True), score)
         return group
 
-    async def _judge(self, known: Sequence[tuple[Any, Any]]) -> list[Score]:
-        return await self._scorer.finish([sample for sample, _ in known], [verdicts for _, verdicts in known])
+    async def _score_sessions(self, pending_sessions: Sequence[tuple[Any, Any]]) -> list[Score]:
+        return await self._scorer.finish(
+            [sample for sample, _ in pending_sessions], [verdicts for _, verdicts in pending_sessions]
+        )
 
 
-def _place(rows: list[Row], before: Score, score: Score) -> None:
+def _replace_score(rows: list[Row], before: Score, score: Score) -> None:
     """Replaces the score of an episode in its rows."""
     old, new = Scored.of(before), Scored.of(score)
     for row in rows:
@@ -128,10 +132,10 @@ def _place(rows: list[Row], before: Score, score: Score) -> None:
         if new.void is not None:
             row.rewards, row.mask = torch.zeros_like(row.rewards), torch.zeros_like(row.mask)
         else:
-            added, taken = (
+            new_rewards, old_rewards = (
                 torch.tensor(scored.token_rewards(turn_ids=turn_ids, mask=mask, place=place)) for scored in (new, old)
             )
-            row.rewards = row.rewards + added - taken
+            row.rewards = row.rewards + new_rewards - old_rewards
         row.extra = {
             **row.extra,
             PENDING: None,
@@ -140,7 +144,7 @@ def _place(rows: list[Row], before: Score, score: Score) -> None:
         }
 
 
-def _fetch(keys: Sequence[str], partition_id: str) -> list[Row]:
+def _fetch_rows(keys: Sequence[str], partition_id: str) -> list[Row]:
     fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=[*_FIELDS, GREEDY_SESSION])
     columns = [list(fetched[name]) for name in _FIELDS]
     greedy = [int(place) for place in fetched[GREEDY_SESSION]] if GREEDY_SESSION in fetched else [None] * len(keys)
@@ -157,7 +161,7 @@ def _fetch(keys: Sequence[str], partition_id: str) -> list[Row]:
     ]
 
 
-def _sessions(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
+def _group_by_session(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
     """Returns the rows of every episode, in order."""
     sessions: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: int(row.key.rsplit("_", 1)[1])):

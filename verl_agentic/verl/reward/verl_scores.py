@@ -48,15 +48,15 @@ async def _score_verl_rows(
     is_foreign = type(last) is AgentLoopOutput and last.reward_score is None
     if not (is_foreign and workers is not None and scores_foreign_rows(self.config)):
         return await compute_score(self, outputs, kwargs)
-    given = list(outputs)
-    record = await _record(self, last, kwargs)
-    outputs[:] = [_to_row(one, record=record, is_last=one is last) for one in given]
+    verl_outputs = list(outputs)
+    record = await _make_sample_record(self, last, kwargs)
+    outputs[:] = [_to_row(output, record=record, is_last=output is last) for output in verl_outputs]
     await compute_score(self, outputs, kwargs)
-    for one, row in zip(given, outputs, strict=True):  # expected by verl's other workers
-        _copy_score(row, one)
+    for output, row in zip(verl_outputs, outputs, strict=True):  # expected by verl's other workers
+        _copy_score(row, output)
 
 
-async def _record(worker: Any, output: AgentLoopOutput, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+async def _make_sample_record(worker: Any, output: AgentLoopOutput, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     tokenizer, rollout = worker.tokenizer, OmegaConf.select(worker.config, "actor_rollout_ref.rollout")
     place = place_columns(kwargs, is_validation=False)
     task = Task(
@@ -75,25 +75,25 @@ async def _record(worker: Any, output: AgentLoopOutput, kwargs: Mapping[str, Any
         decode=functools.partial(tokenizer.decode, skip_special_tokens=False),
         task=task,
         log_probs=output.response_logprobs,
-        calls=await _calls(output, ToolParser.get_tool_parser(name, tokenizer)) if has_tools and name else None,
+        calls=await _parse_calls(output, ToolParser.get_tool_parser(name, tokenizer)) if has_tools and name else None,
     )
     return sample.to_dict()
 
 
-async def _calls(
+async def _parse_calls(
     output: AgentLoopOutput, parser: ToolParser
 ) -> dict[int, tuple[str, Sequence[tuple[str, Mapping[str, Any]]]]]:
     """Returns the turns that call tools, as verl's parser reads them."""
-    found = {}
+    calls_by_turn = {}
     for span in to_spans(output.response_mask):
         if span.is_model:
             content, calls = await parser.extract_tool_calls(output.response_ids[span.start : span.end])
             if calls:
-                found[span.turn] = content, [(call.name, _arguments(call.arguments)) for call in calls]
-    return found
+                calls_by_turn[span.turn] = content, [(call.name, _parse_arguments(call.arguments)) for call in calls]
+    return calls_by_turn
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _parse_arguments(text: str) -> dict[str, Any]:
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
@@ -104,10 +104,10 @@ def _arguments(text: str) -> dict[str, Any]:
 def _to_row(output: AgentLoopOutput, *, record: Mapping[str, Any], is_last: bool) -> ForeignOutput:
     numbers = {"num_turns": float(output.num_turns)}
     turn_ids = [span.turn for span in to_spans(output.response_mask) for _ in range(span.start, span.end)]
-    own = {name: getattr(output, name) for name in output.model_fields_set}
+    fields = {name: getattr(output, name) for name in output.model_fields_set}
     return ForeignOutput.model_construct(
         **{
-            **own,
+            **fields,
             "extra_fields": {**output.extra_fields, EPISODE_NUMBERS: numbers, SAMPLE: record},
             "token_rewards": [0.0] * len(output.response_mask),
             "turn_ids": turn_ids,

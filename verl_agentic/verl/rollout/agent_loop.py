@@ -115,9 +115,9 @@ class ServerPolicy:
         self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
     ) -> Completion:
         """Samples one turn on a server; the log-probs are those of the processed distribution."""
-        return await self._sample(prompt_ids, max_tokens=max_tokens, request_id=request_id)
+        return await self._sample_tokens(prompt_ids, max_tokens=max_tokens, request_id=request_id)
 
-    async def _sample(
+    async def _sample_tokens(
         self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, **params: Any
     ) -> Completion:
         output = await self._client.generate(
@@ -151,7 +151,7 @@ class ChoosingServerPolicy(ServerPolicy):
     async def choose(self, prompt_ids: Sequence[int], *, allowed: Sequence[int], request_id: str) -> Completion:
         """Samples one of the allowed tokens; see `Chooser.choose`."""
         allowed_ids = list(allowed)
-        return await self._sample(prompt_ids, max_tokens=1, request_id=request_id, allowed_token_ids=allowed_ids)
+        return await self._sample_tokens(prompt_ids, max_tokens=1, request_id=request_id, allowed_token_ids=allowed_ids)
 
 
 @register("env_agent")
@@ -173,7 +173,7 @@ class EnvAgentLoop(AgentLoopBase):
         give_token_builder(self)
         self._envs: dict[str, EnvFactory] = {}
         _freeze_loaded_objects()
-        self._settings = loop_settings(self.config, _plain(named))
+        self._settings = loop_settings(self.config, _to_plain_dict(named))
         self._is_scored_by_verl = is_scored_by_verl(self.config)
         external_sessions.check_external_sessions(self.config)
         tool_format = self.rollout_config.multi_turn.format
@@ -199,7 +199,7 @@ class EnvAgentLoop(AgentLoopBase):
         if (make_env := self._envs.get(env_id)) is None:  # finding one reads folders, and would block all episodes
             make_env = self._envs[env_id] = load_env(env_id, **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
-        setup = self._setup(sampling_params, step=step, seed=request_id)
+        setup = self._make_setup(sampling_params, step=step, seed=request_id)
         setup = dataclasses.replace(setup, instruction=str(kwargs.get(INSTRUCTION) or ""))
         is_external = external_sessions.is_external(
             self._settings, kwargs.get("session_id"), is_training=not _is_validation.get()
@@ -223,7 +223,7 @@ class EnvAgentLoop(AgentLoopBase):
         sample = None
         if not episode.is_void and self._is_scored_by_verl:
             sample = to_sample(episode, row, id=_sample_id(row, kwargs))
-        breach = await self._audit(episode)
+        breach = await self._audit_text(episode)
         log = None
         if self._settings.log.dir is not None:
             header = self._log_header(kwargs, setup, env=env_id, step=step, seed=request_id, is_external=is_external)
@@ -241,7 +241,7 @@ class EnvAgentLoop(AgentLoopBase):
             is_external=is_external,
         )
 
-    async def _audit(self, episode: Episode) -> str:
+    async def _audit_text(self, episode: Episode) -> str:
         """Returns what is wrong with the episode's text; empty when nothing is, or nobody asked."""
         if self._settings.audit == "off" or episode.is_void:
             return ""
@@ -275,7 +275,7 @@ class EnvAgentLoop(AgentLoopBase):
             decode=exact_decoder(self.tokenizer),
         )
 
-    def _setup(self, sampling_params: Mapping[str, Any], *, step: int, seed: str) -> EpisodeSetup:
+    def _make_setup(self, sampling_params: Mapping[str, Any], *, step: int, seed: str) -> EpisodeSetup:
         """Returns how an episode of training step `step` is played; validation is always played the same way."""
         settings, params = self._settings, dict(sampling_params)
         is_training = not _is_validation.get()
@@ -321,16 +321,16 @@ def instantiate_loop(config: Any, **kwargs: Any) -> Any:
     make = cls if set(config) == {"_target_"} else functools.partial(hydra.utils.instantiate, config=config)
     if cls is not EnvAgentLoop:
         return make(**kwargs)
-    parts = [asyncio.get_running_loop(), config, *map(_unwrap, kwargs.values())]
-    for known, loop in _kept_loops:
-        if len(known) == len(parts) and all(map(operator.is_, known, parts)):
+    parts = [asyncio.get_running_loop(), config, *map(_unwrap_argument, kwargs.values())]
+    for loop_parts, loop in _kept_loops:
+        if len(loop_parts) == len(parts) and all(map(operator.is_, loop_parts, parts)):
             return loop
     loop = make(**kwargs)
     _kept_loops[:] = [*_kept_loops[1 - _MAX_KEPT_LOOPS :], (parts, loop)]
     return loop
 
 
-def _unwrap(part: Any) -> Any:
+def _unwrap_argument(part: Any) -> Any:
     """Returns what verl has wrapped for hydra, anew for every row."""
     if isinstance(part, DictConfigWrap):
         return part.config
@@ -367,7 +367,7 @@ def _freeze_loaded_objects() -> None:
     gc.freeze()
 
 
-def _plain(values: Any) -> dict[str, Any]:
+def _to_plain_dict(values: Any) -> dict[str, Any]:
     plain = OmegaConf.to_container(values, resolve=True) if isinstance(values, DictConfig) else values
     return dict(cast("Mapping[str, Any]", plain))
 

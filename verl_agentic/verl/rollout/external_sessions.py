@@ -91,15 +91,15 @@ def solution_setup(setup: EpisodeSetup, row: EnvRow, *, env_id: str) -> EpisodeS
 
 def _own_demonstration(row: EnvRow) -> Script | None:
     """Returns the turns of a row's own demonstration as a script; None without one. After them it says nothing."""
-    written = row.extra.get(DEMONSTRATION)
-    if written is None:
+    demonstration = row.extra.get(DEMONSTRATION)
+    if demonstration is None:
         return None
-    listed = written.tolist() if hasattr(written, "tolist") else written
+    listed = demonstration.tolist() if hasattr(demonstration, "tolist") else demonstration
     texts = [listed] if isinstance(listed, str) else listed
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise DataError(
             f"extra_info.{DEMONSTRATION} must be the text of a turn, or a list of the texts of all turns, got "
-            f"{str(written)[:80]!r}; fix the row"
+            f"{str(demonstration)[:80]!r}; fix the row"
         )
     turns = iter(texts)
     return lambda messages: next(turns, "")

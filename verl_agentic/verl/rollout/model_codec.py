@@ -32,8 +32,8 @@ def load_codec(
 
         from verl_agentic.verl.rollout.token_builder import token_builder
 
-    if tool_format not in (known := tool_parser.ToolParser._registry):
-        raise DataError(f"verl has no tool parser {tool_format!r}; give one of {sorted(known)}")
+    if tool_format not in (parsers := tool_parser.ToolParser._registry):
+        raise DataError(f"verl has no tool parser {tool_format!r}; give one of {sorted(parsers)}")
     tool_parser.logger.setLevel(logging.CRITICAL)  # the loop answers and counts calls that cannot be read
     with boundary(DataError, f"loading the tokenizer of {model_path!r} (a folder, or a name on the hub)"):
         tokenizer = hf_tokenizer(model_path)

@@ -28,10 +28,10 @@ def loop_settings(config: Any, named: Mapping[str, Any] | None = None) -> LoopSe
     from verl_agentic.episode.loop_settings import read_loop_settings
 
     rollout = OmegaConf.select(config, ROLLOUT)
-    written = plain_section(config, AGENTIC)
+    raw_settings = plain_section(config, AGENTIC)
     prompt, response = (rollout.get(f"{part}_length") or 1 for part in ("prompt", "response"))
     settings = read_loop_settings(
-        {**(written or {}), **named} if named else written,
+        {**(raw_settings or {}), **named} if named else raw_settings,
         section=AGENTIC,
         max_response_tokens=response,
         max_context_tokens=prompt + response,

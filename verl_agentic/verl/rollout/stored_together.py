@@ -54,8 +54,8 @@ class _Queue:
         while count < len(self.waiting) and keys.isdisjoint(self.waiting[count].keys):
             keys.update(self.waiting[count].keys)
             count += 1
-        taken, self.waiting = self.waiting[:count], self.waiting[count:]
-        return taken
+        first_puts, self.waiting = self.waiting[:count], self.waiting[count:]
+        return first_puts
 
 
 _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, _Queue]] = WeakKeyDictionary()
@@ -86,41 +86,41 @@ async def store_together(
     if options or not (are_tags or isinstance(fields, _Rows)):
         return await put(keys=keys, partition_id=partition_id, fields=fields, tags=tags, **options)
     queues = _queues.setdefault(asyncio.get_running_loop(), {})
-    own = _Put(keys, fields if isinstance(fields, _Rows) else _Rows(), tags or ())
-    queue = queues.setdefault((partition_id, *sorted(own.rows[0] if own.rows else ())), _Queue())
-    taken: list[_Put] = []
-    queue.waiting.append(own)
+    request = _Put(keys, fields if isinstance(fields, _Rows) else _Rows(), tags or ())
+    queue = queues.setdefault((partition_id, *sorted(request.rows[0] if request.rows else ())), _Queue())
+    taken_requests: list[_Put] = []
+    queue.waiting.append(request)
     try:
         async with queue.lock:
-            if not own.is_done:
-                taken = queue.take()
-                await _store(put, partition_id, taken)
+            if not request.is_done:
+                taken_requests = queue.take()
+                await _store_puts(put, partition_id, taken_requests)
     except asyncio.CancelledError:  # of this put: another one stores the others
-        queue.waiting = [one for one in taken + queue.waiting if one is not own]
+        queue.waiting = [other for other in taken_requests + queue.waiting if other is not request]
         raise
-    if own.error is not None:
-        raise own.error
-    return own.stored and _part_of(own.stored, own)
+    if request.error is not None:
+        raise request.error
+    return request.stored and _part_of(request.stored, request)
 
 
-async def _store(put: Any, partition_id: str, puts: Sequence[_Put]) -> None:
-    rows = [row for one in puts for row in one.rows]
+async def _store_puts(put: Any, partition_id: str, puts: Sequence[_Put]) -> None:
+    rows = [row for request in puts for row in request.rows]
     try:
         stored = await put(
-            keys=[key for one in puts for key in one.keys],
+            keys=[key for request in puts for key in request.keys],
             partition_id=partition_id,
             fields=list_of_dict_to_tensordict(rows) if rows else None,
-            tags=[tag for one in puts for tag in one.tags],
+            tags=[tag for request in puts for tag in request.tags],
         )
-        for one in puts:
-            one.stored = stored
+        for request in puts:
+            request.stored = stored
     except Exception as error:
-        for one in puts:
-            one.error = error
-    for one in puts:
-        one.is_done = True
+        for request in puts:
+            request.error = error
+    for request in puts:
+        request.is_done = True
 
 
-def _part_of(stored: transfer_queue.KVBatchMeta, own: _Put) -> transfer_queue.KVBatchMeta:
+def _part_of(stored: transfer_queue.KVBatchMeta, request: _Put) -> transfer_queue.KVBatchMeta:
     tags = dict(zip(stored.keys, stored.tags, strict=True))
-    return dataclasses.replace(stored, keys=list(own.keys), tags=[tags[key] for key in own.keys])
+    return dataclasses.replace(stored, keys=list(request.keys), tags=[tags[key] for key in request.keys])

@@ -101,11 +101,11 @@ def _log_row(as_dict: Any, self: Any) -> dict[str, Any]:
         index, ended = session.num_rows, time.time()
         session.num_rows += 1
         writer = log_writer("trajectories", session.options)
-        writer.append(lambda: [_record(self, session, index, ended)])
+        writer.append(lambda: [_make_log_record(self, session, index, ended)])
     return columns
 
 
-def _record(output: AgentLoopOutput, session: _Session, index: int, ended: float) -> dict[str, Any]:
+def _make_log_record(output: AgentLoopOutput, session: _Session, index: int, ended: float) -> dict[str, Any]:
     mask, extra = output.response_mask, output.extra_fields
     numbers = {}
     if output.reward_score is not None:
@@ -146,11 +146,11 @@ def _record(output: AgentLoopOutput, session: _Session, index: int, ended: float
         "token_rewards": rewards,
         "segments": segments,
         "prompt": [{"role": "user", "content": session.decode(output.prompt_ids), "name": "", "calls": ""}],
-        "turns": _turns(segments, texts),
+        "turns": _collect_turns(segments, texts),
     }
 
 
-def _turns(segments: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]]:
+def _collect_turns(segments: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]]:
     turns: dict[int, dict[str, Any]] = {}
     for segment, text in zip(segments, texts, strict=True):
         number = segment["turn"]

@@ -79,20 +79,20 @@ def _compute_safely(compute: Any, data: Any, batch_keys: Sequence[str], adv_esti
         estimator = dataclasses.replace(load_advantage(_OURS_INSTEAD.get(name, name)), name=name)
     else:
         call = functools.partial(compute, adv_estimator=adv_estimator, **kwargs)
-        estimator = _verls(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
-    given = estimate(estimator, batch, _settings(kwargs.get("config")))
-    context.metrics.update(given.metrics)
+        estimator = _adapt_verl_estimator(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
+    advantages = estimate(estimator, batch, _read_credit_settings(kwargs.get("config")))
+    context.metrics.update(advantages.metrics)
     for added in tokens:
         context.metrics.update(added.metrics(batch))
     try:
-        known = dataclasses.replace(batch, **context.for_metrics)
-        context.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
+        metrics_batch = dataclasses.replace(batch, **context.for_metrics)
+        context.metrics.update(batch_health(metrics_batch, raw_rewards_BT=data.batch["token_level_rewards"]))
     except Exception:  # metrics must not end a run
         logger.exception("the metrics batch/* of this step are missing")
     in_loss_BT = data.batch["response_mask"].bool()
-    data.batch["advantages"] = masked(given.advantages_BT, in_loss_BT)
-    is_critic = given.returns_BT is not given.advantages_BT
-    data.batch["returns"] = masked(given.returns_BT, in_loss_BT) if is_critic else data.batch["advantages"]
+    data.batch["advantages"] = masked(advantages.advantages_BT, in_loss_BT)
+    is_critic = advantages.returns_BT is not advantages.advantages_BT
+    data.batch["returns"] = masked(advantages.returns_BT, in_loss_BT) if is_critic else data.batch["advantages"]
     return data
 
 
@@ -121,42 +121,44 @@ def to_batch(
         "rollout_log_probs_BT": "rollout_log_probs",
         "is_weights_BT": "rollout_is_weights",
     }
-    mask_BT, rewards_BT, known = data.batch["response_mask"].bool(), data.batch["token_level_rewards"], {}
+    mask_BT, rewards_BT, agent_columns = data.batch["response_mask"].bool(), data.batch["token_level_rewards"], {}
     num_sessions = len({(uid, session) for uid, session, _ in parsed})
     if by_session and (is_rejecting or num_sessions < len(parsed)):
         stored = stored_rows(batch_keys, partition_id="train")
         mask_BT = stored.sampled(mask_BT)
         rewards_BT = rewards_BT.masked_fill(torch.tensor(stored.is_copy, device=mask_BT.device).unsqueeze(-1), 0.0)
         if stored.is_side is not None:
-            known |= {"is_side_B": torch.tensor(stored.is_side, device=mask_BT.device), "agents": stored.agents}
+            agent_columns |= {"is_side_B": torch.tensor(stored.is_side, device=mask_BT.device), "agents": stored.agents}
     if (baseline_B := columns.get("baseline_B")) is not None:
         # Rows without a finite baseline have no signal and are removed.
         rewards_BT = torch.where(baseline_B.isfinite().unsqueeze(-1), rewards_BT, torch.nan)
-    given = {
+    fields = {
         "mask": mask_BT,
         "groups": group_keys(batch_keys, columns.get("parts", {})),
         "sessions": [(uid, session) for uid, session, _ in parsed],
         "order": [index for _, _, index in parsed],
         "is_padding_B": torch.tensor([is_padding(key) for key in batch_keys], device=mask_BT.device),
         **{ours: data.batch[theirs] for ours, theirs in in_batch.items() if theirs in data.batch},
-        **known,
+        **agent_columns,
         **columns,
     }
     if bool(rewards_BT.masked_fill(mask_BT, 0.0).any()):
-        played = CreditBatch.of(rewards=torch.zeros_like(rewards_BT), **given)
+        played = CreditBatch.of(rewards=torch.zeros_like(rewards_BT), **fields)
         rewards_BT = on_sampled_tokens(rewards_BT, played)
     for added in token_rewards:
         rewards_BT = added.added_to(rewards_BT)
-    return CreditBatch.of(rewards=rewards_BT, **given)
+    return CreditBatch.of(rewards=rewards_BT, **fields)
 
 
-def _settings(config: Any) -> CreditSettings:
+def _read_credit_settings(config: Any) -> CreditSettings:
     section: Any = (config or {}).get("credit") or {}
-    written = OmegaConf.to_container(OmegaConf.create(section), resolve=True)
-    return read_settings(CreditSettings, written, section="algorithm.credit")
+    raw_settings = OmegaConf.to_container(OmegaConf.create(section), resolve=True)
+    return read_settings(CreditSettings, raw_settings, section="algorithm.credit")
 
 
-def _verls(name: str, call: Callable[..., Any], data: Any, batch_keys: list[str], *, group_size: int) -> AdvantageType:
+def _adapt_verl_estimator(
+    name: str, call: Callable[..., Any], data: Any, batch_keys: list[str], *, group_size: int
+) -> AdvantageType:
     """Wraps one of verl's estimators as ours."""
 
     def estimator(batch: CreditBatch) -> Advantages:
@@ -180,7 +182,7 @@ def _verls(name: str, call: Callable[..., Any], data: Any, batch_keys: list[str]
         part.batch = TensorDict(columns, batch_size=len(rows_N))
         if name in BY_SESSION:
             part.non_tensor_batch["uid"] = batch.group_B[rows_N].cpu().numpy().astype(object)
-        _complete(name, part, batch, rows_N)
+        _add_missing_columns(name, part, batch, rows_N)
         part = call(part, batch_keys=[batch_keys[row] for row in rows_N.tolist()])
         advantages_BT, returns_BT = (
             joined.split(column, like_BT=zeros_BT) if joined else zeros_BT.index_copy(0, rows_N, column.to(zeros_BT))
@@ -203,12 +205,12 @@ def _is_constant(name: str, batch: CreditBatch) -> Tensor:
     return torch.stack([_has_siblings_S(batch), *(is_constant(column_S, **among) for column_S in columns)]).all(dim=0)
 
 
-def _complete(name: str, part: Any, batch: CreditBatch, rows_N: Tensor) -> None:
+def _add_missing_columns(name: str, part: Any, batch: CreditBatch, rows_N: Tensor) -> None:
     """Adds columns that verl's V1 trainers do not pass to its estimators. Raises ConfigError if a column is unknown."""
     if name == "remax":
-        part.batch["reward_baselines"] = _needed(name, batch.baseline_B)[rows_N]
+        part.batch["reward_baselines"] = _require_column(name, batch.baseline_B)[rows_N]
     elif name == "gdpo":
-        for key, values_B in _needed(name, batch.parts or None).items():
+        for key, values_B in _require_column(name, batch.parts or None).items():
             part.non_tensor_batch[key] = values_B[rows_N].cpu().numpy()
         mask_NT = part.batch["response_mask"]
         part.batch["prompts"] = mask_NT.new_zeros((len(rows_N), 0))
@@ -217,10 +219,10 @@ def _complete(name: str, part: Any, batch: CreditBatch, rows_N: Tensor) -> None:
 
 def _refuse_lacking(name: str, batch: CreditBatch) -> None:
     if name in _OURS_INSTEAD:
-        _needed(name, batch.sum_pi_squared_BT)
+        _require_column(name, batch.sum_pi_squared_BT)
 
 
-def _needed(name: str, column: Any) -> Any:
+def _require_column(name: str, column: Any) -> Any:
     if column is None:
         raise ConfigError(
             f"estimator {name!r} cannot run under verl's own V1 trainers, which do not hand over what it needs; set "
@@ -237,7 +239,7 @@ def _has_siblings(batch: CreditBatch) -> Tensor:
     return _has_siblings_S(batch)[batch.session_B]
 
 
-def _registered(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
+def _adapt_our_estimator(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
     """Wraps one of our estimators for verl's registry, without sessions and trainer columns."""
 
     def compute(
@@ -245,11 +247,11 @@ def _registered(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
     ) -> tuple[Tensor, Tensor]:
         groups = list(range(len(response_mask))) if index is None else list(index)
         batch = CreditBatch.of(rewards=token_level_rewards, mask=response_mask, groups=groups)
-        given = estimate(load_advantage(name), batch, _settings(config))
-        return given.advantages_BT, given.returns_BT
+        advantages = estimate(load_advantage(name), batch, _read_credit_settings(config))
+        return advantages.advantages_BT, advantages.returns_BT
 
     return compute
 
 
 for _name in advantage_names():
-    register_adv_est(_name)(_registered(_name))
+    register_adv_est(_name)(_adapt_our_estimator(_name))

@@ -42,11 +42,11 @@ def check_inputs_of_loss(config: Any) -> None:
         )
 
 
-def check_old_log_probs(config: Any, *, what: str) -> None:
+def check_old_log_probs(config: Any, *, feature: str) -> None:
     """Refuses a mode in which the trainer computes no old log-probs. Raises ConfigError."""
     if OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
         raise ConfigError(
-            f"{what} needs what the trainer computes with the log-probs of the old policy, got "
+            f"{feature} needs what the trainer computes with the log-probs of the old policy, got "
             "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
         )
 
@@ -55,7 +55,7 @@ def check_our_trainer(config: Any) -> None:
     """Refuses settings under which a trainer of ours computes other numbers than it should. Raises ConfigError."""
     name, loss = (str(OmegaConf.select(config, key)) for key in ("algorithm.adv_estimator", _LOSS))
     if takes_sum_pi_squared(name):
-        check_old_log_probs(config, what=f"estimator {name!r}")
+        check_old_log_probs(config, feature=f"estimator {name!r}")
     is_bound = is_policy_loss(loss) and load_policy_loss(loss).only_token_mean
     aggregation = OmegaConf.select(config, f"{_ACTOR}.loss_agg_mode") or "token-mean"
     if is_bound and aggregation != "token-mean":

@@ -88,9 +88,9 @@ class Proposals:
                 if not line.endswith(b"\n"):
                     break  # it is being written
                 self._offset += len(line)
-                self._propose(line, sampler)
+                self._propose_task(line, sampler)
 
-    def _propose(self, line: bytes, sampler: PromptSampler) -> None:
+    def _propose_task(self, line: bytes, sampler: PromptSampler) -> None:
         try:
             row = json.loads(line)
             if not isinstance(row, dict) or set(row) != self._columns:
@@ -99,12 +99,12 @@ class Proposals:
             _log.warning("a proposed task was refused: %s, got %.80r", cause, line)
             return
         settings = sampler.settings
-        difficulty = _value(row, settings.difficulty_key)
+        difficulty = _read_value(row, settings.difficulty_key)
         verdict = sampler.propose(
             row,
             check=self._check,
             difficulty=0.0 if difficulty is None else float(difficulty),
-            source=str(_value(row, settings.source_key)),
+            source=str(_read_value(row, settings.source_key)),
         )
         if verdict.place is None:
             _log.info("a proposed task was refused: %s", verdict.reason)
@@ -122,20 +122,20 @@ def make_sampler(data_config: Any, dataset: Any) -> PromptSampler | None:
         return None
     base = dataset.base if isinstance(dataset, GrowingDataset) else dataset
     block = int(data_config.train_batch_size)
-    sampler = PromptSampler(settings, _columns(base, settings), block=block, seed=data_config.get("seed"))
+    sampler = PromptSampler(settings, _read_prompt_columns(base, settings), block=block, seed=data_config.get("seed"))
     if sampler.tasks is not None:
         dataset.tasks = sampler.tasks
     return sampler
 
 
-def _columns(dataset: Any, settings: CurriculumSettings) -> PromptColumns:
+def _read_prompt_columns(dataset: Any, settings: CurriculumSettings) -> PromptColumns:
     needs = load_curriculum(settings.name).needs
-    sources = _column(dataset, settings.source_key) if "source" in needs else None
+    sources = _read_column(dataset, settings.source_key) if "source" in needs else None
     return PromptColumns(
         count=len(dataset),
-        difficulty_N=_numbers(dataset, settings.difficulty_key) if "difficulty" in needs else None,
+        difficulty_N=_read_numbers(dataset, settings.difficulty_key) if "difficulty" in needs else None,
         source_N=None if sources is None else np.array([str(source) for source in sources]),
-        pass_rate_N=_numbers(dataset, settings.pass_rate_key, may_lack=True) if settings.pass_rate_key else None,
+        pass_rate_N=_read_numbers(dataset, settings.pass_rate_key, may_lack=True) if settings.pass_rate_key else None,
         rows_hash=hash_rows(dataset),
     )
 
@@ -155,29 +155,29 @@ def hash_rows(dataset: Any) -> str | None:
     return total.hexdigest()
 
 
-def _numbers(dataset: Any, key: str, *, may_lack: bool = False) -> Floats:
+def _read_numbers(dataset: Any, key: str, *, may_lack: bool = False) -> Floats:
     """Returns a number per row, NaN where it is missing."""
-    values = _column(dataset, key)
+    values = _read_column(dataset, key)
     for place, value in enumerate(values):
         if not (may_lack and value is None) and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise DataError(f"row {place} of data.train_files must have a number as {key}, got {value!r}; write one")
     return np.array([np.nan if value is None else float(value) for value in values])
 
 
-def _column(dataset: Any, key: str) -> list[Any]:
+def _read_column(dataset: Any, key: str) -> list[Any]:
     """Returns a value per row. Raises DataError if no row has one."""
     name = key.split(".", 1)[0]
     rows = getattr(dataset, "dataframe", None)
     if rows is None or name not in rows.column_names:
         has = "no column is known" if rows is None else f"got the columns {sorted(rows.column_names)}"
         raise DataError(f"data.curriculum reads {key!r} of every row, {has}; write it, or name another key")
-    values = [_value({name: value}, key) for value in rows[name]]
+    values = [_read_value({name: value}, key) for value in rows[name]]
     if all(value is None for value in values):
         raise DataError(f"data.curriculum reads {key!r} of every row, and none has it; write it, or name another key")
     return values
 
 
-def _value(row: Mapping[str, Any], key: str) -> Any:
+def _read_value(row: Mapping[str, Any], key: str) -> Any:
     name, _, inner = key.partition(".")
     value = row.get(name)
     if not inner:
@@ -202,10 +202,10 @@ def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[st
         )
     outcomes: dict[str, list[float]] = defaultdict(list)
     for (uid, session), row, baseline in zip(last, numbers, greedy, strict=True):
-        own = outcomes[uid]
+        group_outcomes = outcomes[uid]
         is_own = int(session) != baseline and not row.get("external")
         if name in row and is_own and not row.get("void"):
-            own.append(float(row[name]))
+            group_outcomes.append(float(row[name]))
     return dict(outcomes)
 
 
@@ -266,7 +266,7 @@ def _attach_sampler(init: Any, self: Any) -> None:
     self.proposals, self.curriculum_parts = None, []
     if self.curriculum is not None:
         attach(self, self.curriculum)
-        self.proposals = _proposals(self.curriculum, self.train_dataset)
+        self.proposals = _open_proposals(self.curriculum, self.train_dataset)
         seed = int(self.config.data.get("seed") or 0)
         self.curriculum_parts = _load_parts(self.curriculum, self.train_dataset, seed)
 
@@ -278,7 +278,7 @@ def _load_parts(sampler: PromptSampler, dataset: Any, seed: int) -> list[Curricu
     return [part for part in parts if part is not None]
 
 
-def _proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
+def _open_proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
     settings = sampler.settings.task_set
     if settings is None:
         return None

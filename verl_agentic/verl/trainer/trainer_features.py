@@ -27,9 +27,9 @@ def curriculum_settings(data: Any) -> CurriculumSettings | None:
     """Returns the curriculum, or None. Raises ConfigError if the section is invalid, or the data loader has workers."""
     from verl_agentic.sampling.curriculum import CurriculumSettings
 
-    if (written := plain(data.get("curriculum"))) is None:
+    if (raw_settings := plain(data.get("curriculum"))) is None:
         return None
-    settings = read_settings(CurriculumSettings, written, section="data.curriculum")
+    settings = read_settings(CurriculumSettings, raw_settings, section="data.curriculum")
     for check in (check for features in all_features() for check in features.curriculum_checks):
         check(settings)
     if workers := int(data.get("dataloader_num_workers") or 0):

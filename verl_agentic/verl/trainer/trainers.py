@@ -53,7 +53,7 @@ class CreditMixin:
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = cast("Any", super())._next_train_batch(num_prompts)
-        if is_greedy(self._estimator):
+        if is_greedy(self._estimator_name):
             sampled = batch.get("__rollout_n__", None)
             if sampled is None:
                 sampled = torch.full((len(batch),), int(self.config.actor_rollout_ref.rollout.n))
@@ -61,7 +61,7 @@ class CreditMixin:
         return batch
 
     def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_greedy(self._estimator):
+        if is_greedy(self._estimator_name):
             batch, self._greedy = _take_greedy(batch)
         batch = cast("Any", super())._balance_batch(batch, *args, **kwargs)
         for part in self.agentic_parts:
@@ -69,7 +69,7 @@ class CreditMixin:
         return batch
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch.extra_info["calculate_sum_pi_squared"] = takes_sum_pi_squared(self._estimator)
+        batch.extra_info["calculate_sum_pi_squared"] = takes_sum_pi_squared(self._estimator_name)
         for part in self.agentic_parts:
             part.before_log_probs(batch)
         batch = cast("Any", super())._compute_old_log_prob(batch, metrics)
@@ -79,13 +79,13 @@ class CreditMixin:
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         columns = stored_columns(batch)
-        if is_greedy(self._estimator):
-            columns["baseline_B"] = _baselines(batch.keys, self._greedy)
+        if is_greedy(self._estimator_name):
+            columns["baseline_B"] = _look_up_baselines(batch.keys, self._greedy)
         for part in self.agentic_parts:
             metrics |= part.before_advantages(self, batch, columns)
         with use_context(TrainerContext(columns=columns, metrics=metrics, token_rewards=self._token_rewards)):
             batch = cast("Any", super())._compute_advantage(batch, metrics)
-        if is_policy_loss(self._loss):
+        if is_policy_loss(self._loss_mode):
             batch = _store_for_losses(batch, columns)
         if OmegaConf.select(self.config, f"{_POLICY_LOSS}.per_session"):
             batch = _store_session_weights(batch)
@@ -106,11 +106,11 @@ class CreditMixin:
         return cast("Any", super())._update_actor(batch, metrics)
 
     @property
-    def _estimator(self) -> str:
+    def _estimator_name(self) -> str:
         return str(self.config.algorithm.adv_estimator)
 
     @property
-    def _loss(self) -> str:
+    def _loss_mode(self) -> str:
         return str(OmegaConf.select(self.config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
 
 
@@ -119,10 +119,10 @@ def _take_greedy(batch: Any) -> tuple[Any, dict[str, float]]:
     sessions = _greedy_sessions(batch.keys, batch.partition_id)
     is_greedy = [sessions.get(uid) == int(session) for uid, session, _ in map(split_key, batch.keys)]
     keep = [place for place, greedy in enumerate(is_greedy) if not greedy]
-    taken = [key for key, greedy in zip(batch.keys, is_greedy, strict=True) if greedy]
+    greedy_keys = [key for key, greedy in zip(batch.keys, is_greedy, strict=True) if greedy]
     keys, tags = [batch.keys[place] for place in keep], [batch.tags[place] for place in keep]
-    kept = dataclasses.replace(batch, keys=keys, tags=tags)
-    return (kept, _earned(taken, batch.partition_id)) if taken else (kept, {})
+    trained_batch = dataclasses.replace(batch, keys=keys, tags=tags)
+    return (trained_batch, _take_rewards(greedy_keys, batch.partition_id)) if greedy_keys else (trained_batch, {})
 
 
 def _greedy_sessions(keys: Sequence[str], partition_id: str) -> dict[str, int]:
@@ -139,7 +139,7 @@ def _greedy_sessions(keys: Sequence[str], partition_id: str) -> dict[str, int]:
     return {uid: session for key in one_each for uid, session in _greedy_sessions([key], partition_id).items()}
 
 
-def _earned(keys: Sequence[str], partition_id: str) -> dict[str, float]:
+def _take_rewards(keys: Sequence[str], partition_id: str) -> dict[str, float]:
     """Returns rewards of valid sessions by uid, and removes their rows."""
     fields = ["rm_scores", "response_mask"]
     fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
@@ -153,7 +153,7 @@ def _earned(keys: Sequence[str], partition_id: str) -> dict[str, float]:
     return earned
 
 
-def _baselines(keys: Sequence[str], greedy: dict[str, float]) -> torch.Tensor:
+def _look_up_baselines(keys: Sequence[str], greedy: dict[str, float]) -> torch.Tensor:
     """Returns `[B]` baselines; NaN (row excluded) if the prompt has no valid greedy session."""
     return torch.tensor([greedy.get(split_key(key)[0], math.nan) for key in keys])
 
@@ -185,13 +185,13 @@ def _store_session_weights(batch: Any) -> Any:
     return store_columns(batch, {"credit_session_weight": torch.where(num_tokens_B > 0, 1.0 / num_tokens_B, 0.0)})
 
 
-def _register(base: type[Any], mode: str) -> None:
+def _register_mode(base: type[Any], mode: str) -> None:
     cls: Any = type(
         f"Agentic{base.__name__}", (CreditMixin, base), {"mode": mode, "__doc__": f"verl's {mode} trainer."}
     )
     register_trainer(f"agentic_{mode}")(cls)
 
 
-_register(trainer_sync.PPOTrainerSync, "sync")
-_register(trainer_colocate_async.PPOTrainerColocateAsync, "colocate_async")
-_register(trainer_separate_async.PPOTrainerSeparateAsync, "separate_async")
+_register_mode(trainer_sync.PPOTrainerSync, "sync")
+_register_mode(trainer_colocate_async.PPOTrainerColocateAsync, "colocate_async")
+_register_mode(trainer_separate_async.PPOTrainerSeparateAsync, "separate_async")

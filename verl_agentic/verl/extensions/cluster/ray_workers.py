@@ -52,9 +52,9 @@ async def ray_workers(
     """
     is_ours = not ray.is_initialized()
     if is_ours:
-        _join(address)
+        _join_cluster(address)
     try:
-        count = _count(workers)
+        count = _count_workers(workers)
         team = _Team(make_work, seats=-(-concurrency // count))
         try:
             team.start(count)
@@ -66,7 +66,7 @@ async def ray_workers(
             await asyncio.to_thread(ray.shutdown)
 
 
-def _join(address: str) -> None:
+def _join_cluster(address: str) -> None:
     options: dict[str, Any] = {"include_dashboard": False} if address == "auto" else {"address": address}
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -76,7 +76,7 @@ def _join(address: str) -> None:
         ) from cause
 
 
-def _count(workers: int | None) -> int:
+def _count_workers(workers: int | None) -> int:
     cpus = int(ray.cluster_resources().get("CPU", 0))
     count = cpus if workers is None else workers
     if not 1 <= count <= cpus:
@@ -115,7 +115,7 @@ class _Worker:
     """An actor and the number of its seats that jobs have."""
 
     actor: Any
-    taken: int = 0
+    num_taken: int = 0
 
 
 class _Team:
@@ -140,7 +140,7 @@ class _Team:
         last: RayError | None = None
         for chance in range(1, _MAX_LOSSES + 1):
             seats = self._seats if chance == _MAX_LOSSES else 1  # alone at last: the jobs beside it may be the cause
-            worker = await self._take(seats)
+            worker = await self._take_seats(seats)
             call = worker.actor.run.remote(job)
             try:
                 return await call
@@ -148,16 +148,16 @@ class _Team:
                 ray.cancel(call)
                 raise
             except RayTaskError as error:
-                raise _cause(error) from error
+                raise _unwrap_task_error(error) from error
             except RayError as error:  # the worker or its node died, or the result was lost with the node
-                await self._lose(worker)
+                await self._replace_worker(worker)
                 last = error
             finally:
-                worker.taken -= seats
+                worker.num_taken -= seats
                 async with self._changed:
                     self._changed.notify_all()
         raise EnvError(
-            f"the job ended {_MAX_LOSSES} workers, got {_line(last)}; look at its memory and at native code"
+            f"the job ended {_MAX_LOSSES} workers, got {_shorten_error(last)}; look at its memory and at native code"
         ) from last
 
     async def stop(self) -> None:
@@ -166,11 +166,11 @@ class _Team:
         await asyncio.gather(*self._starts, return_exceptions=True)
         stops = [worker.actor.stop.remote() for worker in self._workers]
         if stops:
-            await asyncio.wait(map(asyncio.ensure_future, map(_finish, stops)), timeout=_STOP_TIMEOUT_S)
+            await asyncio.wait(map(asyncio.ensure_future, map(_wait_for_call, stops)), timeout=_STOP_TIMEOUT_S)
         for worker in self._workers:
             ray.kill(worker.actor)
 
-    async def _take(self, seats: int) -> _Worker:
+    async def _take_seats(self, seats: int) -> _Worker:
         """Returns the least busy worker with so many free seats, once there is one; a job that needs all goes first."""
         is_alone = seats > 1
         self._num_alone += is_alone
@@ -179,10 +179,10 @@ class _Team:
                 while True:
                     if self._failure is not None:
                         raise self._failure
-                    free = [worker for worker in self._workers if worker.taken + seats <= self._seats]
+                    free = [worker for worker in self._workers if worker.num_taken + seats <= self._seats]
                     if free and (is_alone or not self._num_alone):
-                        worker = min(free, key=lambda one: one.taken)
-                        worker.taken += seats
+                        worker = min(free, key=lambda candidate: candidate.num_taken)
+                        worker.num_taken += seats
                         return worker
                     await self._wait_for_change()
         finally:
@@ -211,14 +211,14 @@ class _Team:
             ray.kill(actor)
             raise
         except RayTaskError as error:
-            failure = _cause(error)
+            failure = _unwrap_task_error(error)
         except RayError as error:
             self._failed_starts += 1
             if self._failed_starts < _MAX_LOSSES:
                 self.start(1)
             else:
                 failure = InfrastructureError(
-                    f"{_MAX_LOSSES} workers died while they started, got {_line(error)}; read Ray's logs"
+                    f"{_MAX_LOSSES} workers died while they started, got {_shorten_error(error)}; read Ray's logs"
                 )
         else:
             self._failed_starts = 0
@@ -227,14 +227,14 @@ class _Team:
             self._failure = self._failure or failure
             self._changed.notify_all()
 
-    async def _lose(self, worker: _Worker) -> None:
+    async def _replace_worker(self, worker: _Worker) -> None:
         if worker in self._workers:  # the first of its jobs to notice
             self._workers.remove(worker)
             ray.kill(worker.actor)
             self.start(1)
 
 
-def _cause(error: RayTaskError) -> AgenticError:
+def _unwrap_task_error(error: RayTaskError) -> AgenticError:
     """Returns the error of this package that a job raised, or one that quotes the foreign error."""
     cause = error.cause
     return (
@@ -242,11 +242,11 @@ def _cause(error: RayTaskError) -> AgenticError:
     )
 
 
-def _line(error: RayError | None) -> str:
+def _shorten_error(error: RayError | None) -> str:
     """Returns the first line: Ray explains at length."""
     return str(error).partition("\n")[0]
 
 
-async def _finish(call: Any) -> None:
+async def _wait_for_call(call: Any) -> None:
     with contextlib.suppress(RayError):
         await call

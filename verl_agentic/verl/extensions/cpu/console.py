@@ -22,7 +22,7 @@ class _Quiet(logging.Filter):
         return not any(text in record.getMessage() for text in _LOG_MESSAGES)
 
 
-def _silence() -> None:
+def _silence_warnings() -> None:
     for message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     # A logger's filter does not see its children's records, but a handler's filter sees everything.
@@ -33,4 +33,4 @@ def _silence() -> None:
 
 
 if is_chosen():
-    _silence()
+    _silence_warnings()

@@ -71,7 +71,7 @@ class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
 
     def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> tuple[Tensor, dict[str, Any]]:
         """Returns loss and outputs of a whole micro-batch, whose rows passed through the model in groups."""
-        groups = self._groups(micro_batch)
+        groups = self._group_rows(micro_batch)
         idle = set() if forward_only or self.get_data_parallel_size() > 1 else idle_rows(micro_batch, loss_function)
         if len(groups) < 2 and not idle:
             return super().forward_step(micro_batch, loss_function, forward_only)
@@ -87,7 +87,7 @@ class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
         for number, group in enumerate(groups):
             with torch.set_grad_enabled(torch.is_grad_enabled() and number < len(live)):
                 super().forward_step(tu.index_select_tensor_dict(micro_batch, group), keep, forward_only)
-        output = {name: _in_order(groups, [one[name] for one in outputs]) for name in outputs[0]}
+        output = {name: _in_order(groups, [columns[name] for columns in outputs]) for name in outputs[0]}
         loss, metrics = torch.tensor(1.0), {}
         if loss_function is not None:
             loss, metrics = loss_function(
@@ -96,7 +96,7 @@ class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
         detached = {name: value.detach() if torch.is_tensor(value) else value for name, value in output.items()}
         return loss, {"model_output": detached, "loss": loss.detach().item(), "metrics": metrics}
 
-    def _groups(self, micro_batch: Any) -> list[list[int]]:
+    def _group_rows(self, micro_batch: Any) -> list[list[int]]:
         """Returns one group if there is no padding, if ranks must pass equally often, or if a loss reads logits."""
         is_padded = not tu.get_non_tensor_data(data=micro_batch, key="use_remove_padding", default=True)
         reads_logits = tu.get_non_tensor_data(data=micro_batch, key="distillation_use_topk", default=False)
@@ -117,8 +117,8 @@ class CpuEngineWithValueHead(_OnCpu, FSDPEngineWithValueHead):
 
 def _in_order(groups: list[list[int]], nested: list[Tensor]) -> Tensor:
     """Returns the rows of the groups' nested tensors in the order of the micro-batch."""
-    rows = dict(zip(itertools.chain(*groups), itertools.chain(*(one.unbind() for one in nested)), strict=True))
-    return torch.nested.as_nested_tensor([rows[at] for at in sorted(rows)], layout=torch.jagged)
+    rows = dict(zip(itertools.chain(*groups), itertools.chain(*(tensor.unbind() for tensor in nested)), strict=True))
+    return torch.nested.as_nested_tensor([rows[number] for number in sorted(rows)], layout=torch.jagged)
 
 
 def threads_of_a_rank() -> int:

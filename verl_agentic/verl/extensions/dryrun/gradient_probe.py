@@ -31,13 +31,13 @@ def watch(write: Write) -> None:
     @wrap(BaseEngine, "train_batch")
     def train_watched(train_batch: Any, self: Any, data: Any, loss_function: Any) -> Any:
         completions = read_completions(Path(os.environ[FOLDER_VARIABLE]))
-        before = _parameters(self.module)
+        before = _copy_parameters(self.module)
         others = _loss_with_other_targets(self, data, loss_function, completions)
         watched = _Watched(loss_function)
         output = train_batch(self, data, watched)
         write("gradient", rows=[row for call in watched.calls for row in call.rows()], targets=others)
         grad_norm = float(output["metrics"]["grad_norm"])
-        after = _parameters(self.module)
+        after = _copy_parameters(self.module)
         changed = [name for name in after if not torch.equal(before[name], after[name])]
         write(
             "update",
@@ -105,15 +105,15 @@ class _Call:
         offsets = data["input_ids"].offsets().tolist()
         for place, ids in enumerate(data["input_ids"].unbind()):
             start, end, num_prompt = offsets[place], offsets[place + 1], len(data["prompts"][place])
-            gradients = {name: self._of(name, start, end) for name in self._outputs}
+            gradients = {name: self._slice_gradient(name, start, end) for name in self._outputs}
             rows.append(
                 {
                     "ids": ids.tolist(),
                     "num_prompt": num_prompt,
                     "mask": data["response_mask"][place].long().tolist(),
-                    "advantages": _floats(data, "advantages", place),
-                    "segments": _extra(data, place).get("segments") or [],
-                    "stop_reason": _extra(data, place).get("stop_reason") or "",
+                    "advantages": _read_floats(data, "advantages", place),
+                    "segments": _read_extra(data, place).get("segments") or [],
+                    "stop_reason": _read_extra(data, place).get("stop_reason") or "",
                     # The output at a position belongs to the next token.
                     "gradients": {name: values[num_prompt - 1 : -1] for name, values in gradients.items()},
                     "elsewhere": {
@@ -124,21 +124,21 @@ class _Call:
             )
         return rows
 
-    def _of(self, name: str, start: int, end: int) -> list[float]:
-        found = self._gradients.get(name)
-        return [0.0] * (end - start) if found is None else found[start:end].tolist()
+    def _slice_gradient(self, name: str, start: int, end: int) -> list[float]:
+        gradient = self._gradients.get(name)
+        return [0.0] * (end - start) if gradient is None else gradient[start:end].tolist()
 
 
-def _floats(data: Any, name: str, place: int) -> list[float]:
+def _read_floats(data: Any, name: str, place: int) -> list[float]:
     return data[name][place].double().tolist() if name in data else []
 
 
-def _extra(data: Any, place: int) -> dict[str, Any]:
+def _read_extra(data: Any, place: int) -> dict[str, Any]:
     extra = data["extra_fields"][place] if "extra_fields" in data else {}
     return getattr(extra, "data", extra) or {}
 
 
-def _parameters(module: Any) -> dict[str, torch.Tensor]:
+def _copy_parameters(module: Any) -> dict[str, torch.Tensor]:
     named = {}
     for name, parameter in module.named_parameters():
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter

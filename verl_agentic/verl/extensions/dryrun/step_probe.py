@@ -46,10 +46,10 @@ _MAX_TRACE_CHARS = 8_000
 
 def write(event: str, **fields: Any) -> None:
     """Appends an event of this process."""
-    _append("events", {"event": event, "time": time.time(), "pid": os.getpid(), **fields})
+    _append_record("events", {"event": event, "time": time.time(), "pid": os.getpid(), **fields})
 
 
-def _append(name: str, record: dict[str, Any]) -> None:
+def _append_record(name: str, record: dict[str, Any]) -> None:
     path = Path(os.environ[FOLDER_VARIABLE]) / f"{name}-{os.getpid()}.jsonl"
     # A single write to a file opened for appending, so that a reader never sees half a line.
     with path.open("ab") as file:
@@ -69,12 +69,12 @@ def write_error(stage: str, error: BaseException) -> None:
     cause = root_cause(error)
     trace = _COLOURS.sub("", "".join(traceback.format_exception(error)))[-_MAX_TRACE_CHARS:]
     frames = traceback.extract_tb(cause.__traceback__)
-    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    origin = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     message = _COLOURS.sub("", str(cause))
-    write("error", stage=stage, type=type(cause).__name__, message=message, where=where, trace=trace)
+    write("error", stage=stage, type=type(cause).__name__, message=message, where=origin, trace=trace)
 
 
-def _staged(stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_stage(stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         started = time.time()
@@ -102,9 +102,9 @@ def _watch_trainer() -> None:
             function = getattr(self, name)
             if name == "_compute_advantage":
                 function = _telling_rows(function)
-            setattr(self, name, _staged(stage, function))
-        self.replay_buffer.sample = _staged("rollout", self.replay_buffer.sample)
-        _staged("start", functools.partial(init, self))()
+            setattr(self, name, _wrap_stage(stage, function))
+        self.replay_buffer.sample = _wrap_stage("rollout", self.replay_buffer.sample)
+        _wrap_stage("start", functools.partial(init, self))()
 
 
 def _telling_rows(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,13 +115,13 @@ def _telling_rows(compute: Callable[..., Any]) -> Callable[..., Any]:
 
         stored: Any = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
         is_padding = [bool(tag.get("is_padding", False)) for tag in batch.tags]
-        write("rows", rows=[_row(key, stored, p) for p, key in enumerate(batch.keys) if not is_padding[p]])
+        write("rows", rows=[_summarise_row(key, stored, p) for p, key in enumerate(batch.keys) if not is_padding[p]])
         return batch
 
     return compute_advantage
 
 
-def _row(key: str, stored: Any, place: int) -> dict[str, Any]:
+def _summarise_row(key: str, stored: Any, place: int) -> dict[str, Any]:
     uid, session, index = key.rsplit("_", 2)
     extra = stored["extra_fields"][place] if "extra_fields" in stored else {}
     extra = getattr(extra, "data", extra) or {}
@@ -203,7 +203,7 @@ def _watch_servers() -> None:
     @wrap(LLMServerClient, "generate")
     async def generate_logged(generate: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         output = await generate(self, *args, **kwargs)
-        _append("completions", _turn(kwargs["prompt_ids"], output.token_ids, scripted=False))
+        _append_record("completions", _make_turn_record(kwargs["prompt_ids"], output.token_ids, scripted=False))
         return output
 
 
@@ -213,12 +213,12 @@ def _watch_scripts() -> None:
     @wrap(ScriptedPolicy, "generate")
     async def generate_scored(generate: Any, self: Any, prompt_ids: Sequence[int], **kwargs: Any) -> Any:
         completion = await generate(self, prompt_ids, **kwargs)
-        _append("completions", _turn(prompt_ids, completion.token_ids, scripted=True))
+        _append_record("completions", _make_turn_record(prompt_ids, completion.token_ids, scripted=True))
         log_probs = await asyncio.to_thread(_log_probs, list(prompt_ids), list(completion.token_ids))
         return replace(completion, log_probs=log_probs)
 
 
-def _turn(prompt_ids: Sequence[int], token_ids: Sequence[int], *, scripted: bool) -> dict[str, Any]:
+def _make_turn_record(prompt_ids: Sequence[int], token_ids: Sequence[int], *, scripted: bool) -> dict[str, Any]:
     return {"prompt": [int(i) for i in prompt_ids], "ids": [int(i) for i in token_ids], "scripted": scripted}
 
 
@@ -226,7 +226,7 @@ _model_lock = threading.Lock()
 
 
 @functools.cache
-def _model() -> Any:
+def _load_model() -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -241,7 +241,7 @@ def _log_probs(prompt_ids: list[int], token_ids: list[int]) -> list[float]:
 
     # Sessions run concurrently, and transformers cannot load one model in two threads.
     with _model_lock, torch.no_grad():
-        logits = _model()(torch.tensor([prompt_ids + token_ids])).logits[0, len(prompt_ids) - 1 : -1]
+        logits = _load_model()(torch.tensor([prompt_ids + token_ids])).logits[0, len(prompt_ids) - 1 : -1]
     temperature = float(os.environ[TEMPERATURE_VARIABLE])
     chosen = (logits.float() / temperature).log_softmax(-1).gather(1, torch.tensor(token_ids)[:, None])
     return chosen[:, 0].tolist()

@@ -46,7 +46,7 @@ def check_extra_rows(config: Any) -> None:
     if has_teacher or has(config, "algorithm.prompt_information"):
         from verl_agentic.verl.extensions.methods.trainer.extra_rows import check_router_replay
 
-        check_router_replay(config, what=f"the loss {loss}" if has_teacher else "algorithm.prompt_information")
+        check_router_replay(config, feature=f"the loss {loss}" if has_teacher else "algorithm.prompt_information")
 
 
 def check_engine(config: Any) -> None:
@@ -54,14 +54,14 @@ def check_engine(config: Any) -> None:
     from verl_agentic.verl.trainer.loss_checks import check_old_log_probs
 
     loss = f"the loss {OmegaConf.select(config, _LOSS)}"
-    asked = {key: has(config, key) for key in ("algorithm.length_lr", "algorithm.linear_lr")}
-    asked[loss] = _needs_mean_log_prob(config)
+    features = {key: has(config, key) for key in ("algorithm.length_lr", "algorithm.linear_lr")}
+    features[loss] = _needs_mean_log_prob(config)
     strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy")
-    for what, is_asked in asked.items():
+    for feature, is_asked in features.items():
         if is_asked and strategy not in ("fsdp", "fsdp2"):
-            raise ConfigError(f"{what} works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it")
-    if asked[loss]:
-        check_old_log_probs(config, what=loss)
+            raise ConfigError(f"{feature} works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it")
+    if features[loss]:
+        check_old_log_probs(config, feature=loss)
 
 
 def check_models(settings: CurriculumSettings) -> None:

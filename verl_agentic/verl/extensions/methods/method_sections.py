@@ -23,8 +23,10 @@ def length_lr(config: Any) -> LengthLrSettings | None:
     """Returns the settings of a length-dependent learning rate, or None."""
     from verl_agentic.methods.losses.length_lr import LengthLrSettings
 
-    written = plain_section(config, "algorithm.length_lr")
-    return None if written is None else read_settings(LengthLrSettings, written, section="algorithm.length_lr")
+    raw_settings = plain_section(config, "algorithm.length_lr")
+    return (
+        None if raw_settings is None else read_settings(LengthLrSettings, raw_settings, section="algorithm.length_lr")
+    )
 
 
 @section("algorithm.linear_lr")
@@ -32,12 +34,12 @@ def linear_lr(config: Any) -> LinearLrSettings | None:
     """Returns the settings of a learning rate that falls linearly, or None. Raises ConfigError if verl's falls too."""
     from verl_agentic.methods.losses.linear_lr import LinearLrSettings
 
-    if (written := plain_section(config, "algorithm.linear_lr")) is None:
+    if (raw_settings := plain_section(config, "algorithm.linear_lr")) is None:
         return None
     key = "actor_rollout_ref.actor.optim.lr_scheduler_type"
     if (kind := OmegaConf.select(config, key)) not in (None, "constant"):
         raise ConfigError(f"algorithm.linear_lr needs {key}=constant, got {kind!r}: both would multiply; set it")
-    return read_settings(LinearLrSettings, written, section="algorithm.linear_lr")
+    return read_settings(LinearLrSettings, raw_settings, section="algorithm.linear_lr")
 
 
 @section("algorithm.prompt_information")
@@ -45,10 +47,10 @@ def prompt_information(config: Any) -> PromptInformationSettings | None:
     """Returns the settings of prompt information, or None."""
     from verl_agentic.methods.prompt_information import PromptInformationSettings
 
-    written = plain_section(config, "algorithm.prompt_information")
-    if written is None:
+    raw_settings = plain_section(config, "algorithm.prompt_information")
+    if raw_settings is None:
         return None
-    return read_settings(PromptInformationSettings, written, section="algorithm.prompt_information")
+    return read_settings(PromptInformationSettings, raw_settings, section="algorithm.prompt_information")
 
 
 @section("critic.categorical")
@@ -57,11 +59,11 @@ def categorical(config: Any) -> Mapping[str, Any]:
     return read_bins(plain_section(config, "critic.categorical"))
 
 
-def read_bins(written: Any) -> dict[str, Any]:
+def read_bins(raw_settings: Any) -> dict[str, Any]:
     """Reads the section `agentic.critic.categorical`. Raises ConfigError if it is invalid."""
     from verl_agentic.methods.losses.hl_gauss import BinSettings
 
-    return dataclasses.asdict(read_settings(BinSettings, written, section="critic.categorical"))
+    return dataclasses.asdict(read_settings(BinSettings, raw_settings, section="critic.categorical"))
 
 
 @section("critic.target")
@@ -75,8 +77,8 @@ def target_tau(config: Any) -> float:
     return read_tau(plain_section(config, "critic.target"))
 
 
-def read_tau(written: Any) -> float:
+def read_tau(raw_settings: Any) -> float:
     """Returns `tau` of the section `agentic.critic.target`. Raises ConfigError if it is invalid."""
     from verl_agentic.methods.losses.target_network import TargetSettings
 
-    return read_settings(TargetSettings, written, section="critic.target").tau
+    return read_settings(TargetSettings, raw_settings, section="critic.target").tau

@@ -43,15 +43,17 @@ def audit_batch(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
     rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
     keys = [batch.keys[row] for row in rows]
     fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*_COLUMNS, "extra_fields"])
-    columns = {name: _padded(fetched[name]) for name in _COLUMNS if name in fetched}
+    columns = {name: _pad_rows(fetched[name]) for name in _COLUMNS if name in fetched}
     lengths_B = torch.tensor([len(row) for row in fetched["response_mask"].unbind()])
-    extras = [_plain(extra) for extra in fetched["extra_fields"]] if "extra_fields" in fetched else [{}] * len(keys)
+    extras = (
+        [_unwrap_data(extra) for extra in fetched["extra_fields"]] if "extra_fields" in fetched else [{}] * len(keys)
+    )
     mask_BT = columns["response_mask"]
     breaches = mask_audit.audit(
         mask_BT=mask_BT,
         lengths_B=lengths_B,
         rewards_BT=columns["rm_scores"],
-        observed_BT=_observed(extras, mask_BT),
+        observed_BT=_mark_observed(extras, mask_BT),
         rollout_log_probs_BT=columns.get("rollout_log_probs"),
         old_log_probs_BT=columns.get("old_log_probs"),
     )
@@ -71,32 +73,34 @@ def audit_batch(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
     if action == "stop" and not bool(mask_BT.any()):
         _refuse_void_batch(extras, step=trainer.global_steps)
     if breaches:
-        _tell(watch, breaches, keys, step=trainer.global_steps, action=action)
+        _report_breaches(watch, breaches, keys, step=trainer.global_steps, action=action)
 
 
-def _tell(watch: HealthWatch, breaches: Sequence[Breach], keys: Sequence[str], *, step: int, action: str) -> None:
+def _report_breaches(
+    watch: HealthWatch, breaches: Sequence[Breach], keys: Sequence[str], *, step: int, action: str
+) -> None:
     """Stores breaches, one finding per kind, and stops the run if configured."""
     by_name: dict[str, list[Breach]] = {}
     for breach in breaches:
         by_name.setdefault(breach.name, []).append(breach)
-    told = []
-    for name, found in by_name.items():
-        first = "; ".join(f"row {keys[breach.row]}: {breach.message}" for breach in found[:_SHOWN])
-        message = f"{len(found)} of {len(keys)} rows: {first}"
+    messages = []
+    for name, breaches_of_kind in by_name.items():
+        first = "; ".join(f"row {keys[breach.row]}: {breach.message}" for breach in breaches_of_kind[:_SHOWN])
+        message = f"{len(breaches_of_kind)} of {len(keys)} rows: {first}"
         finding = HealthFinding(
             step=step,
             check=f"audit/{name}",
             level=cast("Any", action),
             status="fail",
             found=message,
-            evidence={"rows": float(len(found)), "first_row": keys[found[0].row]},
+            evidence={"rows": float(len(breaches_of_kind)), "first_row": keys[breaches_of_kind[0].row]},
             advice=f"{_ADVICE.get(name, _DEFAULT_ADVICE)}, or set {AGENTIC}.audit=warn",
         )
         watch.find(finding)
-        told.append(f"{name}: {message}; {_ADVICE.get(name, _DEFAULT_ADVICE)}")
+        messages.append(f"{name}: {message}; {_ADVICE.get(name, _DEFAULT_ADVICE)}")
     if action == "stop":
         raise AuditError(
-            f"step {step} would train on what the policy did not do, got {'; '.join(told)}; or set "
+            f"step {step} would train on what the policy did not do, got {'; '.join(messages)}; or set "
             f"{AGENTIC}.audit=warn to go on"
         )
 
@@ -112,7 +116,7 @@ def _refuse_void_batch(extras: Sequence[Mapping[str, Any]], *, step: int) -> Non
     )
 
 
-def _observed(extras: Sequence[Mapping[str, Any]], mask_BT: torch.Tensor) -> torch.Tensor:
+def _mark_observed(extras: Sequence[Mapping[str, Any]], mask_BT: torch.Tensor) -> torch.Tensor:
     """Returns `[B, T]` bool: tokens that the policy did not sample, by the rows' segments."""
     observed = np.zeros(tuple(mask_BT.shape), dtype=bool)
     for row, extra in enumerate(extras):
@@ -134,9 +138,9 @@ def _group_sizes(trainer: Any, watch: HealthWatch, uids: Sequence[str], sessions
     return sizes
 
 
-def _padded(nested: torch.Tensor) -> torch.Tensor:
+def _pad_rows(nested: torch.Tensor) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(list(nested.unbind()), batch_first=True)
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def _unwrap_data(value: Any) -> dict[str, Any]:
     return getattr(value, "data", value) or {}

@@ -67,7 +67,7 @@ class WaitingReporter:
         self._blocked_by: list[str] = []
         self._next_report = 0.0
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="verl_agentic waiting", daemon=True)
+        self._thread = threading.Thread(target=self._run_checks, name="verl_agentic waiting", daemon=True)
 
     def start(self) -> None:
         """Starts to check, until `stop` or the end of the event loop."""
@@ -79,7 +79,7 @@ class WaitingReporter:
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0)
-        self._remove()
+        self._remove_file()
         atexit.unregister(self.stop)
 
     def look(self) -> None:
@@ -91,9 +91,9 @@ class WaitingReporter:
         self._look_at_loop(now)
         if now >= self._next_report:
             self._next_report = now + self._options.report_every_s
-            self._report(states(episodes, now=now, now_at=time.time()), len(episodes), now)
+            self._write_report(states(episodes, now=now, now_at=time.time()), len(episodes), now)
 
-    def _run(self) -> None:
+    def _run_checks(self) -> None:
         stuck_s = min(self._options.stuck_after_s, self._options.stuck_generate_s)
         every_s = min(self._options.report_every_s, stuck_s / 4, self._blocked_s / 4, 2.0)
         while not self._stopped.wait(every_s) and not self._loop.is_closed():
@@ -101,14 +101,14 @@ class WaitingReporter:
                 self.look()
             except Exception:
                 logger.exception("what episodes wait for cannot be told")
-        self._remove()
+        self._remove_file()
 
     def _look_at_loop(self, now: float) -> None:
         """Pings the event loop; if it does not answer, reports its stack."""
         if not self._is_asked:
             self._is_asked, self._asked = True, now
             with contextlib.suppress(RuntimeError):  # it has just ended
-                self._loop.call_soon_threadsafe(self._answer)
+                self._loop.call_soon_threadsafe(self._record_answer)
             return
         if now - self._asked < self._blocked_s:
             return
@@ -125,15 +125,15 @@ class WaitingReporter:
                 "".join(stack) or "a thread that is gone",
             )
 
-    def _answer(self) -> None:
+    def _record_answer(self) -> None:
         self._is_asked = self._is_told = False
         self._blocked_by = []
 
-    def _report(self, episodes: list[dict[str, Any]], num_running: int, now: float) -> None:
+    def _write_report(self, episodes: list[dict[str, Any]], num_running: int, now: float) -> None:
         if self._path is None:
             return
         if not episodes:
-            self._remove()
+            self._remove_file()
             return
         report = {
             "time": time.time(),
@@ -153,7 +153,7 @@ class WaitingReporter:
         except OSError as cause:  # a full disk is no reason to end a run
             logger.warning("what episodes wait for is not in %s: %s", self._path, cause)
 
-    def _remove(self) -> None:
+    def _remove_file(self) -> None:
         if self._path is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
@@ -222,8 +222,8 @@ async def _generate_watched(generate: Any, self: Any, *args: Any, **kwargs: Any)
 
 @wrap(ToolAgentLoop, "_call_tool")
 async def _call_tool_watched(call: Any, self: Any, tool_call: Any, tools_kwargs: Any, agent_data: Any) -> Any:
-    known = getattr(agent_data, "_active_tools", self.tools)
-    label = tool_call.name if tool_call.name in known else activity.UNKNOWN_TOOL
+    tools = getattr(agent_data, "_active_tools", self.tools)
+    label = tool_call.name if tool_call.name in tools else activity.UNKNOWN_TOOL
     with activity.span("tool", label=label, turn=_num_turns() - 1):
         return await call(self, tool_call, tools_kwargs, agent_data)
 

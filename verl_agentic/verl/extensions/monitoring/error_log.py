@@ -33,7 +33,7 @@ from verl_agentic.verl.import_hooks import when_imported
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.run_dir import KEY, VARIABLE, run_dir_of
 
-_MOST = 20
+_MAX_KINDS = 20
 """Maximum number of kinds of errors per process."""
 _EXACT = 16
 """Counts up to this are written at once, larger ones when they double, because Ray's workers end without `atexit`."""
@@ -59,35 +59,35 @@ class FirstErrors:
         self._records: dict[tuple[str, str], dict[str, Any]] = {}
         self._pid = os.getpid()
 
-    def add(self, kind: str, message: str, *, trace: str, where: str) -> None:
+    def add(self, kind: str, message: str, *, trace: str, origin: str) -> None:
         """Stores an error; never raises.
 
         Args:
             kind: type of the exception, or of the log record.
             trace: its traceback; may be empty.
-            where: its last line of code, which identifies it.
+            origin: its last line of code, which identifies it.
         """
         if os.getpid() != self._pid:
             return  # a fork: its parent's file is not its own
         with self._lock, contextlib.suppress(Exception):
-            known = self._records.get((kind, where))
-            if known is not None:
-                known["count"] += 1
-                if known["count"] <= _EXACT or known["count"] & (known["count"] - 1) == 0:
+            record = self._records.get((kind, origin))
+            if record is not None:
+                record["count"] += 1
+                if record["count"] <= _EXACT or record["count"] & (record["count"] - 1) == 0:
                     self.write()
                 return
-            if len(self._records) < _MOST:
-                process = _process()
-                found = re.match(r"ray::(?:IDLE$)?([\w.<>]*)", process)
+            if len(self._records) < _MAX_KINDS:
+                process = _name_process()
+                match = re.match(r"ray::(?:IDLE$)?([\w.<>]*)", process)
                 # Secrets are removed before the text is cut, because half a secret would not be recognised.
-                self._records[kind, where] = {
+                self._records[kind, origin] = {
                     "time": time.time(),
                     "process": f"{process} (pid {os.getpid()} on {socket.gethostname()})",
-                    "actor": found.group(1).split(".")[0] if found else "",
+                    "actor": match.group(1).split(".")[0] if match else "",
                     "type": kind,
                     "message": self._secrets.removed(message)[:_MAX_CHARS],
                     "traceback": self._secrets.removed(trace)[-_MAX_CHARS:],
-                    "where": where,
+                    "where": origin,
                     "count": 1,
                 }
                 self.write()
@@ -96,7 +96,7 @@ class FirstErrors:
         """Stores an exception without Ray's wrappers."""
         root = root_of(error)
         lines = root.traceback or "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
-        self.add(root.type, root.message, trace=lines, where=root.where)
+        self.add(root.type, root.message, trace=lines, origin=root.where)
 
     def write(self) -> None:
         """Writes all stored errors."""
@@ -109,7 +109,7 @@ class FirstErrors:
             scratch.replace(self._path)
 
 
-def _process() -> str:
+def _name_process() -> str:
     """Returns the name of this process; Ray names workers after their actor or task, one process its threads."""
     if threading.current_thread().name.startswith("ray::"):
         return threading.current_thread().name
@@ -120,31 +120,33 @@ def _process() -> str:
     return f"{Path(sys.argv[0]).name or 'python'}"
 
 
-_kept: FirstErrors | None = None
+_first_errors: FirstErrors | None = None
 
 
 def install(folder: Path) -> FirstErrors:
     """Makes this process store its first errors in a folder; a second call does nothing."""
-    global _kept
-    if _kept is not None:
-        return _kept
-    _kept = kept = FirstErrors(folder)
+    global _first_errors
+    if _first_errors is not None:
+        return _first_errors
+    _first_errors = errors = FirstErrors(folder)
     # A handler would miss loggers that do not propagate, such as verl's, and would disable `basicConfig`.
-    logging.setLogRecordFactory(_record_factory(logging.getLogRecordFactory(), kept))
-    sys.excepthook = _excepthook(sys.excepthook, kept)
-    threading.excepthook = _thread_excepthook(threading.excepthook, kept)
-    when_imported("ray.exceptions", functools.partial(_watch_tasks, kept))
-    atexit.register(kept.write)
-    return kept
+    logging.setLogRecordFactory(_make_record_factory(logging.getLogRecordFactory(), errors))
+    sys.excepthook = _make_excepthook(sys.excepthook, errors)
+    threading.excepthook = _make_thread_excepthook(threading.excepthook, errors)
+    when_imported("ray.exceptions", functools.partial(_watch_tasks, errors))
+    atexit.register(errors.write)
+    return errors
 
 
 def begin_worker() -> None:
     """Keeps the errors of a worker that was forked after this module was imported."""
-    if _kept is not None:
-        _kept.begin()
+    if _first_errors is not None:
+        _first_errors.begin()
 
 
-def _record_factory(original: Callable[..., logging.LogRecord], kept: FirstErrors) -> Callable[..., logging.LogRecord]:
+def _make_record_factory(
+    original: Callable[..., logging.LogRecord], errors: FirstErrors
+) -> Callable[..., logging.LogRecord]:
     inside = threading.local()
 
     def make(*args: Any, **kwargs: Any) -> logging.LogRecord:
@@ -152,7 +154,7 @@ def _record_factory(original: Callable[..., logging.LogRecord], kept: FirstError
         if record.levelno >= logging.ERROR and not getattr(inside, "now", False):
             inside.now = True
             try:
-                _add_record(kept, record)
+                _add_record(errors, record)
             finally:
                 inside.now = False
         return record
@@ -160,35 +162,35 @@ def _record_factory(original: Callable[..., logging.LogRecord], kept: FirstError
     return make
 
 
-def _add_record(kept: FirstErrors, record: logging.LogRecord) -> None:
+def _add_record(errors: FirstErrors, record: logging.LogRecord) -> None:
     with contextlib.suppress(Exception):  # arguments that do not fit: logging itself says so
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if error is not None:
-            kept.add_exception(error)
+            errors.add_exception(error)
         else:
-            where = f"{record.pathname}:{record.lineno}"
-            kept.add(f"{record.levelname} of {record.name}", record.getMessage(), trace="", where=where)
+            origin = f"{record.pathname}:{record.lineno}"
+            errors.add(f"{record.levelname} of {record.name}", record.getMessage(), trace="", origin=origin)
 
 
-def _excepthook(original: Any, kept: FirstErrors) -> Any:
+def _make_excepthook(original: Any, errors: FirstErrors) -> Any:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not issubclass(kind, KeyboardInterrupt):
-            kept.add_exception(error, trace=trace)
+            errors.add_exception(error, trace=trace)
         original(kind, error, trace)
 
     return hook
 
 
-def _thread_excepthook(original: Any, kept: FirstErrors) -> Any:
+def _make_thread_excepthook(original: Any, errors: FirstErrors) -> Any:
     def hook(args: Any) -> None:
         if args.exc_value is not None and not issubclass(args.exc_type, SystemExit):
-            kept.add_exception(args.exc_value, trace=args.exc_traceback)
+            errors.add_exception(args.exc_value, trace=args.exc_traceback)
         original(args)
 
     return hook
 
 
-def _watch_tasks(kept: FirstErrors) -> None:
+def _watch_tasks(errors: FirstErrors) -> None:
     """Stores exceptions that Ray converts to `RayTaskError`, which no hook of Python sees."""
     from ray.exceptions import RayTaskError
 
@@ -198,7 +200,7 @@ def _watch_tasks(kept: FirstErrors) -> None:
     ) -> None:
         init(self, function_name, traceback_str, cause, *args, **kwargs)
         if getattr(cause, "__traceback__", None) is not None:  # one that was sent here has none
-            kept.add_exception(cause)
+            errors.add_exception(cause)
 
 
 # The driver.
@@ -231,29 +233,29 @@ def telling(run: Any, folder: Path | None) -> Any:
     """Wraps `run` to print the reason of a failure as the process's last output."""
 
     @functools.wraps(run)
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def run_and_report(*args: Any, **kwargs: Any) -> Any:
         began_at = time.time()
         try:
             return run(*args, **kwargs)
         except Exception as error:
-            if _kept is not None and not is_sent(error):  # else, the process that raised it has kept it
-                _kept.add_exception(error)
+            if _first_errors is not None and not is_sent(error):  # else, the process that raised it has kept it
+                _first_errors.add_exception(error)
             # Registered last, so it runs first. It ends Ray, whose output then comes before.
-            atexit.register(_tell, error, folder, began_at)
+            atexit.register(_print_failure, error, folder, began_at)
             raise
 
-    return told
+    return run_and_report
 
 
-def _tell(error: BaseException, folder: Path | None, began_at: float) -> None:
+def _print_failure(error: BaseException, folder: Path | None, began_at: float) -> None:
     ray = sys.modules.get("ray")
     if ray is not None:
         time.sleep(_DRAIN_S)
         with contextlib.suppress(Exception):
             ray.shutdown()
-    found: list[ErrorRecord] = [] if folder is None else read_errors(folder, since=began_at)
+    records: list[ErrorRecord] = [] if folder is None else read_errors(folder, since=began_at)
     sys.stdout.flush()
-    print(failure_report(error, found), file=sys.stderr, flush=True)
+    print(failure_report(error, records), file=sys.stderr, flush=True)
 
 
 if os.environ.get(VARIABLE):

@@ -33,7 +33,7 @@ def act(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: Seq
     if ROLLED_BACK_TO in metrics:
         _roll_back(trainer, watch, step=int(metrics[ROLLED_BACK_TO]))
     elif serious := [finding for finding in findings if finding.level in ("stop", "rollback")]:
-        _stop(trainer, watch, metrics, serious)
+        _stop_run(trainer, watch, metrics, serious)
 
 
 def _roll_back(trainer: Any, watch: HealthWatch, *, step: int) -> None:
@@ -61,14 +61,14 @@ def _roll_back(trainer: Any, watch: HealthWatch, *, step: int) -> None:
     )
 
 
-def _stop(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
+def _stop_run(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
     """Makes the last healthy checkpoint the newest, saves the weights separately, and ends the run."""
     healthy = watch.checkpoints.newest(watch.health.healthy_until())
     aside = _put_aside(trainer, watch, healthy=healthy or 0)
     with contextlib.suppress(Exception):  # the error has the reason anyway
         numbers = {name: value for name, value in metrics.items() if isinstance(value, Real)}
         trainer.logger.log(data=numbers, step=trainer.global_steps)
-    told = "; ".join(f"{finding.check}: {finding.found}" for finding in findings)
+    summary = "; ".join(f"{finding.check}: {finding.found}" for finding in findings)
     went_back = f" after {watch.num_rollbacks} rollbacks" if watch.num_rollbacks else ""
     if healthy is None:
         resume = "no healthy checkpoint was saved: fix the cause and start again, with a lower trainer.save_freq"
@@ -78,7 +78,7 @@ def _stop(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: S
             f"trainer.resume_mode=resume_path trainer.resume_from_path={watch.checkpoints.folder(healthy)}"
         )
     raise HealthError(
-        f"the run is not well at step {trainer.global_steps}{went_back}, got {told}; {resume}. {aside}, or set "
+        f"the run is not well at step {trainer.global_steps}{went_back}, got {summary}; {resume}. {aside}, or set "
         f"{AGENTIC}.health.actions.<alarm> to warn"
     )
 

@@ -66,8 +66,8 @@ class HealthWatch:
 
     def keep_healthy(self) -> None:
         """Retains the newest checkpoint that each stopping alarm found healthy."""
-        found = (self.checkpoints.newest(step) for step in self.health.judged_until())
-        self.checkpoints.keep(step for step in found if step is not None)
+        newest_steps = (self.checkpoints.newest(step) for step in self.health.judged_until())
+        self.checkpoints.keep(step for step in newest_steps if step is not None)
 
     def find(self, finding: HealthFinding) -> None:
         """Stores and logs a finding."""

@@ -36,13 +36,13 @@ _MAKERS = (
 """Modules that describe the metrics that they make."""
 
 
-def _described() -> tuple[Metric, ...]:
+def _collect_metrics() -> tuple[Metric, ...]:
     modules = map(importlib.import_module, _MAKERS)
     return tuple(metric for module in modules for metric in getattr(module, "METRICS", ()))
 
 
 METRICS = (
-    *_described(),
+    *_collect_metrics(),
     Metric(name="actor/lr_scale", unit="factor", per="update", rows="the learning rate", join="last"),
     Metric(name="critic/returns_outside_bins", unit="share", per="token, mean of micro-batches", rows="sampled tokens"),
 )
@@ -51,11 +51,11 @@ METRICS = (
 
 @wrap(MetricsAggregator, "add_step_metrics")
 def _add_update(add: Any, self: Any, metrics: Mapping[str, Any], sample_count: int = 0) -> None:
-    own = {
+    our_metrics = {
         name: value for name, value in metrics.items() if _is_number(value) and find_metric(name, METRICS) is not None
     }
-    vars(self).setdefault("agentic_updates", []).append((own, sample_count))
-    add(self, {name: value for name, value in metrics.items() if name not in own}, sample_count)
+    vars(self).setdefault("agentic_updates", []).append((our_metrics, sample_count))
+    add(self, {name: value for name, value in metrics.items() if name not in our_metrics}, sample_count)
 
 
 def _is_number(value: Any) -> bool:
@@ -63,12 +63,12 @@ def _is_number(value: Any) -> bool:
 
 
 @wrap(MetricsAggregator, "get_aggregated_metrics")
-def _join(join: Any, self: Any) -> dict[str, Any]:
-    updates = [(own, count) for own, count in vars(self).get("agentic_updates", []) if own]
+def _join_metrics(join: Any, self: Any) -> dict[str, Any]:
+    updates = [(our_metrics, count) for our_metrics, count in vars(self).get("agentic_updates", []) if our_metrics]
     return join(self) | join_updates(*map(list, zip(*updates, strict=True)), table=METRICS) if updates else join(self)
 
 
 @wrap(MetricsAggregator, "reset")
-def _reset(reset: Any, self: Any) -> None:
+def _reset_updates(reset: Any, self: Any) -> None:
     reset(self)
     vars(self).pop("agentic_updates", None)

@@ -34,7 +34,7 @@ def waiting_options(config: Any) -> WaitingOptions:
     return read_settings(WaitingOptions, plain_section(config, f"{AGENTIC}.waiting"), section=f"{AGENTIC}.waiting")
 
 
-def _logs(config: Any) -> bool:
+def _has_log(config: Any) -> bool:
     return bool({"log", "audit", "health"} & set(OmegaConf.select(config, AGENTIC) or {}))
 
 
@@ -91,7 +91,7 @@ FEATURES = Features(
             needs="verl.trainer.ppo.v1.trainer_base",
             gives="trajectory log, audit and health of a run",
             chosen_by="agentic.{log, audit, health}",
-            demanded_by=_logs,
+            demanded_by=_has_log,
             behind=("extensions.monitoring.step_time",),  # it logs and watches all metrics
         ),
         Adapter(

@@ -36,14 +36,14 @@ def _record_wait(wait: Any, self: Any, global_steps: int, partition_id: str, *ar
         return wait(self, global_steps, partition_id, *args, **kwargs)
     self.is_waiting, began_at = True, time.time()
     try:
-        found = wait(self, global_steps, partition_id, *args, **kwargs)
+        wait_result = wait(self, global_steps, partition_id, *args, **kwargs)
     finally:
         self.is_waiting = False
     with log_and_continue(_WHAT):
         # The episodes of a wait for groups that are not taken yet are unknown.
-        keys = list(last_rows(found[0].keys).values()) if hasattr(found[0], "keys") else []
+        keys = list(last_rows(wait_result[0].keys).values()) if hasattr(wait_result[0], "keys") else []
         self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
-    return found
+    return wait_result
 
 
 @wrap(PPOTrainer, "prepare_step", versions=">=0.9.1", lost="time/dispatch_s leaves out the time to hand out prompts")
@@ -59,33 +59,33 @@ def _time_preparation(prepare: Any, self: Any) -> Any:
 def _add_times(compute: Any, self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
     compute(self, batch, metrics, *args, **kwargs)
     with log_and_continue(_WHAT):
-        metrics.update(_times(self, batch, metrics))
+        metrics.update(_take_times(self, batch, metrics))
 
 
-def _times(trainer: Any, batch: Any, metrics: Mapping[str, Any]) -> dict[str, float]:
+def _take_times(trainer: Any, batch: Any, metrics: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics of a step and resets their data."""
-    kept, own = vars(trainer.replay_buffer), vars(trainer)
-    recorded, known = kept.pop("waits", []), kept.pop(LAST_ROWS, (0, {}))[1]
-    spent = {"handing_out_s": own.pop("handing_out_s", 0.0), "log_s": own.pop(LOG_S, None)}
-    waits = to_waits(recorded, batch, known=known)
+    buffer_state, trainer_state = vars(trainer.replay_buffer), vars(trainer)
+    recorded, extras_by_key = buffer_state.pop("waits", []), buffer_state.pop(LAST_ROWS, (0, {}))[1]
+    spent = {"handing_out_s": trainer_state.pop("handing_out_s", 0.0), "log_s": trainer_state.pop(LOG_S, None)}
+    waits = to_waits(recorded, batch, extras_by_key=extras_by_key)
     episodes = [episode for wait in waits for episode in wait.episodes]
     return {**time_ledger(metrics, waits=waits, **spent), **tool_times(episodes), **turn_times(episodes)}
 
 
 def to_waits(
-    recorded: Sequence[tuple[float, float, list[str]]], batch: Any, *, known: Mapping[str, Mapping[str, Any]]
+    recorded: Sequence[tuple[float, float, list[str]]], batch: Any, *, extras_by_key: Mapping[str, Mapping[str, Any]]
 ) -> list[Wait]:
     """Returns the waits of a step, with the episodes of their batches.
 
     Args:
         recorded: start and end of each, in seconds since 1970, and the keys of the last rows.
         batch: the step's batch, still in the queue.
-        known: key -> `extra_fields` of last rows; those of others are fetched.
+        extras_by_key: key -> `extra_fields` of last rows; those of others are fetched.
     """
-    wanted = set(batch.keys)
-    keys = [key for _, _, waited in recorded for key in waited if key in wanted]
-    fetched = extras_of([key for key in keys if key not in known], partition_id=batch.partition_id)
-    times = {key: {**known, **fetched}.get(key, {}).get(EPISODE_TIME) for key in keys}
+    batch_keys = set(batch.keys)
+    keys = [key for _, _, waited in recorded for key in waited if key in batch_keys]
+    fetched = extras_of([key for key in keys if key not in extras_by_key], partition_id=batch.partition_id)
+    times = {key: {**extras_by_key, **fetched}.get(key, {}).get(EPISODE_TIME) for key in keys}
     return [
         Wait(
             began_at=began_at,

@@ -39,14 +39,14 @@ _COLUMNS = ("response_mask", "rm_scores", "advantages", "returns", "values", "ol
 
 
 @contextlib.contextmanager
-def _timed(trainer: Any, where: str) -> Iterator[None]:
+def _time_block(trainer: Any, timer: str) -> Iterator[None]:
     """Adds the block's time to the cost of log and audit within one of verl's timers."""
     started = time.perf_counter()
     try:
         yield
     finally:
         spent = vars(trainer).setdefault(LOG_S, {})
-        spent[where] = spent.get(where, 0.0) + time.perf_counter() - started
+        spent[timer] = spent.get(timer, 0.0) + time.perf_counter() - started
 
 
 @wrap(PPOTrainer, "fit")
@@ -58,21 +58,21 @@ def _log_run(fit: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     write_tokenizer(Path(folder), self.tokenizer)
     ends = Lines(Path(folder) / ENDED)
     ends.append({"step": self.global_steps, "time": time.time(), "ended": False})
-    found = fit(self, *args, **kwargs)
+    fit_result = fit(self, *args, **kwargs)
     ends.append({"step": self.global_steps, "time": time.time(), "ended": True})
-    return found
+    return fit_result
 
 
 @wrap(PPOTrainer, "_compute_advantage")
 def _log_advantages(compute: Any, self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
     watch = watch_of(self)
     if watch.audit != "off":
-        with _timed(self, "adv"):
+        with _time_block(self, "adv"):
             audit_batch(self, batch, metrics)
     with metrics_only_context(metrics, lambda: stored_columns(batch)):
         batch = compute(self, batch, metrics)
     if watch.options.dir is not None:
-        with _timed(self, "adv"), log_and_continue("the log of updates"):
+        with _time_block(self, "adv"), log_and_continue("the log of updates"):
             log_updates(watch.options, batch, step=self.global_steps)
     return batch
 
@@ -102,13 +102,13 @@ def _note_checkpoint(save: Any, self: Any) -> None:
 
 @wrap(PPOTrainer, "_validate")
 def _log_validation(validate: Any, self: Any) -> dict[str, float]:
-    found = validate(self)
+    metrics = validate(self)
     watch = watch_of(self)
     if watch.metrics is not None:
-        watch.metrics.append(self.global_steps, found)  # those of the step follow, and are put together with them
+        watch.metrics.append(self.global_steps, metrics)  # those of the step follow, and are put together with them
     if self.global_steps == 0:
-        watch.health.observe(0, found)  # what training begins with
-    return found
+        watch.health.observe(0, metrics)  # what training begins with
+    return metrics
 
 
 def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
@@ -128,13 +128,13 @@ def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
 
     def records() -> list[dict[str, Any]]:
         per_row = [{name: column[row] for name, column in columns.items()} for row in range(len(keys))]
-        told = [_update(key, row, step, has_critic) for key, row in zip(keys, per_row, strict=True)]
-        return [{**update, "uid": uid} for uid, update in zip(uids, told, strict=True)]
+        updates = [_make_update(key, row, step, has_critic) for key, row in zip(keys, per_row, strict=True)]
+        return [{**update, "uid": uid} for uid, update in zip(uids, updates, strict=True)]
 
     log_writer("updates", options).append(records)
 
 
-def _update(key: str, row: Mapping[str, torch.Tensor], step: int, has_critic: bool) -> dict[str, Any]:
+def _make_update(key: str, row: Mapping[str, torch.Tensor], step: int, has_critic: bool) -> dict[str, Any]:
     _, session, index = split_key(key)
     mask = row["response_mask"].bool()
     count = int(mask.sum())

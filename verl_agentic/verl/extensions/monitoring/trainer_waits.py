@@ -74,44 +74,44 @@ def waits_for(
     missing = ""
     if group_size is not None:
         missing = f", {sum(max(0, group_size - ended[uid]) for uid in playing)} of their episodes missing"
-    done, failed = len(buffer.finished_keys[partition_id]), len(buffer.failure_keys[partition_id])
-    told = "; ".join(oldest) or "unknown: look for `stuck` in the log of the agent-loop workers"
+    num_ended, num_failed = len(buffer.finished_keys[partition_id]), len(buffer.failure_keys[partition_id])
+    oldest_waits = "; ".join(oldest) or "unknown: look for `stuck` in the log of the agent-loop workers"
     return (
-        f"the trainer has waited {age_s:.0f} s for {num_wanted} groups: {done} have ended, {failed} failed, "
+        f"the trainer has waited {age_s:.0f} s for {num_wanted} groups: {num_ended} have ended, {num_failed} failed, "
         f"{len(playing)} are played{missing}, "
-        f"{len(buffer.pending_keys[partition_id])} have not begun. The oldest: {told}"
+        f"{len(buffer.pending_keys[partition_id])} have not begun. The oldest: {oldest_waits}"
     )
 
 
 def oldest(run_dir: Path, *, now_at: float) -> list[str]:
     """Returns the waits of the longest waiting episodes, over all workers that write to a folder."""
-    found: list[tuple[dict[str, Any], str]] = []
+    waits: list[tuple[dict[str, Any], str]] = []
     for path in run_dir.rglob("waiting-*.json"):
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # just removed
             continue
         if is_fresh(report, now_at=now_at):
-            where = f"on {report['host']}, pid {report['pid']}"
-            found += [({**episode, "age_s": now_at - episode["since"]}, where) for episode in report["episodes"]]
-    found.sort(key=lambda pair: -pair[0]["age_s"])
-    return [f"{describe(episode)}, {where}" for episode, where in found[:_OLDEST]]
+            process = f"on {report['host']}, pid {report['pid']}"
+            waits += [({**episode, "age_s": now_at - episode["since"]}, process) for episode in report["episodes"]]
+    waits.sort(key=lambda pair: -pair[0]["age_s"])
+    return [f"{describe(episode)}, {process}" for episode, process in waits[:_OLDEST]]
 
 
 @wrap(ReplayBuffer, "sample")
 @wrap(ReplayBufferAsync, "sample")
 def _begin_sample(sample: Any, self: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
-    _begin(self, batch_size)
+    _begin_watch(self, batch_size)
     return sample(self, global_steps, partition_id, batch_size)
 
 
 @wrap(ReplayBufferAsync, "wait_for_sampleable", versions=">=0.9.1")  # before, `sample` alone waited
 def _begin_wait(wait: Any, self: Any, global_steps: int, partition_id: str, target_count: int) -> Any:
-    _begin(self, target_count)
+    _begin_watch(self, target_count)
     return wait(self, global_steps, partition_id, target_count)
 
 
-def _begin(buffer: Any, num_wanted: int) -> None:
+def _begin_watch(buffer: Any, num_wanted: int) -> None:
     watch = getattr(buffer, "poll_watch", None)
     with log_and_continue("what the trainer waits for"):
         if watch is not None:
@@ -122,9 +122,9 @@ def _begin(buffer: Any, num_wanted: int) -> None:
 def _look_at_poll(wait: Any, self: Any, partition_id: str, last_debug_time: float) -> float:
     watch = getattr(self, "poll_watch", None)
     with log_and_continue("what the trainer waits for"):
-        said = None if watch is None else watch.look(self, partition_id)
-        if said is not None:
-            logger.warning("stuck: %s", said)
+        report = None if watch is None else watch.look(self, partition_id)
+        if report is not None:
+            logger.warning("stuck: %s", report)
     return wait(self, partition_id, last_debug_time)
 
 

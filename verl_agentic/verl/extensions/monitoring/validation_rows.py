@@ -29,10 +29,10 @@ def _without_void_results(
 
     others = {name: values for name, values in infos_dict.items() if not _is_result(name)}
     results = {name: played(values) for name, values in infos_dict.items() if _is_result(name) or name == "pred"}
-    found = process(data_sources, sample_uids, others, *args, **kwargs)
+    curves_by_source = process(data_sources, sample_uids, others, *args, **kwargs)
     for source, curves in process(played(data_sources), played(sample_uids), results, *args, **kwargs).items():
-        found[source].update({name: curve for name, curve in curves.items() if name not in others})
-    return found
+        curves_by_source[source].update({name: curve for name, curve in curves.items() if name not in others})
+    return curves_by_source
 
 
 def _is_result(name: str) -> bool:

@@ -57,10 +57,10 @@ def row_loss(
     """
     log_probs_B = row_log_probs(model_output["log_probs"], data["loss_mask"])
     outcome_B = row_column(data[_OUTCOME])
-    given = outcome_loss(log_probs_B, outcome_B, ref_log_prob_B=row_column(data[REFERENCE]), beta=settings.beta)
+    loss_terms = outcome_loss(log_probs_B, outcome_B, ref_log_prob_B=row_column(data[REFERENCE]), beta=settings.beta)
     num_rows = data["global_batch_size"]
-    is_right_B = given.return_B * (outcome_B - 0.5) > 0
-    return given.loss_B.sum() / num_rows * data["dp_size"], {"train/accuracy": float(is_right_B.sum()) / num_rows}
+    is_right_B = loss_terms.return_B * (outcome_B - 0.5) > 0
+    return loss_terms.loss_B.sum() / num_rows * data["dp_size"], {"train/accuracy": float(is_right_B.sum()) / num_rows}
 
 
 class OutcomeTrainer(ReferenceTrainer):

@@ -86,9 +86,9 @@ class ItemDataset(Dataset):
             DataError: an item is malformed, or one of its rows is longer than `data.max_length`.
         """
         tokenizer, codec = load_codec(model_path, tool_format=settings.tool_format, protocol=settings.protocol)
-        found = [(f"{file}:{number}", item) for file in files for number, item in numbered_records(Path(file))]
+        records = [(f"{file}:{number}", item) for file in files for number, item in numbered_records(Path(file))]
         encode = partial(encode, codec=codec, tokenizer=tokenizer)
-        self._items = asyncio.run(_encode_all(found[: max_items if max_items >= 0 else None], encode, max_length))
+        self._items = asyncio.run(_encode_all(records[: max_items if max_items >= 0 else None], encode, max_length))
         self.reference_IR: Tensor | None = None
         """`[I, R]` float32: log-probs of the rows of every item under the reference, once known."""
 
@@ -105,16 +105,16 @@ class ItemDataset(Dataset):
 
 
 async def _encode_all(
-    found: Sequence[tuple[str, Mapping[str, Any]]], encode: Callable[..., Any], max_length: int
+    records: Sequence[tuple[str, Mapping[str, Any]]], encode: Callable[..., Any], max_length: int
 ) -> list[list[EncodedRow]]:
     items = []
-    for where, item in found:
+    for place, item in records:
         try:
             rows = await encode(item)
         except DataError as cause:
-            raise DataError(f"{where}: {cause}") from cause
+            raise DataError(f"{place}: {cause}") from cause
         if (longest := max(len(row.trajectory.token_ids) for row in rows)) > max_length:
-            raise DataError(f"{where} has {longest} tokens, and data.max_length is {max_length}; raise it")
+            raise DataError(f"{place} has {longest} tokens, and data.max_length is {max_length}; raise it")
         items.append(rows)
     return items
 
@@ -163,10 +163,10 @@ class ReferenceTrainer(SFTTrainer):
         data = self.config.data
         if data.pad_mode != "no_padding":
             raise ConfigError(f"section {kind.section} needs data.pad_mode=no_padding, got {data.pad_mode!r}; set it")
-        self.train_dataset = self._read(data.train_files, data.get("train_max_samples", -1))
-        self.val_dataset = self._read(data.val_files, data.get("val_max_samples", -1)) if data.val_files else None
+        self.train_dataset = self._read_items(data.train_files, data.get("train_max_samples", -1))
+        self.val_dataset = self._read_items(data.val_files, data.get("val_max_samples", -1)) if data.val_files else None
 
-    def _read(self, files: Any, max_items: int) -> ItemDataset:
+    def _read_items(self, files: Any, max_items: int) -> ItemDataset:
         return ItemDataset(
             [files] if isinstance(files, str) else list(files),
             encode=self.encode,
@@ -188,9 +188,9 @@ class ReferenceTrainer(SFTTrainer):
         self._collate_rows = self.collate_fn
         for loader in (self.train_dataloader, self.val_dataloader):
             if loader is not None:
-                loader.collate_fn = self._collate
+                loader.collate_fn = self._collate_items
 
-    def _collate(self, items: Sequence[list[dict[str, Tensor]]]) -> dict[str, Any]:
+    def _collate_items(self, items: Sequence[list[dict[str, Tensor]]]) -> dict[str, Any]:
         return self._collate_rows([row for item in items for row in item])
 
     def _init_engine(self) -> None:
@@ -204,16 +204,16 @@ class ReferenceTrainer(SFTTrainer):
         """Returns `[I, R]`: every rank computes its share, in batches of equal size."""
         rank, size = self.engine.get_data_parallel_rank(), self.engine.get_data_parallel_size()
         count = self.train_batch_size_per_dp
-        found: dict[int, list[float]] = {}
+        sums_by_place: dict[int, list[float]] = {}
         for start in range(0, len(dataset), count * size):
             places = [(start + rank * count + offset) % len(dataset) for offset in range(count)]
-            batch = self._collate([dataset[place] for place in places])
+            batch = self._collate_items([dataset[place] for place in places])
             output = self.training_client.infer_batch(tu.get_tensordict(batch, self._infer_info()))
             if output is not None:
                 sums = row_log_probs(output["log_probs"], batch["loss_mask"]).reshape(-1, self.rows_per_item)
-                found.update(zip(places, sums.tolist(), strict=True))
+                sums_by_place.update(zip(places, sums.tolist(), strict=True))
         shares: list[Any] = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(shares, found)
+        torch.distributed.all_gather_object(shares, sums_by_place)
         every = {place: sums for share in shares for place, sums in share.items()}
         return torch.tensor([every[place] for place in range(len(dataset))])
 
@@ -239,14 +239,14 @@ def in_items(original: Callable[..., Any], rows_per_item: int) -> Callable[..., 
         output = original(data=data)
         if output is not None:
             metrics = tu.get(output, "metrics")
-            metrics.update({name: _total(metrics[name]) for name in metrics if name.startswith("train/")})
+            metrics.update({name: _sum_shares(metrics[name]) for name in metrics if name.startswith("train/")})
         return output
 
     return call
 
 
-def _total(shares: Any) -> float:
-    return sum(map(_total, shares)) if isinstance(shares, list) else float(shares)
+def _sum_shares(shares: Any) -> float:
+    return sum(map(_sum_shares, shares)) if isinstance(shares, list) else float(shares)
 
 
 def run(trainer: type[SFTTrainer]) -> None:

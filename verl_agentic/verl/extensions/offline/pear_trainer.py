@@ -37,10 +37,10 @@ class BehaviourDataset(Dataset):
         Raises:
             DataError: a row is malformed, has no log-probs, or is longer than `data.max_length`.
         """
-        found = [(f"{file}:{number}", row) for file in files for number, row in numbered_records(Path(file))]
-        self._rows = found[: max_rows if max_rows >= 0 else None]
-        for where, row in self._rows:
-            _check(row, where, vocab_size=vocab_size, max_length=max_length)
+        records = [(f"{file}:{number}", row) for file in files for number, row in numbered_records(Path(file))]
+        self._rows = records[: max_rows if max_rows >= 0 else None]
+        for place, row in self._rows:
+            _check_row(row, place, vocab_size=vocab_size, max_length=max_length)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -58,21 +58,21 @@ class BehaviourDataset(Dataset):
                 "behaviour_log_probs": log_probs}  # fmt: skip
 
 
-def _check(row: Mapping[str, Any], where: str, *, vocab_size: int, max_length: int) -> None:
+def _check_row(row: Mapping[str, Any], place: str, *, vocab_size: int, max_length: int) -> None:
     prompt, response = row.get("prompt_ids"), row.get("response_ids")
     lengths = {name: len(row.get(name) or ()) for name in _PER_TOKEN}
     if not prompt or not response or set(lengths.values()) != {len(response)} or 1 not in row["response_mask"]:
         raise DataError(
-            f"{where} needs prompt_ids, response_ids and as many values of {', '.join(_PER_TOKEN)}, got lengths "
+            f"{place} needs prompt_ids, response_ids and as many values of {', '.join(_PER_TOKEN)}, got lengths "
             f"{lengths}; export rows of a policy that gives log-probs"
         )
     sampled = (value for value, bit in zip(row["rollout_log_probs"], row["response_mask"], strict=True) if bit)
     if not all(map(math.isfinite, sampled)):
-        raise DataError(f"{where} has rollout_log_probs of sampled tokens that are not finite; leave the row out")
+        raise DataError(f"{place} has rollout_log_probs of sampled tokens that are not finite; leave the row out")
     ids = [*prompt, *response]
     if not 0 <= min(ids) <= max(ids) < vocab_size or len(ids) > max_length:
         raise DataError(
-            f"{where} has {len(ids)} tokens with ids up to {max(ids)}, and data.max_length is {max_length}, the "
+            f"{place} has {len(ids)} tokens with ids up to {max(ids)}, and data.max_length is {max_length}, the "
             f"vocabulary {vocab_size}; raise data.max_length, or use the tokenizer of the data"
         )
 
@@ -108,10 +108,10 @@ class PearTrainer(SFTTrainer):
         data = self.config.data
         if data.pad_mode != "no_padding":
             raise ConfigError(f"section pear needs data.pad_mode=no_padding, got {data.pad_mode!r}; set it")
-        self.train_dataset = self._read(data.train_files, data.get("train_max_samples", -1))
-        self.val_dataset = self._read(data.val_files, data.get("val_max_samples", -1)) if data.val_files else None
+        self.train_dataset = self._read_rows(data.train_files, data.get("train_max_samples", -1))
+        self.val_dataset = self._read_rows(data.val_files, data.get("val_max_samples", -1)) if data.val_files else None
 
-    def _read(self, files: Any, max_rows: int) -> BehaviourDataset:
+    def _read_rows(self, files: Any, max_rows: int) -> BehaviourDataset:
         return BehaviourDataset(
             [files] if isinstance(files, str) else list(files),
             vocab_size=len(self.model_config.tokenizer),

@@ -75,23 +75,25 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
             anchor=SearchPathQuery(provider="schema"),
         )
     try:
-        composed = _load(search_path, config_name or "ppo_trainer", overrides)
+        composed = _compose_config(search_path, config_name or "ppo_trainer", overrides)
         HydraConfig.instance().set_config(composed)
         engine = composed.hydra.runtime.choices.get("model_engine")
         unresolved: list[str] = []
         config = _without_hydra(composed)
         chosen = tuple(prepare(config))
-        plain = dict(_plain(config, "", unresolved))
+        plain = dict(_to_plain_data(config, "", unresolved))
         return Composed(
             config=config,
             plain=plain,
-            defaults=_copy(_defaults("sft_trainer_engine" if is_supervised(plain) else "ppo_trainer", engine)),
+            defaults=_copy_config(
+                _load_defaults("sft_trainer_engine" if is_supervised(plain) else "ppo_trainer", engine)
+            ),
             unresolved=tuple(unresolved),
             chosen=chosen,
         )
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as cause:
         raise ConfigError(
-            f"the configuration cannot be composed, got {_reason(cause)}; fix the key or file that it names"
+            f"the configuration cannot be composed, got {_format_reason(cause)}; fix the key or file that it names"
         ) from cause
     finally:
         GlobalHydra.instance().clear()
@@ -106,13 +108,13 @@ def section_fields(hints: Mapping[str, Mapping[str, Any]]) -> dict[str, frozense
         hints: what `section_hints` returns.
     """
     # verl makes objects of these; of algorithm, reward and trainer it never does.
-    made = ("actor_rollout_ref.", "critic")
-    return {path: frozenset(names) for path, names in hints.items() if path.startswith(made)}
+    prefixes = ("actor_rollout_ref.", "critic")
+    return {path: frozenset(names) for path, names in hints.items() if path.startswith(prefixes)}
 
 
 def section_hints(config: DictConfig) -> dict[str, dict[str, Any]]:
     """Returns path -> field -> annotation, of every section that names a class of verl's."""
-    return dict(_fields(config, ""))
+    return dict(_iter_fields(config, ""))
 
 
 @functools.cache
@@ -131,12 +133,12 @@ def read_names() -> frozenset[str]:
 def refusals(config: DictConfig) -> dict[str, list[str]]:
     """Returns the refusals of a configuration by who refuses it: `sections`, `plugin`, `verl`; `unchecked`: verl code
     that needs a package that is not installed here."""
-    config = _copy(config)  # all of them change what they are given
-    found: dict[str, list[str]] = {"sections": _of_sections(config), "plugin": [], "verl": [], "unchecked": []}
+    config = _copy_config(config)  # all of them change what they are given
+    messages: dict[str, list[str]] = {"sections": _of_sections(config), "plugin": [], "verl": [], "unchecked": []}
     for place, message in itertools.chain(_of_plugin(config), _of_verl(config)):
-        if not any(with_root_keys(message).endswith(one) for one in (*found["sections"], *found["plugin"])):
-            found[place].append(message)
-    return found
+        if not any(with_root_keys(message).endswith(other) for other in (*messages["sections"], *messages["plugin"])):
+            messages[place].append(message)
+    return messages
 
 
 def _of_sections(config: DictConfig) -> list[str]:
@@ -153,26 +155,26 @@ def _of_plugin(config: DictConfig) -> Iterator[tuple[str, str]]:
     try:
         auto_set_device(config)
     except Exception as refused:
-        yield "plugin", _reason(refused)
+        yield "plugin", _format_reason(refused)
 
 
 def _of_verl(config: DictConfig) -> Iterator[tuple[str, str]]:
     """Yields `verl`, or `unchecked` for what needs a package that is not here, and a message."""
-    told: set[str] = set()
-    looks = (_validate, _make_trainer, _make_rollout, _make_distillation, _make_reference)
+    reasons: set[str] = set()
+    looks = (_validate_config, _make_trainer, _make_rollout, _make_distillation, _make_reference)
     for look in (_make_supervised,) if is_supervised(config) else looks:
         try:
             look(config)
         except Exception as refused:
-            reason = _reason(refused)
+            reason = _format_reason(refused)
             # Keys that a class does not know are told by name and place, by a check of their own.
-            if "unexpected keyword argument" in reason or "Missing mandatory value" in reason or reason in told:
+            if "unexpected keyword argument" in reason or "Missing mandatory value" in reason or reason in reasons:
                 continue
-            told.add(reason)
+            reasons.add(reason)
             yield "unchecked" if _needs_backend(refused, config) else "verl", reason
 
 
-def _validate(config: DictConfig) -> None:
+def _validate_config(config: DictConfig) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
@@ -245,17 +247,17 @@ def _search_path() -> ConfigSearchPath:
     return create_automatic_config_search_path(str(main), None, "config")
 
 
-def _load(search_path: ConfigSearchPath, name: str, overrides: Sequence[str]) -> DictConfig:
+def _compose_config(search_path: ConfigSearchPath, name: str, overrides: Sequence[str]) -> DictConfig:
     GlobalHydra.instance().clear()
     with quick_yaml():
         return Hydra.create_main_hydra2("main_ppo", search_path).compose_config(name, list(overrides), RunMode.RUN)
 
 
 @functools.cache
-def _defaults(trainer: str, engine: str | None) -> dict[str, Any]:
+def _load_defaults(trainer: str, engine: str | None) -> dict[str, Any]:
     """Returns verl's own configuration of a trainer for an engine, as plain data."""
-    config = _load(_search_path(), trainer, [f"model_engine={engine}"] if engine else [])
-    return dict(_plain(_without_hydra(config), "", []))
+    config = _compose_config(_search_path(), trainer, [f"model_engine={engine}"] if engine else [])
+    return dict(_to_plain_data(_without_hydra(config), "", []))
 
 
 def _without_hydra(config: DictConfig) -> DictConfig:
@@ -264,7 +266,7 @@ def _without_hydra(config: DictConfig) -> DictConfig:
     return config
 
 
-def _plain(node: Any, path: str, unresolved: list[str]) -> Any:
+def _to_plain_data(node: Any, path: str, unresolved: list[str]) -> Any:
     """Returns a section as plain data; what cannot be resolved is None, and said in `unresolved`."""
     keys = range(len(node)) if isinstance(node, ListConfig) else list(node)
     values = []
@@ -275,13 +277,13 @@ def _plain(node: Any, path: str, unresolved: list[str]) -> Any:
         except InterpolationToMissingValueError:
             value = MISSING
         except OmegaConfBaseException as cause:
-            unresolved.append(f"{place}: {_reason(cause)}")
+            unresolved.append(f"{place}: {_format_reason(cause)}")
             value = None
-        values.append(_plain(value, place, unresolved) if OmegaConf.is_config(value) else value)
+        values.append(_to_plain_data(value, place, unresolved) if OmegaConf.is_config(value) else value)
     return values if isinstance(node, ListConfig) else dict(zip(map(str, keys), values, strict=True))
 
 
-def _fields(node: DictConfig, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _iter_fields(node: DictConfig, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     target = None if OmegaConf.is_missing(node, "_target_") else node.get("_target_")
     if isinstance(target, str):
         try:
@@ -289,15 +291,15 @@ def _fields(node: DictConfig, path: str) -> Iterator[tuple[str, dict[str, Any]]]
         except Exception:  # a class that is not there is refused by verl itself
             cls = None
         if cls is not None and dataclasses.is_dataclass(cls):
-            yield path, {"_target_": str, **_annotations(cls)}
+            yield path, {"_target_": str, **_read_annotations(cls)}
     for key in node:
         inner = node._get_node(key)
         if isinstance(inner, DictConfig) and not (inner._is_none() or inner._is_missing() or inner._is_interpolation()):
-            yield from _fields(inner, f"{path}.{key}" if path else str(key))
+            yield from _iter_fields(inner, f"{path}.{key}" if path else str(key))
 
 
 @functools.cache
-def _annotations(cls: type) -> dict[str, Any]:
+def _read_annotations(cls: type) -> dict[str, Any]:
     try:
         hints = get_type_hints(cls)
     except (NameError, TypeError):  # names that only a type checker imports
@@ -305,12 +307,12 @@ def _annotations(cls: type) -> dict[str, Any]:
     return {field.name: hints.get(field.name, Any) for field in dataclasses.fields(cls)}
 
 
-def _copy(config: Any) -> Any:
+def _copy_config(config: Any) -> Any:
     """Returns a deep copy, in a fifth of the time that `copy.deepcopy` takes for OmegaConf's objects."""
     return pickle.loads(pickle.dumps(config))
 
 
-def _reason(error: BaseException) -> str:
+def _format_reason(error: BaseException) -> str:
     text = " ".join(str(error).split()) or "no reason given"
     cause = error.__cause__
     if isinstance(error, HydraException) and cause is not None and str(cause) not in text:

@@ -81,15 +81,15 @@ class Worker:
         """Returns the names of the tools that verl's own section configures; what verl raises passes."""
         turns = self.config.actor_rollout_ref.rollout.multi_turn
         self.tools = load_all_tools(
-            tool_config_path=_resolved(turns.tool_config_path),
-            function_tool_path=_resolved(turns.function_tool_path),
+            tool_config_path=_resolve_path(turns.tool_config_path),
+            function_tool_path=_resolve_path(turns.function_tool_path),
         )
         return [tool.name for tool in self.tools]
 
     def load_loops(self) -> frozenset[str]:
         """Returns the names of all agent loops, those of the user's file included."""
         path = self.config.actor_rollout_ref.rollout.agent.agent_loop_config_path
-        for entry in cast("Any", OmegaConf.load(str(_resolved(path)))) if path else ():
+        for entry in cast("Any", OmegaConf.load(str(_resolve_path(path)))) if path else ():
             _agent_loop_registry[entry.name] = entry
         return frozenset(_agent_loop_registry)
 
@@ -131,7 +131,7 @@ class Worker:
             kv_bytes_per_token=4 * math.prod(map(int, filter(None, sizes))) if all(sizes) else None,
             tied_parameters=_tied_parameters(self.model.hf_config),
             has_experts=any(getattr(text, name, None) for name in _EXPERTS),
-            quantisation=_quantisation(self.model.hf_config),
+            quantisation=_read_quantisation(self.model.hf_config),
         )
 
 
@@ -149,7 +149,7 @@ def _tied_parameters(config: Any) -> int | None:
     return sum(parameter.numel() for parameter in model.parameters()) + shared
 
 
-def _quantisation(config: Any) -> str:
+def _read_quantisation(config: Any) -> str:
     section = getattr(config, "quantization_config", None) or {}
     return str(section.get("quant_method", "") if isinstance(section, Mapping) else section.quant_method)
 
@@ -168,10 +168,10 @@ async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[FirstPrompt, C
     name = agent_name(worker, row)
     loop = worker.make_loop(name)
     request = await asyncio.wait_for(_first_request(worker, loop, row), _DEADLINE_S)
-    messages, schemas = await _start(worker, loop, row) if name == "env_agent" else _given(loop, row)
+    messages, schemas = await _start_env(worker, loop, row) if name == "env_agent" else _read_verl_prompt(loop, row)
     ids = list(request["prompt_ids"])
     if len(ids) >= worker.config.actor_rollout_ref.rollout.prompt_length:
-        ids = _uncut(loop, messages, schemas, ids)
+        ids = _restore_prompt(loop, messages, schemas, ids)
     prompt = FirstPrompt(
         agent_loop=name,
         text=worker.model.tokenizer.decode(ids),
@@ -213,7 +213,7 @@ async def _first_request(worker: Worker, loop: Any, row: Mapping[str, Any]) -> M
     raise DataError(f"the episode ended before its first turn, got {next(filter(None, errors), 'no reason')}")
 
 
-async def _start(worker: Worker, loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Any]]:
+async def _start_env(worker: Worker, loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Any]]:
     """Returns the messages and the tools' schemas of an environment that has started."""
     settings, played = loop._settings, env_row(row)
     env = load_env(played.extra.get("env") or settings.env, **settings.env_config)(played)
@@ -224,7 +224,7 @@ async def _start(worker: Worker, loop: Any, row: Mapping[str, Any]) -> tuple[lis
         await env.close()
 
 
-def _given(loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Any]]:
+def _read_verl_prompt(loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Any]]:
     """Returns the messages and schemas of a loop of verl's."""
     schemas = list(getattr(loop, "tool_schemas", ()))
     selected = (row.get("extra_info") or {}).get("tool_selection")
@@ -266,12 +266,12 @@ async def find_refused_messages(
     }
     refused = []
     stream = [*ids, *tokenizer.encode("one", add_special_tokens=False), tokenizer.eos_token_id]
-    for what, (turn_calls, new) in later.items():
+    for case, (turn_calls, new) in later.items():
         turn = Message("assistant", "one", tool_calls=turn_calls)
         try:
             await codec.encode_context([*prompt, turn], new, stream=stream, tools=schemas)
         except Exception as cause:  # whatever the template raises
-            refused.append(f"{what}: {cause}")
+            refused.append(f"{case}: {cause}")
     return refused
 
 
@@ -280,7 +280,9 @@ def _uses_template(worker: Worker, name: str) -> bool:
     return name != "env_agent" or (section.get("protocol") or "chat") == "chat"
 
 
-def _uncut(loop: Any, messages: Sequence[Mapping[str, Any]], schemas: Sequence[Any], ids: list[int]) -> list[int]:
+def _restore_prompt(
+    loop: Any, messages: Sequence[Mapping[str, Any]], schemas: Sequence[Any], ids: list[int]
+) -> list[int]:
     """Returns a prompt whole whose beginning verl has cut off."""
     try:
         whole = loop.continuous_token_builder.build_initial_tokens([dict(m) for m in messages], tools=schemas or None)
@@ -299,10 +301,10 @@ def _served_tools(
         return list(loop.continuous_token_builder.build_initial_tokens([dict(m) for m in messages], tools=tools))
 
     options = getattr(getattr(loop, "_settings", None), "protocol_options", None)
-    own, differing = encode(getattr(options, "tools_as", "given")), {}
+    training_ids, differing = encode(getattr(options, "tools_as", "given")), {}
     for form in get_args(ToolForm)[1:]:
-        found = find_difference(own, encode(form), decode=worker.model.tokenizer.decode)
-        differing |= {form: found[2]} if found else {}
+        difference = find_difference(training_ids, encode(form), decode=worker.model.tokenizer.decode)
+        differing |= {form: difference[2]} if difference else {}
     return differing
 
 
@@ -316,27 +318,29 @@ def _without_tools(loop: Any, messages: Sequence[Mapping[str, Any]]) -> list[int
 async def _try_call(worker: Worker, loop: Any, schemas: Sequence[Any]) -> CallTrial | None:
     """Returns the trial; None where the template writes no calls, or the loop reads none."""
     function = schemas[0]["function"]
-    arguments = _sample(function.get("parameters") or {})
-    written = _write(worker, {"name": function["name"], "arguments": arguments}, schemas)
-    if written is None or function["name"] not in written:
+    arguments = _make_example(function.get("parameters") or {})
+    text = _write_call(worker, {"name": function["name"], "arguments": arguments}, schemas)
+    if text is None or function["name"] not in text:
         return None
     codec = getattr(loop, "_codec", None)  # in history, templates may leave out the reasoning that a header opens
-    turn = codec.close_reasoning(written) if isinstance(codec, ChatTemplateCodec) else written
+    turn = codec.close_reasoning(text) if isinstance(codec, ChatTemplateCodec) else text
     ids = worker.model.tokenizer.encode(turn, add_special_tokens=False)
     eos = worker.model.tokenizer.eos_token_id
     ids = ids[: ids.index(eos) + 1] if eos in ids else ids
-    read = await _read(worker, loop, ids, schemas)
+    read = await _read_calls(worker, loop, ids, schemas)
     if read is None:
         return None
     return CallTrial(
         parser=worker.config.actor_rollout_ref.rollout.multi_turn.format,
-        written=written,
-        expected=_told(function["name"], arguments),
-        read="" if not read else _told(*read[0]),
+        written=text,
+        expected=_format_call(function["name"], arguments),
+        read="" if not read else _format_call(*read[0]),
     )
 
 
-async def _read(worker: Worker, loop: Any, ids: list[int], schemas: Sequence[Any]) -> list[tuple[str, Any]] | None:
+async def _read_calls(
+    worker: Worker, loop: Any, ids: list[int], schemas: Sequence[Any]
+) -> list[tuple[str, Any]] | None:
     codec = getattr(loop, "_codec", None)
     if codec is not None:
         action = await codec.decode_action(ids, turn=0, tools=list(schemas))
@@ -348,7 +352,7 @@ async def _read(worker: Worker, loop: Any, ids: list[int], schemas: Sequence[Any
     return [(call.name, _from_json(call.arguments)) for call in calls]
 
 
-def _write(worker: Worker, call: Mapping[str, Any], schemas: Sequence[Any]) -> str | None:
+def _write_call(worker: Worker, call: Mapping[str, Any], schemas: Sequence[Any]) -> str | None:
     """Returns a turn with a call as the chat template writes it; None where it cannot."""
     options = {**dict(worker.config.data.get("apply_chat_template_kwargs") or {}), "tools": list(schemas)}
     render = worker.model.tokenizer.apply_chat_template
@@ -367,7 +371,7 @@ def _write(worker: Worker, call: Mapping[str, Any], schemas: Sequence[Any]) -> s
     return None
 
 
-def _sample(schema: Mapping[str, Any]) -> Any:
+def _make_example(schema: Mapping[str, Any]) -> Any:
     """Returns a value that a JSON schema allows."""
     if schema.get("enum"):
         return schema["enum"][0]
@@ -375,14 +379,14 @@ def _sample(schema: Mapping[str, Any]) -> Any:
     kind = kind[0] if isinstance(kind, list) else kind
     if kind == "object":
         properties = schema.get("properties") or {}
-        wanted = schema.get("required") or list(properties)
-        return {name: _sample(inner) for name, inner in properties.items() if name in wanted}
+        required_names = schema.get("required") or list(properties)
+        return {name: _make_example(inner) for name, inner in properties.items() if name in required_names}
     if kind == "array":
-        return [_sample(schema.get("items") or {})]
+        return [_make_example(schema.get("items") or {})]
     return {"integer": 3, "number": 1.5, "boolean": True}.get(kind, "one")
 
 
-def _told(name: str, arguments: Any) -> str:
+def _format_call(name: str, arguments: Any) -> str:
     return f"{name}({json.dumps(arguments, sort_keys=True, ensure_ascii=False)})"
 
 
@@ -393,7 +397,7 @@ def _from_json(text: Any) -> Any:
         return text
 
 
-def _resolved(path: str | None) -> str | None:
+def _resolve_path(path: str | None) -> str | None:
     # Not from where it is defined, which differs between versions of verl.
     from verl.experimental.agent_loop.agent_loop import resolve_config_path  # pyright: ignore[reportPrivateImportUsage]
 

@@ -28,30 +28,30 @@ _BYTES = 4096
 
 def unwritable_folders(config: DictConfig) -> list[str]:
     """Returns the folders that cannot be made or written to. Each is tried, and nothing of it is left."""
-    found = []
-    for key, folder in _paths(config, _WRITTEN):
+    faults = []
+    for key, folder in _iter_paths(config, _WRITTEN):
         try:
             _try_to_write(Path(folder).expanduser())
         except OSError as cause:
             why = cause.strerror or cause
-            found.append(f"{key}: nothing can be written to {folder}, got {why}; name another folder or free its disk")
-    return found
+            faults.append(f"{key}: nothing can be written to {folder}, got {why}; name another folder or free its disk")
+    return faults
 
 
 def checkpoint_faults(config: DictConfig) -> list[str]:
     """Returns what is wrong with the checkpoint that the run continues from."""
-    mode = _value(config, "trainer.resume_mode")
+    mode = _select_value(config, "trainer.resume_mode")
     if mode not in _RESUME_MODES:
         return [f"trainer.resume_mode must be one of {list(_RESUME_MODES)}, got {mode!r}"]
     try:
-        folder = _checkpoint(config, mode)
+        folder = _find_checkpoint(config, mode)
     except ValueError as refused:
         return [str(refused)]
     if folder is None:
         return []
     if not (folder / "actor").is_dir():
         return [f"the checkpoint {folder} has no folder actor; name a whole checkpoint, or set resume_mode=disable"]
-    step, total = int(str(folder).rpartition(_STEP)[-1]), _value(config, "trainer.total_training_steps")
+    step, total = int(str(folder).rpartition(_STEP)[-1]), _select_value(config, "trainer.total_training_steps")
     if isinstance(total, int) and step >= total:
         return [
             f"the run continues from step {step} and trainer.total_training_steps={total}: it has no step left; raise "
@@ -60,20 +60,20 @@ def checkpoint_faults(config: DictConfig) -> list[str]:
     return []
 
 
-def _checkpoint(config: DictConfig, mode: str) -> Path | None:
+def _find_checkpoint(config: DictConfig, mode: str) -> Path | None:
     """Returns the folder of the checkpoint; None if the run begins anew."""
     if mode == "disable":
         return None
     if mode == "auto":
-        folder = Path(str(_value(config, "trainer.default_local_dir"))).expanduser()
+        folder = Path(str(_select_value(config, "trainer.default_local_dir"))).expanduser()
         if not (folder / _TRACKER).is_file():
             return None
         text = (folder / _TRACKER).read_text(errors="replace")
         if not text.strip().isdecimal():
             raise ValueError(f"{folder / _TRACKER} must hold a step, got {text[:40]!r}; correct or remove it")
-        found = folder / f"{_STEP}{int(text)}"
-        return found if found.exists() else None  # then verl begins anew
-    path = _value(config, "trainer.resume_from_path")
+        checkpoint = folder / f"{_STEP}{int(text)}"
+        return checkpoint if checkpoint.exists() else None  # then verl begins anew
+    path = _select_value(config, "trainer.resume_from_path")
     if not isinstance(path, str):
         raise ValueError(f"trainer.resume_mode=resume_path needs trainer.resume_from_path, got {path}; name a "
                          f"checkpoint's folder {_STEP}N")  # fmt: skip
@@ -85,9 +85,9 @@ def _checkpoint(config: DictConfig, mode: str) -> Path | None:
     return Path(path)
 
 
-def _paths(config: DictConfig, keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _iter_paths(config: DictConfig, keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for key in keys:
-        value = _value(config, key)
+        value = _select_value(config, key)
         if isinstance(value, str) and value and not is_remote(value):
             yield key, value
 
@@ -111,5 +111,5 @@ def _try_to_write(folder: Path) -> None:
                 place.rmdir()
 
 
-def _value(config: DictConfig, key: str) -> Any:
+def _select_value(config: DictConfig, key: str) -> Any:
     return OmegaConf.select(config, key, throw_on_missing=False)

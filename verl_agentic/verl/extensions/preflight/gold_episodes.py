@@ -52,7 +52,7 @@ async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]])
     """Returns what the solutions of the first rows earn in the loop `env_agent`."""
     settings = loop._settings
     reward: Any = OmegaConf.to_container(worker.config.reward, resolve=True)
-    scorer = _scorer(reward)
+    scorer = _make_scorer(reward)
     has_function = (reward.get("custom_reward_function") or {}).get("path") is not None
     gold, metrics, solution = [], None, ""
     short: set[str] = set()
@@ -64,8 +64,8 @@ async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]])
             if settings.protocol_options.self_written:
                 gold.append(GoldTrial(row=index, outcome=None, why="nothing answers the searches of a solution"))
                 continue
-            playing = _play(worker, loop, played, package, has_rubric=scorer is not None or has_function)
-            trial, numbers, text = await _try(worker, index, played, playing, scorer)
+            playing = _play_solution(worker, loop, played, package, has_rubric=scorer is not None or has_function)
+            trial, numbers, text = await _try_solution(worker, index, played, playing, scorer)
             metrics = numbers or metrics
             if package.gold is None and not trial.is_fault:
                 why = f"its environment has no solution; an empty answer got {trial.outcome} ({trial.why})"
@@ -86,19 +86,19 @@ async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]])
     )
 
 
-async def _try(
+async def _try_solution(
     worker: Worker, index: int, row: EnvRow, playing: Any, scorer: Scorer | None
 ) -> tuple[GoldTrial, frozenset[str] | None, str]:
     """Returns the trial, the numbers that come with its reward, and the text of the response."""
     try:
         episode: Episode = await asyncio.wait_for(playing, _DEADLINE_S)
     except (AgenticError, TimeoutError) as cause:
-        return _failed(index, f"{type(cause).__name__}: {cause}"), None, ""
-    ended = f"{len(episode.actions)} turns, {_tokens(episode)} response tokens, {episode.stop_reason.value}"
+        return _make_failed_trial(index, f"{type(cause).__name__}: {cause}"), None, ""
+    ended = f"{len(episode.actions)} turns, {_count_tokens(episode)} response tokens, {episode.stop_reason.value}"
     text = worker.model.tokenizer.decode(episode.trajectories[-1].response_ids, skip_special_tokens=True)
     numbers = frozenset(episode.numbers())
     if episode.is_void:
-        trial = _failed(index, f"{ended}: {episode.error}")
+        trial = _make_failed_trial(index, f"{ended}: {episode.error}")
         is_late = episode.stop_reason is StopReason.TIMEOUT  # another machine may be faster
         return replace(trial, is_fault=trial.is_fault and not is_late), numbers, ""
     is_proposer = SOLVE_RATE in episode.reward.info  # its reward depends on how often its task is solved
@@ -108,20 +108,20 @@ async def _try(
         sample = to_sample(episode, row, id=f"row {index}")
         (score,) = await asyncio.wait_for(scorer.score_group([sample]), _DEADLINE_S)
     except (AgenticError, TimeoutError) as cause:
-        return _failed(index, f"{type(cause).__name__}: {cause}"), numbers, text
+        return _make_failed_trial(index, f"{type(cause).__name__}: {cause}"), numbers, text
     numbers |= frozenset(score.numbers)
     if score.void is not None:
-        return _failed(index, f"{ended}; {score.void}"), numbers, text
-    parts = _shares(scorer.rubric, score)
+        return _make_failed_trial(index, f"{ended}; {score.void}"), numbers, text
+    parts = _select_solved(scorer.rubric, score)
     return GoldTrial(row=index, outcome=score.acc, why=ended, parts=parts), numbers, text
 
 
-def _failed(index: int, why: str) -> GoldTrial:
+def _make_failed_trial(index: int, why: str) -> GoldTrial:
     """Returns a trial without a score. It is a fault unless something is not on this machine, or cannot be reached."""
     return GoldTrial(row=index, outcome=None, why=why, is_fault=_ELSEWHERE.search(why) is None)
 
 
-def _play(worker: Worker, loop: Any, row: EnvRow, package: EnvPackage, *, has_rubric: bool) -> Any:
+def _play_solution(worker: Worker, loop: Any, row: EnvRow, package: EnvPackage, *, has_rubric: bool) -> Any:
     settings = loop._settings
     solution = package.gold(row) if package.gold is not None else lambda messages: ""
     setup = scripted(solution, codec=loop._codec, tokenizer=worker.model.tokenizer, limits=settings.limits_at(1))
@@ -133,13 +133,13 @@ def _play(worker: Worker, loop: Any, row: EnvRow, package: EnvPackage, *, has_ru
     )
 
 
-def _scorer(reward: Mapping[str, Any]) -> Scorer | None:
+def _make_scorer(reward: Mapping[str, Any]) -> Scorer | None:
     if (reward.get("reward_manager") or {}).get("name") != "rubric":
         return None
     return Scorer(Rubric.from_config(reward), workers=1)
 
 
-def _shares(rubric: Rubric, score: Score) -> dict[str, float]:
+def _select_solved(rubric: Rubric, score: Score) -> dict[str, float]:
     """Returns whether the task is solved by the outcomes that every row gets."""
     return {
         term.name: score.solved[term.name]
@@ -148,5 +148,5 @@ def _shares(rubric: Rubric, score: Score) -> dict[str, float]:
     }
 
 
-def _tokens(episode: Episode) -> int:
+def _count_tokens(episode: Episode) -> int:
     return max(len(trajectory.response_ids) for trajectory in episode.trajectories)

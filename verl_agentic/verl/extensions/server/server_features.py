@@ -24,8 +24,8 @@ def engine_config(rollout: Any, *, replica_rank: int = 0) -> EngineConfig:
     """
     from verl_agentic.cpu.inference.scheduler import EngineConfig, EngineOptions
 
-    written = plain((rollout.get("engine_kwargs") or {}).get("agentic"))
-    options = read_settings(EngineOptions, written, section=f"{ROLLOUT}.engine_kwargs.agentic")
+    raw_options = plain((rollout.get("engine_kwargs") or {}).get("agentic"))
+    options = read_settings(EngineOptions, raw_options, section=f"{ROLLOUT}.engine_kwargs.agentic")
     return EngineConfig(**vars(options), max_running=rollout.max_num_seqs, seed=rollout.seed + replica_rank)
 
 

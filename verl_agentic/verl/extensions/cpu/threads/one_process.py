@@ -93,20 +93,22 @@ class ThreadCluster:
         """Returns up to `num_returns` references that have a value after at most `timeout` seconds, and the others."""
         deadline = None if timeout is None else time.monotonic() + timeout
         waiting = {ref.done for ref in refs}
-        done: set[Any] = {future for future in waiting if future.done()}
-        while len(done) < min(num_returns, len(waiting)):
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ended_futures: set[Any] = {future for future in waiting if future.done()}
+        while len(ended_futures) < min(num_returns, len(waiting)):
+            remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             first = concurrent.futures.FIRST_COMPLETED
-            ended = concurrent.futures.wait(waiting - done, left, return_when=first).done
+            ended = concurrent.futures.wait(waiting - ended_futures, remaining_s, return_when=first).done
             if not ended:
                 break
-            done |= ended
-        ready = [ref for ref in refs if ref.done in done][:num_returns]
+            ended_futures |= ended
+        ready = [ref for ref in refs if ref.done in ended_futures][:num_returns]
         return ready, [ref for ref in refs if ref not in ready]
 
     def kill(self, actor: ActorHandle, *, no_restart: bool = True) -> None:
         actor._actor.kill()
-        self._named = {name: one for name, one in self._named.items() if one is not actor._actor}
+        self._named = {
+            name: named_actor for name, named_actor in self._named.items() if named_actor is not actor._actor
+        }
 
     def cancel(self, ref: ObjectRef, **_: Any) -> None:
         ref.cancel()

@@ -56,7 +56,7 @@ class ThreadActor(Shared):
         self._loop = asyncio.new_event_loop() if self._is_async else None
         self._context = contextvars.Context()
         self.threads: list[threading.Thread] = []
-        self._start_thread(self._serve)
+        self._start_thread(self._run_actor)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
         """Starts a call and returns the reference of its result.
@@ -103,7 +103,7 @@ class ThreadActor(Shared):
         self.threads.append(thread)
         thread.start()
 
-    def _serve(self) -> None:
+    def _run_actor(self) -> None:
         self._context.run(_current_actor.set, self)
         _current_actor.set(self)
         if self._loop is not None:
@@ -115,15 +115,15 @@ class ThreadActor(Shared):
             self.kill(ActorDiedError(task_error(error, f"{self.cls.__name__}.__init__", self)))
         if self._loop is None:
             for _ in range(self._concurrency - 1):
-                self._start_thread(self._work)
-            self._work()
+                self._start_thread(self._run_calls)
+            self._run_calls()
         else:
             self._slots = asyncio.Semaphore(self._concurrency)
             self._tasks: set[asyncio.Task[None]] = set()
             self._loop.run_forever()
             self._loop.close()
 
-    def _work(self) -> None:
+    def _run_calls(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
 
@@ -156,22 +156,25 @@ class _Call:
             args, kwargs = resolve(self._arguments)
             self.reference.set_value(getattr(self._actor.object, self._method)(*args, **kwargs))
         except BaseException as error:
-            self._fail(error)
+            self._report_error(error)
 
     async def run_async(self) -> None:
         try:
             args, kwargs = self._arguments.load()
-            args = [await one if isinstance(one, ObjectRef) else one for one in args]
-            kwargs = {name: await one if isinstance(one, ObjectRef) else one for name, one in kwargs.items()}
+            args = [await argument if isinstance(argument, ObjectRef) else argument for argument in args]
+            kwargs = {
+                name: await argument if isinstance(argument, ObjectRef) else argument
+                for name, argument in kwargs.items()
+            }
             value = getattr(self._actor.object, self._method)(*args, **kwargs)
             self.reference.set_value(await value if isinstance(value, Coroutine) else value)
         except asyncio.CancelledError:
             self.reference.set_error(TaskCancelledError())
             raise
         except BaseException as error:
-            self._fail(error)
+            self._report_error(error)
 
-    def _fail(self, error: BaseException) -> None:
+    def _report_error(self, error: BaseException) -> None:
         if self.reference.done.done():
             return  # the actor was killed
         function = f"{self._actor.cls.__name__}.{self._method}"
@@ -234,10 +237,12 @@ class ActorMethod:
 def resolve(arguments: PickledValue) -> tuple[list[Any], dict[str, Any]]:
     """Returns positional and keyword arguments; references among them are replaced by their values."""
     args, kwargs = arguments.load()
-    return [_value(one) for one in args], {name: _value(one) for name, one in kwargs.items()}
+    return [_resolve_argument(argument) for argument in args], {
+        name: _resolve_argument(argument) for name, argument in kwargs.items()
+    }
 
 
-def _value(argument: Any) -> Any:
+def _resolve_argument(argument: Any) -> Any:
     return argument.get() if isinstance(argument, ObjectRef) else argument
 
 
@@ -247,7 +252,7 @@ def task_error(error: BaseException, function: str, actor: ThreadActor | None = 
     if not isinstance(cause, Exception):  # it would end the thread that waits for the result
         cause = RuntimeError(repr(error)).with_traceback(error.__traceback__)
     name = f"ray::{function}()"
-    made = RayTaskError(
+    ray_error = RayTaskError(
         name,
         "".join(traceback.format_exception(error)),
         cause,
@@ -257,5 +262,5 @@ def task_error(error: BaseException, function: str, actor: ThreadActor | None = 
         actor_repr=actor and actor.cls.__name__,
         actor_id=actor and actor.id.hex(),
     )
-    made.cause = pickle.loads(pickle.dumps(made.cause))  # without a traceback, as from another process
-    return made
+    ray_error.cause = pickle.loads(pickle.dumps(ray_error.cause))  # without a traceback, as from another process
+    return ray_error

@@ -82,13 +82,13 @@ class ObjectRef(Shared):
     def set_value(self, value: Any) -> None:
         """Stores the value, unless the reference has an outcome."""
         try:
-            self._set(pickle_value(value))
+            self._set_outcome(pickle_value(value))
         except Exception as error:
-            self._set(error)
+            self._set_outcome(error)
 
     def set_error(self, error: BaseException) -> None:
         """Stores the exception that `get` raises, unless the reference has an outcome."""
-        self._set(error)
+        self._set_outcome(error)
 
     def get(self, timeout_s: float | None = None) -> Any:
         """Waits for the value and returns a new copy.
@@ -113,6 +113,6 @@ class ObjectRef(Shared):
             yield from asyncio.shield(asyncio.wrap_future(self.done)).__await__()
         return self.get()
 
-    def _set(self, outcome: PickledValue | BaseException) -> None:
+    def _set_outcome(self, outcome: PickledValue | BaseException) -> None:
         with contextlib.suppress(concurrent.futures.InvalidStateError):
             self.done.set_result(outcome)

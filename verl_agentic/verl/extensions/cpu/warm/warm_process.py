@@ -56,7 +56,7 @@ def _become_worker(connection: socket.socket) -> None:
         _, files, _, _ = socket.recv_fds(connection, 1, 3)
         with connection.makefile("rb") as stream:
             request = json.load(stream)
-        context, script, arguments = _parse(request["arguments"])
+        context, script, arguments = _parse_arguments(request["arguments"])
         before = [os.environ.get(name) for name in _READ_AT_START]
         # Not replaced: modules have set variables when they were imported.
         os.environ.update(request["environment"])
@@ -84,13 +84,13 @@ def _become_worker(connection: socket.socket) -> None:
     sys.exit()
 
 
-def _parse(arguments: list[str]) -> tuple[RuntimeEnvContext, str, list[str]]:
+def _parse_arguments(arguments: list[str]) -> tuple[RuntimeEnvContext, str, list[str]]:
     """Returns what Ray's `setup_worker.py` reads from its arguments: context, script and arguments of the worker."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--serialized-runtime-env-context", default="{}")
     parser.add_argument("--language")
-    known, rest = parser.parse_known_args(arguments)
-    return RuntimeEnvContext.deserialize(known.serialized_runtime_env_context or "{}"), rest[0], rest[1:]
+    options, rest = parser.parse_known_args(arguments)
+    return RuntimeEnvContext.deserialize(options.serialized_runtime_env_context or "{}"), rest[0], rest[1:]
 
 
 def _limit_threads() -> None:

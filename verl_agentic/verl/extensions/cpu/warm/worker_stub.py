@@ -30,7 +30,7 @@ def main() -> None:
     except OSError:
         is_forked = False
     if not is_forked:
-        worker = next(one for one in arguments if one.endswith("default_worker.py"))
+        worker = next(argument for argument in arguments if argument.endswith("default_worker.py"))
         script = os.path.join(os.path.dirname(worker), "setup_worker.py")
         os.execv(sys.executable, [sys.executable, script, *arguments])
 

@@ -42,13 +42,13 @@ def mean_log_prob(engine: Any, output: Any, output_args: Any, micro_batch: Any) 
     offsets = micro_batch["input_ids"].offsets()
     if tu.get_non_tensor_data(data=micro_batch, key="use_remove_padding", default=True):
         scaled = logits.squeeze(0) / output_args["temperature_rmpad"].unsqueeze(-1)
-        flat = engine._gather_and_unpad_packed(_mean(scaled), output_args["pad_size"])
+        flat = engine._gather_and_unpad_packed(_average_log_probs(scaled), output_args["pad_size"])
     else:
-        rows = _mean(logits / output_args["temperature"][:, None, None])
+        rows = _average_log_probs(logits / output_args["temperature"][:, None, None])
         flat = torch.cat([row[:length] for row, length in zip(rows, offsets.diff().tolist(), strict=True)])
     return torch.nested.nested_tensor_from_jagged(flat, offsets)
 
 
-def _mean(logits: torch.Tensor) -> torch.Tensor:
+def _average_log_probs(logits: torch.Tensor) -> torch.Tensor:
     # float32 already: verl's temperature is.
     return logits.mean(dim=-1) - logits.logsumexp(dim=-1)

@@ -60,7 +60,7 @@ def build_reference(worker_cls: Callable[..., Any], section: Any, path: str, *, 
     changes = {"path": path, "hf_config_path": None, "tokenizer_path": tokenizer_path}
     model: Any = omega_conf_to_dataclass(cast("Any", OmegaConf.merge(section, changes)))
     model.mtp = MtpConfig(enable=False)
-    ours, theirs = (_vocab_size(one.hf_config) for one in (config.model_config, model))
+    ours, theirs = (_vocab_size(model_config.hf_config) for model_config in (config.model_config, model))
     if ours != theirs:
         raise ConfigError(
             f"the reward model must have the vocabulary of the policy, got {theirs} tokens in {path!r} for {ours}; "

@@ -56,7 +56,7 @@ def add_copy(engine: Any, weights: dict[str, Tensor], *, tau: float) -> TargetNe
     copy = TargetNetwork(weights, tau=tau)
     saved = getattr(engine, _SAVED, None)
     if saved is not None:
-        _load(copy, saved, otherwise=weights)
+        _load_file(copy, saved, otherwise=weights)
     setattr(engine, _COPY, copy)
     return copy
 
@@ -65,20 +65,20 @@ def save_copy(engine: Any, local_path: Any, *, name: str) -> None:
     """Saves the copy of an engine after it saved a checkpoint, in files of this name."""
     copy = copy_of(engine)
     if copy is not None and local_path is not None and engine.checkpoint_manager.should_save_model:
-        torch.save(copy.state_dict(), _path(engine, local_path, name))
+        torch.save(copy.state_dict(), _build_path(engine, local_path, name))
 
 
 def load_copy(engine: Any, local_path: Any, *, name: str) -> None:
     """Loads the copy of an engine after it loaded a checkpoint, at once or when the copy is made."""
     if local_path is None or not engine.checkpoint_manager.should_load_model:
         return
-    path, copy = _path(engine, local_path, name), copy_of(engine)
+    path, copy = _build_path(engine, local_path, name), copy_of(engine)
     setattr(engine, _SAVED, path)
     if copy is not None:
-        _load(copy, path, otherwise=settled_shards(engine))
+        _load_file(copy, path, otherwise=settled_shards(engine))
 
 
-def _load(copy: TargetNetwork, path: Path, *, otherwise: dict[str, Tensor]) -> None:
+def _load_file(copy: TargetNetwork, path: Path, *, otherwise: dict[str, Tensor]) -> None:
     if path.is_file():
         copy.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     else:
@@ -86,6 +86,6 @@ def _load(copy: TargetNetwork, path: Path, *, otherwise: dict[str, Tensor]) -> N
         copy.start_from(otherwise)
 
 
-def _path(engine: Any, folder: Any, name: str) -> Path:
+def _build_path(engine: Any, folder: Any, name: str) -> Path:
     manager = engine.checkpoint_manager
     return Path(folder) / f"{name}_world_size_{manager.world_size}_rank_{manager.rank}.pt"

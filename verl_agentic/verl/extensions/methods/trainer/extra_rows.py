@@ -42,12 +42,12 @@ def max_row_tokens(config: Any) -> float:
     return rollout.log_prob_max_token_len_per_gpu * max(shared_by)
 
 
-def check_router_replay(config: Any, *, what: str) -> None:
+def check_router_replay(config: Any, *, feature: str) -> None:
     """Raises ConfigError for router replay (mode R3), because extra rows have no sampled routes."""
     for engine in ("megatron", "veomni"):
         key = f"actor_rollout_ref.actor.{engine}.router_replay.mode"
         if OmegaConf.select(config, key) == "R3":
-            raise ConfigError(f"{what} computes rows that were never sampled, got {key}=R3; set R2 or disabled")
+            raise ConfigError(f"{feature} computes rows that were never sampled, got {key}=R3; set R2 or disabled")
 
 
 def log_probs_of(
@@ -104,7 +104,7 @@ def _check_text_only(batch: Any, places: Sequence[int]) -> None:
     fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
     positions = fetched["position_ids"].unbind() if "position_ids" in fetched else []
     inputs = list(fetched["multi_modal_inputs"]) if "multi_modal_inputs" in fetched else []
-    if any(row.dim() > 1 for row in positions) or any(getattr(one, "data", one) for one in inputs):
+    if any(row.dim() > 1 for row in positions) or any(getattr(entry, "data", entry) for entry in inputs):
         raise DataError(
             "rows are made anew of prompts that are text, got some with images or with positions of several "
             "dimensions; unset algorithm.prompt_information, and take another loss than sdpo"

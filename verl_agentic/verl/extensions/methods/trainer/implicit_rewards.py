@@ -104,7 +104,7 @@ def check_reward_model_is_loaded(workers: Any, path: str) -> None:
         raise PluginError(
             f"a worker of the reference has not loaded the adapter reference_model, got {cause}; {advice}"
         ) from cause
-    if others := [found for found in loaded if found != path]:
+    if others := [loaded_path for loaded_path in loaded if loaded_path != path]:
         raise PluginError(
             f"{len(others)} workers have another reference than the model of {SECTION} ({path}), got {others[0]!r}; "
             f"{advice}"

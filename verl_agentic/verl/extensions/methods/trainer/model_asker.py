@@ -18,29 +18,29 @@ _log = logging.getLogger(__name__)
 class ModelAsker:
     """One request at a time, in a thread of its own."""
 
-    def __init__(self, written: Mapping[str, Any] | None, *, section: str) -> None:
+    def __init__(self, raw_settings: Mapping[str, Any] | None, *, section: str) -> None:
         """Reads the settings of the model; None asks nothing. Raises ConfigError if they are invalid."""
-        self._model = None if written is None else read_settings(ChatModel, dict(written), section=section)
+        self._model = None if raw_settings is None else read_settings(ChatModel, dict(raw_settings), section=section)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="asks-a-model")
-        self._asked: Future[Any] | None = None
+        self._request: Future[Any] | None = None
 
     @property
     def is_free(self) -> bool:
         """A request can be made now."""
-        return self._model is not None and self._asked is None
+        return self._model is not None and self._request is None
 
     def ask(self, text: str) -> None:
         """Sends a request."""
-        assert self._model is not None and self._asked is None
-        self._asked = self._threads.submit(asyncio.run, self._model.ask([Message("user", text)]))
+        assert self._model is not None and self._request is None
+        self._request = self._threads.submit(asyncio.run, self._model.ask([Message("user", text)]))
 
     def answer(self) -> str | None:
         """Returns the answer once it has come, else None; failures are logged and give an empty answer."""
-        if self._asked is None or not self._asked.done():
+        if self._request is None or not self._request.done():
             return None
-        asked, self._asked = self._asked, None
+        request, self._request = self._request, None
         try:
-            reply = asked.result()
+            reply = request.result()
         except Exception:  # a helper of the training never ends it
             _log.exception("a model beside the training could not be asked")
             return ""

@@ -43,8 +43,12 @@ def measure_prompt_information(
         batch: verl's batch; not changed.
         columns: columns stored by agent loops.
     """
-    taken = _first_turns(batch, columns, settings, most=max_row_tokens(trainer.config))
-    places, prompts, texts = list(taken), [prompt for prompt, _ in taken.values()], [text for _, text in taken.values()]
+    first_turns = _first_turns(batch, columns, settings, max_tokens=max_row_tokens(trainer.config))
+    places, prompts, texts = (
+        list(first_turns),
+        [prompt for prompt, _ in first_turns.values()],
+        [text for _, text in first_turns.values()],
+    )
     if len(places) < 2:
         return {}
     pairs = [(i, j) for i in range(len(texts)) for j in range(len(prompts))]
@@ -55,33 +59,33 @@ def measure_prompt_information(
     log_probs = log_probs_of(trainer, batch, rows, keys=keys, beside=[places[i] for i, _ in padded])
     sums = torch.stack([row.double().sum() for row in log_probs.unbind()[: len(pairs)]])
     counts = torch.tensor([len(text) for text in texts])
-    found = prompt_information(sums.view(len(texts), -1), counts)
-    return {f"batch/{name}": value for name, value in found.items()}
+    metrics = prompt_information(sums.view(len(texts), -1), counts)
+    return {f"batch/{name}": value for name, value in metrics.items()}
 
 
 def _first_turns(
-    batch: Any, columns: Mapping[str, Any], settings: PromptInformationSettings, *, most: float
+    batch: Any, columns: Mapping[str, Any], settings: PromptInformationSettings, *, max_tokens: float
 ) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
     """Returns row -> its prompt and the policy's first turn, of one session of each of some distinct prompts."""
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
-    seen: set[str | tuple[int, ...]] = set()
-    found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    used_keys: set[str | tuple[int, ...]] = set()
+    turns: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for place in _own_rows(batch.keys, columns):
         uid, prompt = split_key(batch.keys[place])[0], prompts[place]
-        asked = tuple(prompt.tolist())
+        prompt_ids = tuple(prompt.tolist())
         length = min(settings.tokens, sum(1 for _ in takewhile(bool, masks[place].tolist())))
-        if length and len(prompt) + settings.tokens <= most and not {uid, asked} & seen:
-            seen |= {uid, asked}
-            found[place] = prompt, responses[place][:length]
-    return dict(islice(found.items(), settings.prompts))
+        if length and len(prompt) + settings.tokens <= max_tokens and not {uid, prompt_ids} & used_keys:
+            used_keys |= {uid, prompt_ids}
+            turns[place] = prompt, responses[place][:length]
+    return dict(islice(turns.items(), settings.prompts))
 
 
 def _own_rows(keys: Sequence[str], columns: Mapping[str, Any]) -> list[int]:
     """Returns rows, first rows of sessions first, without those of sub-agents and external sessions."""
     not_own = [columns.get("parts", {}).get("external"), columns.get("is_side_B")]
     is_own = [not any(column is not None and column[place] > 0 for column in not_own) for place in range(len(keys))]
-    rows = [place for place, own in enumerate(is_own) if own]
+    rows = [place for place, flag in enumerate(is_own) if flag]
     return sorted(rows, key=lambda place: split_key(keys[place])[2])
 
 

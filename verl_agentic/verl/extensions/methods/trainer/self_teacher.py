@@ -32,15 +32,15 @@ SECTION = "algorithm.self_teacher"
 _TEACHER_TAU = "teacher_tau"
 _TEACHER_PASS = "teacher_pass"
 _MARK = "LASTMESSAGE"
-_TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
+_SOLUTION_TEXT = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
 
 
 def teacher_tau(config: Any) -> float | None:
     """Returns the teacher's `tau`; None: it is the actor. Raises ConfigError if the section is invalid."""
-    written = plain_section(config, SECTION)
-    if written is None:
+    raw_settings = plain_section(config, SECTION)
+    if raw_settings is None:
         return None
-    tau = read_settings(TargetSettings, written, section=SECTION).tau
+    tau = read_settings(TargetSettings, raw_settings, section=SECTION).tau
     actor = config.actor_rollout_ref.actor
     loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
     if "teacher_log_prob_BT" not in needs_of_loss(loss):
@@ -73,47 +73,47 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     """
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
-    solutions = _solutions(batch.keys, outcome_B, masks)
-    most, closing = max_row_tokens(trainer.config), closing_ids(trainer.tokenizer)
+    solutions = _find_solutions(batch.keys, outcome_B, masks)
+    max_tokens, closing = max_row_tokens(trainer.config), closing_ids(trainer.tokenizer)
     # Computes all rows, also those without a solution, because a batch must be divisible by the ranks.
     rows, is_taught, control = [], [], Markers(special_tokens(trainer.tokenizer))
     for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
         solution = solutions[place]
-        told = prompt
+        taught_prompt = prompt
         if solution is not None:
-            told = _told(
+            taught_prompt = _add_solution(
                 trainer.tokenizer, prompt, responses[solution], masks[solution], closing=closing, control=control
             )
-        is_taught.append(solution is not None and len(told) + len(response) <= most)
-        rows.append(extra_row(told if is_taught[-1] else prompt, response, mask))
-    told_keys = [f"told-{key}" for key in batch.keys]
+        is_taught.append(solution is not None and len(taught_prompt) + len(response) <= max_tokens)
+        rows.append(extra_row(taught_prompt if is_taught[-1] else prompt, response, mask))
+    taught_keys = [f"told-{key}" for key in batch.keys]
     tau = teacher_tau(trainer.config)
-    asked = {} if tau is None else {"asks": {_TEACHER_TAU: tau}, "sign": _TEACHER_PASS}
-    log_probs = log_probs_of(trainer, batch, rows, keys=told_keys, beside=range(len(rows)), **asked)
-    known = [
+    teacher_options = {} if tau is None else {"asks": {_TEACHER_TAU: tau}, "sign": _TEACHER_PASS}
+    log_probs = log_probs_of(trainer, batch, rows, keys=taught_keys, beside=range(len(rows)), **teacher_options)
+    teacher_rows = [
         row if taught else torch.full_like(row, torch.nan)
         for row, taught in zip(log_probs.unbind(), is_taught, strict=True)
     ]
-    column = torch.nested.as_nested_tensor(known, layout=torch.jagged)
-    fields = TensorDict({COLUMN: column}, batch_size=len(known))
+    column = torch.nested.as_nested_tensor(teacher_rows, layout=torch.jagged)
+    fields = TensorDict({COLUMN: column}, batch_size=len(teacher_rows))
     return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
 
-def _solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[torch.Tensor]) -> list[int | None]:
+def _find_solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[torch.Tensor]) -> list[int | None]:
     """Returns for every row the last row of a successful sibling, or None."""
     parsed = [split_key(key) for key in keys]
     by_uid: dict[str, dict[str, tuple[int, int]]] = {}
     for place, ((uid, session, index), outcome, mask) in enumerate(zip(parsed, outcome_B, masks, strict=True)):
         if outcome >= 1 and bool(mask.any()):
-            known = by_uid.setdefault(uid, {})
-            known[session] = max(known.get(session, (index, place)), (index, place))
+            rows_by_session = by_uid.setdefault(uid, {})
+            rows_by_session[session] = max(rows_by_session.get(session, (index, place)), (index, place))
     return [
         next((place for other, (_, place) in by_uid.get(uid, {}).items() if other != session), None)
         for uid, session, _ in parsed
     ]
 
 
-def _told(
+def _add_solution(
     tokenizer: Any,
     prompt: torch.Tensor,
     solution: torch.Tensor,
@@ -130,7 +130,9 @@ def _told(
         control: texts that must not become special tokens when the solution is encoded.
     """
     text = tokenizer.decode(solution[mask.bool()].tolist(), skip_special_tokens=True)
-    added = tokenizer(_TOLD.format(solution=control.neutralise(text)[0]), add_special_tokens=False)["input_ids"]
+    added = tokenizer(_SOLUTION_TEXT.format(solution=control.neutralise(text)[0]), add_special_tokens=False)[
+        "input_ids"
+    ]
     special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     ends = [*(token for token in closing[:1] if token in special), tokenizer.eos_token_id]
     place = _end_of_last_message(prompt.tolist(), closing=closing, ends=ends)
