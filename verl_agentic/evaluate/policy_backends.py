@@ -56,12 +56,12 @@ async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAtte
     config = replace(config, limits=await _limits_of(config))
     if mode == "completions":
         await _speak_tokens(config)
-        return lambda attempt: _choosing(_token_backend(config, attempt), config)
+        return lambda attempt: _wrap_best_of(_token_backend(config, attempt), config)
     wire = await _chat_wire(config)
-    return lambda attempt: _choosing(_message_backend(config, attempt, wire), config)
+    return lambda attempt: _wrap_best_of(_message_backend(config, attempt, wire), config)
 
 
-def _choosing(backend: PolicyBackend, config: BackendConfig) -> PolicyBackend:
+def _wrap_best_of(backend: PolicyBackend, config: BackendConfig) -> PolicyBackend:
     """Returns a backend whose turns are the best of several, if the config asks for it."""
     if config.value is None and not config.diversity:
         return backend
@@ -108,7 +108,7 @@ async def _chat_wire(config: BackendConfig) -> _ChatWire:
     wire = _ChatWire(asks_for_ids=config.codec is not None)
     greeting = (Message("user", _GREETING),)
     while True:
-        conversation = _conversation(config, Sampling(), wire)
+        conversation = _make_conversation(config, Sampling(), wire)
         prompt_ids = await conversation.encode_prompt(greeting, ())
         try:
             await conversation.generate(prompt_ids, messages=greeting, max_tokens=1, request_id="check")
@@ -124,7 +124,7 @@ async def _chat_wire(config: BackendConfig) -> _ChatWire:
             return replace(wire, asks_for_ids=wire.asks_for_ids and conversation.id_source == "exact")
 
 
-def _conversation(config: BackendConfig, sampling: Sampling, wire: _ChatWire) -> ChatConversation:
+def _make_conversation(config: BackendConfig, sampling: Sampling, wire: _ChatWire) -> ChatConversation:
     return ChatConversation(
         config.endpoint,
         sampling=sampling,
@@ -148,7 +148,7 @@ def _token_backend(config: BackendConfig, attempt: EvaluationAttempt) -> PolicyB
 
 
 def _message_backend(config: BackendConfig, attempt: EvaluationAttempt, wire: _ChatWire) -> PolicyBackend:
-    conversation = _conversation(config, _sampling_of(config, attempt), wire)
+    conversation = _make_conversation(config, _sampling_of(config, attempt), wire)
     setup = EpisodeSetup(
         policy=conversation, codec=conversation, tokenizer=conversation.tokenizer, limits=config.limits
     )

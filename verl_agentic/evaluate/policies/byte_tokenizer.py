@@ -17,7 +17,7 @@ class ByteTokenizer:
         """Returns one id per four bytes; never adds special tokens."""
         data = text.encode("utf-8", "surrogatepass")
         # The leading 1 preserves zero bytes and the length.
-        return [int.from_bytes(b"\x01" + data[at : at + _WIDTH], "big") for at in range(0, len(data), _WIDTH)]
+        return [int.from_bytes(b"\x01" + data[start : start + _WIDTH], "big") for start in range(0, len(data), _WIDTH)]
 
     def decode(self, token_ids: Sequence[int], *, clean_up_tokenization_spaces: bool = False) -> str:
         """Returns the text of ids; unknown ids and incomplete characters become U+FFFD."""
