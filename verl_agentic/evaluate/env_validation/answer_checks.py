@@ -143,7 +143,7 @@ class _AnswerCheck:
             num_golds = sum(_is_same(text, gold) for gold in golds)
             chance = (num_golds + 1) / (len(golds) + 1)
             if sum(paid) > num_golds and exceeds_chance(sum(paid), len(paid), chance):
-                self.findings.paid.append(f"always {text[:60]!r}: {_count_rows(paid)}, the answer of {num_golds}")
+                self.findings.paid.append(f"always {text[:60]!r}: {_format_count(paid)}, the answer of {num_golds}")
 
     async def play_questions(self) -> None:
         """Plays each line of the question, except the answer."""
@@ -157,7 +157,7 @@ class _AnswerCheck:
             ]
             paid = list(map(operator.or_, paid, await self._check_paid(texts)))
         if exceeds_chance(sum(paid), len(paid), 1 / (len(paid) + 1)):
-            self.findings.paid.append(f"a line of the question: {_count_rows(paid)}")
+            self.findings.paid.append(f"a line of the question: {_format_count(paid)}")
 
     async def play_variants(self) -> None:
         """Plays solutions that are altered, and solutions that are spelled otherwise."""
@@ -169,9 +169,9 @@ class _AnswerCheck:
                 wrong = [kind in row_variants and p != is_right for row_variants, p in zip(variants, paid, strict=True)]
                 example = next((str(text)[:80] for text, is_wrong in zip(texts, wrong, strict=True) if is_wrong), "")
                 if any(wrong) and is_right:
-                    self.findings.refused.append(f"{kind}: {_count_rows(wrong)}, such as {example!r}")
+                    self.findings.refused.append(f"{kind}: {_format_count(wrong)}, such as {example!r}")
                 elif any(wrong):
-                    self.findings.paid.append(f"{kind}: {_count_rows(wrong)}, such as {example!r}")
+                    self.findings.paid.append(f"{kind}: {_format_count(wrong)}, such as {example!r}")
 
     async def _check_paid(self, texts: Sequence[str | None]) -> list[bool]:
         """Returns for each row whether the solution is paid with this text in the place of its answer; False for None.
@@ -249,7 +249,7 @@ async def _play_actions(
         findings.num_policies += 1
         findings.best_action = max(findings.best_action, (name, sum(paid) / len(paid)), key=lambda best: best[1])
         if sum(paid) > num_golds and exceeds_chance(sum(paid), len(paid), chance):
-            findings.paid.append(f"{name}: {_count_rows(paid)}")
+            findings.paid.append(f"{name}: {_format_count(paid)}")
 
 
 def _make_key(call: ToolCall) -> str:
@@ -264,5 +264,5 @@ def _is_same(text: str, gold: str) -> bool:
     return "".join(text.split()).casefold() == "".join(gold.split()).casefold()
 
 
-def _count_rows(paid: Sequence[bool]) -> str:
+def _format_count(paid: Sequence[bool]) -> str:
     return f"{sum(paid)} of {len(paid)} rows"

@@ -64,12 +64,12 @@ def infra_errors(
     worst = max(kinds, key=lambda name: kinds[name], default="")
     status = _SHARE.judge(share, warn=void)
     if status == "ok" and again >= retries:
-        status, found = "warn", f"{again:.2g} retries per episode (limit {retries:g})"
+        status, message = "warn", f"{again:.2g} retries per episode (limit {retries:g})"
     else:
-        found = f"{share:.1%} of the episodes are void (limit {void:.0%})"
+        message = f"{share:.1%} of the episodes are void (limit {void:.0%})"
     return judged(
         status,
-        found=f"{found}; by cause: {listed or 'not known'}" if share or again else found,
+        found=f"{message}; by cause: {listed or 'not known'}" if share or again else message,
         evidence={"void_share": share, "retries": again, **kinds},
         advice=_ADVICE.get(worst.rpartition("/")[2] if listed else "", _ADVICE["env"]),
     )

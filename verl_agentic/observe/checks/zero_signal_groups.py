@@ -45,7 +45,7 @@ def _flat_groups(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
 @alarm(
     reads=("credit/zero_signal_group_frac|batch/zero_signal_group_frac",),
     also=tuple(
-        f"{by}/{kind}_group_frac" for by in ("credit", "batch") for kind in ("all_0", "all_1", "other_constant")
+        f"{source}/{kind}_group_frac" for source in ("credit", "batch") for kind in ("all_0", "all_1", "other_constant")
     ),
     details=_flat_groups,
 )

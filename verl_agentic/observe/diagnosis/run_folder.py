@@ -29,8 +29,8 @@ def _console_steps(output: str) -> list[dict[str, Any]]:
     by_step: dict[int, dict[str, Any]] = {}
     for match in _CONSOLE_STEP.finditer(output):
         step = int(match[1])
-        found = dict(_console_number(pair) for pair in match[2].split(" - ") if ":" in pair)
-        by_step.setdefault(step, {"step": step}).update({k: v for k, v in found.items() if v is not None})
+        numbers = dict(_console_number(pair) for pair in match[2].split(" - ") if ":" in pair)
+        by_step.setdefault(step, {"step": step}).update({k: v for k, v in numbers.items() if v is not None})
     return [by_step[step] for step in sorted(by_step)]
 
 
@@ -47,9 +47,9 @@ def read_output(run_dir: Path) -> str:
     texts = []
     for path in run_dir.rglob("*.log"):
         with contextlib.suppress(OSError), path.open("rb") as file:  # it may have just gone
-            known = os.fstat(file.fileno())
-            file.seek(max(0, known.st_size - _OUTPUT_BYTES))
-            texts.append((known.st_mtime, file.read().decode("utf-8", errors="replace")))
+            status = os.fstat(file.fileno())
+            file.seek(max(0, status.st_size - _OUTPUT_BYTES))
+            texts.append((status.st_mtime, file.read().decode("utf-8", errors="replace")))
     return "\n".join(text for _, text in sorted(texts, key=lambda pair: pair[0]))
 
 
