@@ -46,7 +46,7 @@ def write_evaluation_run(root: Path, into: Path, *, only_exact: bool = False) ->
     """
     folders = evaluation_folders(root)
     words = _Words()
-    lines = [(folder, line) for folder in folders for line in _last_records(folder)]
+    lines = [(folder, line) for folder in folders for line in _iter_last_records(folder)]
     usable_lines = [(folder, line) for folder, line in lines if not only_exact or line[1].get("token_ids") == "exact"]
     if len(usable_lines) < len(lines):
         logger.warning(
@@ -96,7 +96,7 @@ class _Words:
         tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def _last_records(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _iter_last_records(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     path = folder / EPISODES
     last = {record.get("key"): place for place, record in json_records(path)}
     # The evaluation may still run: records that came after the first reading are left out.
@@ -168,7 +168,7 @@ def _turn_rewards(record: Mapping[str, Any]) -> float:
 
 def _make_row(trajectory: Mapping[str, Any], record: Mapping[str, Any], words: _Words) -> dict[str, Any]:
     prompt_ids, ids, mask = (trajectory[name] for name in ("prompt_ids", "response_ids", "response_mask"))
-    segments = trajectory.get("segments") or _segments_of(mask)
+    segments = trajectory.get("segments") or _make_segments(mask)
     rewards = {int(place): reward for place, reward in (trajectory.get("token_rewards") or {}).items()}
     row = {
         "agent": trajectory.get("agent", ""),
@@ -180,13 +180,13 @@ def _make_row(trajectory: Mapping[str, Any], record: Mapping[str, Any], words: _
         "segments": [dict(zip(("start", "end", "kind", "turn"), segment, strict=True)) for segment in segments],
     }
     if max([0, *prompt_ids, *ids]) > _MAX_ID:
-        row = _in_words(row, words)
+        row = _encode_words(row, words)
     turns = [segment["turn"] for segment in row["segments"] for _ in range(segment["end"] - segment["start"])]
     num_tokens = {"num_model_tokens": sum(row["response_mask"]), "num_response_tokens": len(row["response_ids"])}
     return {**row, "turn_ids": turns, **num_tokens}
 
 
-def _segments_of(mask: Sequence[int]) -> list[list[Any]]:
+def _make_segments(mask: Sequence[int]) -> list[list[Any]]:
     """Returns segments for a record that was stored without them."""
     spans: list[list[Any]] = []
     start, turn = 0, -1
@@ -198,7 +198,7 @@ def _segments_of(mask: Sequence[int]) -> list[list[Any]]:
     return spans
 
 
-def _in_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
+def _encode_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
     """Returns a row with an id per word, without log-probs; a reward is on its segment's last word."""
     decode = ByteTokenizer().decode
     ids: list[int] = []

@@ -232,7 +232,7 @@ def summarise(records: Sequence[Mapping[str, Any]], *, price: Price | None = Non
     return {
         "tasks": len(tasks),
         **{name: figure(groups) for name, groups in means.items()},
-        **_at_k(successes),
+        **_summarise_at_k(successes),
         **summary,
     }
 
@@ -254,7 +254,7 @@ def figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
     return {"mean": mean.value, "stderr": mean.stderr, **interval}
 
 
-def _at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, Any]]:
+def _summarise_at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, Any]]:
     """Returns pass@k and pass^k with 95 % intervals for k = 1, 2, 4, ... and for the highest number of attempts.
 
     Estimates of a task between 0 and 1 vary less than outcomes, so the interval of as many outcomes is conservative.

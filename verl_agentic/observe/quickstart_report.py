@@ -70,7 +70,7 @@ def write_report(
             x="step of RL",
             y="share of episodes solved",
         )
-        + _stage_chart(figures, stages),
+        + _draw_stages(figures, stages),
         stages=stages,
         tiles=_make_tiles(figures, stages, is_control=is_control, other=other),
         figures=figures,
@@ -106,7 +106,7 @@ def _count_kinds(
     ]
 
 
-def _stage_chart(figures: Mapping[str, Any], stages: Sequence[str]) -> Markup:
+def _draw_stages(figures: Mapping[str, Any], stages: Sequence[str]) -> Markup:
     """Returns the success after each stage; empty for two stages, whose numbers are beside the curve."""
     points = [(number, figures[f"success_{name}"]) for number, name in enumerate(("base", *stages))]
     names = ", ".join(f"{number}: {name}" for number, name in enumerate(("untrained", *stages)))

@@ -203,7 +203,7 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
     journal = Journal(out / "episodes.jsonl")
     try:
         keep_settings(out / "evaluation.json", _collect_settings(args, config), has_begun=bool(journal.records))
-        make_work = functools.partial(_attempts_in_process, args, config, _endpoint_config(args))
+        make_work = functools.partial(_open_attempt_runner, args, config, _make_endpoint_config(args))
         if args.tokenizer:
             write_tokenizer(out, _make_codec(args)[0])  # for the viewer
         async with work_of(args, make_work, concurrency=args.concurrency) as run_attempt:
@@ -238,7 +238,7 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def _attempts_in_process(
+async def _open_attempt_runner(
     args: argparse.Namespace, config: Mapping[str, Any], endpoint_config: EndpointConfig
 ) -> AsyncIterator[RunAttempt]:
     """Yields the function that runs an attempt in this process."""
@@ -249,7 +249,7 @@ async def _attempts_in_process(
 
     endpoint = Endpoint(endpoint_config, max_connections=args.concurrency)
     try:
-        backend_for = await connect(_choose_mode(args), _backend_config(args, endpoint))
+        backend_for = await connect(_choose_mode(args), _make_backend_config(args, endpoint))
         yield attempt_runner(load_env_package(args.env).configured(config), backend_for)
     finally:
         await endpoint.close()
@@ -327,7 +327,7 @@ def _collect_settings(args: argparse.Namespace, config: Mapping[str, Any]) -> di
     return {**named, "mode": _choose_mode(args), "config": dict(config), "request": args.request, **best_of}
 
 
-def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
+def _make_endpoint_config(args: argparse.Namespace) -> EndpointConfig:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.evaluate.policies.completions import EndpointConfig
 
@@ -374,7 +374,7 @@ def _load_phi(args: argparse.Namespace) -> LogRatio:
     return LogRatio.from_pretrained(args.phi, args.reference, device=read_device(args))
 
 
-def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConfig:
+def _make_backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConfig:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.base.settings import read_settings
     from verl_agentic.cli.options.key_values import parse_key_values

@@ -32,7 +32,7 @@ async def find_leftovers(burst: Callable[[], Awaitable[object]], *, episodes: in
     await burst()  # fills pools and caches
     gc.collect()  # otherwise old garbage that is freed now would hide a leak
     with tempfile.TemporaryDirectory() as folder:
-        async with _temporary_files_in(folder):
+        async with _redirect_temporary_files(folder):
             before = await _count_resources(folder)
             first = await _measure_growth(burst, before, folder, episodes)
             if not any(value >= episodes for value in first.values()):
@@ -76,7 +76,7 @@ def _count_here(folder: str) -> dict[str, int]:
 
 
 @contextlib.asynccontextmanager
-async def _temporary_files_in(folder: str) -> AsyncIterator[None]:
+async def _redirect_temporary_files(folder: str) -> AsyncIterator[None]:
     """Gives the block its own folder for temporary files."""
     before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
     tempfile.tempdir = os.environ["TMPDIR"] = folder

@@ -106,7 +106,7 @@ class _Builder:
         tools: Any = None,
     ) -> _Merge:
         new = updated_messages[len(previous_messages) :]
-        text = _render_messages([*_BEFORE, *new], add_generation_prompt=True).removeprefix(_text_before())
+        text = _render_messages([*_BEFORE, *new], add_generation_prompt=True).removeprefix(_render_text_before())
         # A turn ends with this token, and the template goes on with a line break.
         is_ended = runtime_token_ids[-1:] == self._encode(END)
         return _Merge([*runtime_token_ids, *self._encode("\n" * is_ended + text)])
@@ -121,7 +121,7 @@ def _render_messages(messages: Sequence[Any], **options: Any) -> str:
 
 
 @functools.cache
-def _text_before() -> str:
+def _render_text_before() -> str:
     return _render_messages(_BEFORE)
 
 

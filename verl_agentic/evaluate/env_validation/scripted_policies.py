@@ -32,7 +32,7 @@ def scripted_policies(codec: Codec, tools: Sequence[Schema]) -> list[Adversary]:
     """Returns the policies for an environment with these tools. They know nothing about its tasks."""
     ends = [schema for schema in tools if not _END.search(schema["function"]["name"])]
     reads = [schema for schema in ends if _READ.search(schema["function"]["name"])] or ends
-    policies = [Adversary(name=f"always {text!r}", begin=_always_say(_as_answer(text))) for text in _CONSTANTS]
+    policies = [Adversary(name=f"always {text!r}", begin=_always_say(_format_answer(text))) for text in _CONSTANTS]
     return [
         *policies,
         Adversary(name="dump of all tool outputs", begin=lambda: _Dump(codec, reads, asks=False)),
@@ -42,7 +42,7 @@ def scripted_policies(codec: Codec, tools: Sequence[Schema]) -> list[Adversary]:
     ]
 
 
-def _as_answer(text: str) -> str:
+def _format_answer(text: str) -> str:
     """Returns an answer in all common forms at once."""
     return text if " " in text or text == "sorry" else f"The answer is \\boxed{{{text}}}.\n<answer>{text}</answer>"
 
@@ -61,7 +61,7 @@ class _Calls:
     def __call__(self, messages: Sequence[Message]) -> str:
         number = next(self._number)
         if number > _LOOP_TURNS:
-            return _as_answer("0")
+            return _format_answer("0")
         if not self._tools:
             return str(number) if self._counts else "I think about it."
         calls = []
@@ -85,7 +85,7 @@ class _Dump:
     def __call__(self, messages: Sequence[Message]) -> str:
         if self._begin:
             return self._begin.pop()
-        calls = list(itertools.islice(self._next_calls(messages), _CALLS_EACH)) if self._turns_left else []
+        calls = list(itertools.islice(self._iter_next_calls(messages), _CALLS_EACH)) if self._turns_left else []
         self._turns_left -= bool(calls)
         if calls:
             return self._codec.render_action(Message("assistant", "", tool_calls=tuple(calls)))
@@ -95,7 +95,7 @@ class _Dump:
         read = "\n".join(message.content for message in messages if message.role == "tool")[:_MAX_CHARS]
         return f"{read}\n<answer>{read}</answer>"
 
-    def _next_calls(self, messages: Sequence[Message]) -> Iterator[ToolCall]:
+    def _iter_next_calls(self, messages: Sequence[Message]) -> Iterator[ToolCall]:
         """Yields calls that were not made yet, the tools in turn."""
         contents = [message.content for message in messages if message.role in ("user", "tool")]
         task_text = next((message.content for message in messages if message.role == "user"), "")

@@ -230,7 +230,7 @@ class _Examination:
 
     async def _look_at_scripts(self) -> _Findings:
         harness = self.harness
-        indices = self._scripted_indices()
+        indices = self._list_scripted_indices()
         results = await run_scripts(harness, self.schemas, indices)
         solution = None
         if harness.package.gold is not None:
@@ -257,7 +257,7 @@ class _Examination:
     async def _look_at_spellings(self) -> _Findings:
         return self.answers.refused, ""
 
-    def _scripted_indices(self) -> range:
+    def _list_scripted_indices(self) -> range:
         return spread_indices(len(self.harness.rows), MAX_SCRIPTED_ROWS)
 
     async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[str]:
@@ -310,7 +310,7 @@ class _Examination:
         return problems, "; ".join([f"{looked_at} rows", *(f"{n} skipped: {why}" for why, n in skipped.items())])
 
     async def _look_at_tokens(self) -> _Findings:
-        problems = {problem for episode in self.harness.episodes for problem in _token_problems(episode)}
+        problems = {problem for episode in self.harness.episodes for problem in _find_token_problems(episode)}
         return sorted(problems), f"{len(self.harness.episodes)} episodes"
 
     async def _look_for_leftovers(self) -> _Findings:
@@ -337,7 +337,7 @@ def _end_of(episode: Episode) -> str:
     return f"scored {episode.reward.outcome:g}, stopped by {episode.stop_reason.value}"
 
 
-def _token_problems(episode: Episode) -> list[str]:
+def _find_token_problems(episode: Episode) -> list[str]:
     """Returns the rules of a training row that an episode breaks."""
     problems = []
     for trajectory in () if episode.is_void else episode.trajectories:

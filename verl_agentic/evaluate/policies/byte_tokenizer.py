@@ -21,10 +21,10 @@ class ByteTokenizer:
 
     def decode(self, token_ids: Sequence[int], *, clean_up_tokenization_spaces: bool = False) -> str:
         """Returns the text of ids; unknown ids and incomplete characters become U+FFFD."""
-        data = b"".join(self._bytes_of(token) for token in token_ids if token != self.eos_token_id)
+        data = b"".join(self._decode_bytes(token) for token in token_ids if token != self.eos_token_id)
         return data.decode("utf-8", "replace")
 
     @staticmethod
-    def _bytes_of(token: int) -> bytes:
+    def _decode_bytes(token: int) -> bytes:
         data = token.to_bytes(max(1, (token.bit_length() + 7) // 8), "big")
         return data[1:] if data[0] == 1 else b"\xef\xbf\xbd"

@@ -242,7 +242,7 @@ class ChatConversation:
         self._tools = [dict(tool) for tool in tools]
         if self._codec is not None:
             return await self._codec.encode_prompt(messages, tools)
-        return self._encode_text("".join(map(json.dumps, self._tools)) + _text_of(messages))
+        return self._encode_text("".join(map(json.dumps, self._tools)) + _join_messages(messages))
 
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
@@ -250,7 +250,7 @@ class ChatConversation:
         """Returns ids of new messages, encoded here; see `Codec.encode_context`."""
         if self._codec is not None:
             return await self._codec.encode_context(previous, new, stream=stream, tools=tools)
-        return ContextTokens(0, self._encode_text(_text_of(new)))
+        return ContextTokens(0, self._encode_text(_join_messages(new)))
 
     def announce_tools(self, tools: Sequence[Schema], *, added: Sequence[Schema]) -> str:
         """Returns the tools as text. Without a codec, requests have the new tools, too: many servers refuse calls of
@@ -301,7 +301,7 @@ class ChatConversation:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
 
-def _text_of(messages: Sequence[Message]) -> str:
+def _join_messages(messages: Sequence[Message]) -> str:
     return "".join(f"{message.role}\n{message.content}\n" for message in messages)
 
 

@@ -213,15 +213,15 @@ class CompletionsPolicy:
 
 def token_ids_of(choice: Mapping[str, Any]) -> list[int] | None:
     """Returns the sampled ids of an answer to a request with `return_token_ids`; None if the server gives none."""
-    return _ids_of(choice, "token_ids", "response_token_ids")  # the second one: chats of SGLang
+    return _read_ids(choice, "token_ids", "response_token_ids")  # the second one: chats of SGLang
 
 
 def prompt_ids_of(answer: Mapping[str, Any], choice: Mapping[str, Any]) -> list[int] | None:
     """Returns the ids of the prompt, which servers give in the answer or in its choice; None if they give none."""
-    return _ids_of(answer, "prompt_token_ids") or _ids_of(choice, "prompt_token_ids")
+    return _read_ids(answer, "prompt_token_ids") or _read_ids(choice, "prompt_token_ids")
 
 
-def _ids_of(section: Mapping[str, Any], *names: str) -> list[int] | None:
+def _read_ids(section: Mapping[str, Any], *names: str) -> list[int] | None:
     values = (section.get(name) for name in names)
     ids = (value for value in values if isinstance(value, list) and all(isinstance(token, int) for token in value))
     return next(ids, None)

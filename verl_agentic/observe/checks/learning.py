@@ -38,7 +38,7 @@ def learning(run: RunEvidence) -> Finding:
     rates, outcome = run.series("actor/lr"), run.series(*REWARD)
     last = [value for _, value in rates[-_FROZEN_STEPS:]]
     if (len(last) >= _FROZEN_STEPS and not any(last)) or run.setting(_RATE) in (0, 0.0):
-        message = "the learning rate is 0" + (f" since step {_first_zero(rates)}" if rates else f": {_RATE}=0")
+        message = "the learning rate is 0" + (f" since step {_find_first_zero(rates)}" if rates else f": {_RATE}=0")
         advice = f"set {_RATE} to about 1e-6; check lr_warmup_steps and trainer.total_training_steps"
         return Finding(status="fail", found=f"{message}: no update changes a weight", advice=advice,
                        evidence={"is_frozen": True})  # fmt: skip
@@ -56,7 +56,7 @@ def learning(run: RunEvidence) -> Finding:
     return Finding(status=status, found=message, advice=_FLAT.format(rate=_RATE), evidence=evidence)
 
 
-def _first_zero(rates: Series) -> int:
+def _find_first_zero(rates: Series) -> int:
     nonzero = [step for step, value in rates if value]
     return rates[0][0] if not nonzero else nonzero[-1] + 1
 

@@ -28,7 +28,7 @@ def reward_zeros(run: RunEvidence) -> Finding:
     scored = run.valid[run.valid["reward"].notna()]
     if len(scored):
         share = float((scored["reward"] == 0).mean())
-        series = _by_step(run)
+        series = _find_largest_rewards(run)
         scope = f"of {len(scored)} episodes in steps {scored['step'].min()}-{scored['step'].max()}"
         look_at = keys_of(scored[scored["reward"] == 0])
     else:
@@ -60,7 +60,7 @@ def reward_zeros(run: RunEvidence) -> Finding:
     return Finding(status="ok", found=message, evidence=evidence)
 
 
-def _by_step(run: RunEvidence) -> Series:
+def _find_largest_rewards(run: RunEvidence) -> Series:
     """Returns the largest absolute reward of every step."""
     episodes = run.episodes[~run.episodes["is_void"].astype(bool) & run.episodes["reward"].notna()]
     largest = episodes["reward"].abs().groupby(episodes["step"]).max()

@@ -74,7 +74,7 @@ def spread(calls: Mapping[str, int], *, num_tools: int) -> tuple[float, float]:
 
 def _judge_failing_calls(run: RunEvidence, calls: Counter[str], evidence: Mapping[str, Any]) -> Finding | None:
     """Returns calls that fail, with the most frequent result, and whether the policy or the tool is at fault."""
-    share, outcome = _error_share(run), run.series("episode/acc")
+    share, outcome = _compute_error_share(run), run.series("episode/acc")
     if share is None or (status := _CALLS_FAIL.judge(share)) == "ok":
         return None
     if outcome and ends(outcome)[1] >= _SOLVED:
@@ -100,7 +100,7 @@ def _judge_failing_calls(run: RunEvidence, calls: Counter[str], evidence: Mappin
     )
 
 
-def _error_share(run: RunEvidence) -> float | None:
+def _compute_error_share(run: RunEvidence) -> float | None:
     recent = run.valid
     if len(recent) and recent["num_calls"].sum():
         return float(recent["num_call_errors"].sum() / recent["num_calls"].sum())

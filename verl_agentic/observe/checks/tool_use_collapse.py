@@ -25,7 +25,7 @@ _ADVICE = {
 }
 
 
-def _last_row(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+def _describe_offered_tools(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     offered = ", ".join(run.offered_tools)
     return f"the prompt offers {offered}" if offered else "", keys_of(run.valid, count=1)
 
@@ -37,7 +37,7 @@ def _count_calls(row: Row) -> float | None:
     return max(0.0, (row["num_turns/mean"] - 2) / 2) if "num_turns/mean" in row else None
 
 
-@alarm(reads=("episode/tool_calls|num_turns/mean",), also=(_OFFERED, *REWARD), details=_last_row)
+@alarm(reads=("episode/tool_calls|num_turns/mean",), also=(_OFFERED, *REWARD), details=_describe_offered_tools)
 def tool_use_collapse(
     history: History,
     *,

@@ -29,7 +29,7 @@ def waiting(run: RunEvidence) -> Finding:
     is_alive = is_running(run)
     # A run that hangs writes nothing more, so reports count that were fresh when its last file was written.
     reports = [report for report in run.waiting if is_fresh(report, now_at=run.touched or 0.0)]
-    episodes = _oldest_first(run, reports, is_alive=is_alive)
+    episodes = _list_waiting(run, reports, is_alive=is_alive)
     if not episodes:
         why = f"{len(run.waiting)} reports are old: their workers have ended" if run.waiting else "no waiting-*.json"
         return Finding(status="ok", found=f"no episode waits ({why})")
@@ -52,7 +52,7 @@ def waiting(run: RunEvidence) -> Finding:
     return Finding(status=status, found=message, advice=_DEADLINES, evidence=evidence)
 
 
-def _oldest_first(run: RunEvidence, reports: list[dict[str, Any]], *, is_alive: bool) -> list[dict[str, Any]]:
+def _list_waiting(run: RunEvidence, reports: list[dict[str, Any]], *, is_alive: bool) -> list[dict[str, Any]]:
     """Returns the waiting episodes, with their age now, or at the end of a finished run."""
     episodes = []
     for report in reports:

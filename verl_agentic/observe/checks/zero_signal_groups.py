@@ -37,7 +37,7 @@ _ADVICE = {
 """By the most frequent result."""
 
 
-def _flat_groups(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+def _describe_flat_groups(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     spread = run.valid.groupby(["step", "uid"])["reward"].transform("std", ddof=0)
     return "", keys_of(run.valid[spread == 0], count=1)
 
@@ -47,7 +47,7 @@ def _flat_groups(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     also=tuple(
         f"{source}/{kind}_group_frac" for source in ("credit", "batch") for kind in ("all_0", "all_1", "other_constant")
     ),
-    details=_flat_groups,
+    details=_describe_flat_groups,
 )
 def zero_signal_groups(
     history: History,

@@ -120,7 +120,7 @@ def tries_network(command: ShellCommand) -> bool:
         name, arguments = _split_git(words)
         is_far = any("://" in word or word.startswith("git@") for word in arguments)
         return name in _GIT_FETCHES or (name == "clone" and is_far and not any("file://" in w for w in arguments))
-    if (pip := _of_pip(program, words)) is not None:
+    if (pip := _get_pip_arguments(program, words)) is not None:
         return _is_download(pip)
     return bool(words) and words[0] in _INSTALLERS.get(program, ())
 
@@ -145,7 +145,7 @@ def edits_of(command: ShellCommand) -> Iterator[Edit]:
     elif program == "tee":
         yield from ((path, not {"-a", "--append"} & set(words)) for path in paths)
     elif program in ("sed", "perl") and any(word.startswith(("-i", "--in-place", "-pi")) for word in words):
-        yield from ((path, False) for path in _behind_scripts(words, has_script=program == "sed"))
+        yield from ((path, False) for path in _iter_script_files(words, has_script=program == "sed"))
 
 
 def is_loopback(address: str) -> bool:
@@ -153,7 +153,7 @@ def is_loopback(address: str) -> bool:
     return bool(_LOOPBACK.search(address))
 
 
-def _behind_scripts(words: Sequence[str], *, has_script: bool) -> Iterator[str]:
+def _iter_script_files(words: Sequence[str], *, has_script: bool) -> Iterator[str]:
     """Yields the files of `sed -i` and `perl -pi`."""
     scripts = {place + 1 for place, word in enumerate(words) if word in ("-e", "--expression", "-f", "-pe", "-ne")}
     files = [word for place, word in enumerate(words) if not word.startswith("-") and place not in scripts]
@@ -177,7 +177,7 @@ def _is_remote_device(path: str) -> bool:
     return bool(match) and not is_loopback(match[1] if match else "")
 
 
-def _of_pip(program: str, words: Sequence[str]) -> Sequence[str] | None:
+def _get_pip_arguments(program: str, words: Sequence[str]) -> Sequence[str] | None:
     """Returns the arguments of a call of pip; None for other programs."""
     if re.fullmatch(r"pip[\d.]*", program):
         return words

@@ -229,16 +229,18 @@ class HealthMonitor:
         """Returns the last step at which no stopping alarm that holds now held."""
         held = [watch for name, watch in self._list_guards() if watch.held]
         latest = int(self._history.now[_STEP]) if len(self._history) else 0
-        return min((self._well_at(watch) for watch in held), default=latest)
+        return min((self._find_well_step(watch) for watch in held), default=latest)
 
     def judged_until(self) -> set[int]:
         """Returns, for each stopping alarm that was checked, the last step at which it did not hold."""
-        return {self._well_at(watch) for _, watch in self._list_guards() if watch.held or watch.well_at is not None}
+        return {
+            self._find_well_step(watch) for _, watch in self._list_guards() if watch.held or watch.well_at is not None
+        }
 
     def _list_guards(self) -> list[tuple[str, _Watch]]:
         return [(name, self._watches[name]) for name in self.settings.guards]
 
-    def _well_at(self, watch: _Watch) -> int:
+    def _find_well_step(self, watch: _Watch) -> int:
         return (self._begun_at or 0) if watch.well_at is None else watch.well_at
 
     def since(self, name: str) -> int | None:

@@ -41,7 +41,7 @@ def detail(record: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, 
     """
     prompt_ids, ids = record["prompt_ids"] or [], record["response_ids"] or []
     mask = record["response_mask"] or []
-    env_score, details = _without_details(record["env_score"])
+    env_score, details = _split_details(record["env_score"])
     return {
         "meta": {name: finite(record.get(name)) for name in _META},
         "numbers": _round_numbers(record["numbers"]),
@@ -107,7 +107,7 @@ def _indent_json(text: str | None) -> Any:
         return text
 
 
-def _without_details(text: str | None) -> tuple[str | None, Any]:
+def _split_details(text: str | None) -> tuple[str | None, Any]:
     """Returns the environment's score without its details, and the details (`Reward.details`); None without any."""
     try:
         score = json.loads(text or "null")

@@ -72,7 +72,7 @@ def write_page(path: Path, view: RunView, rows: Mapping[int, Sequence[str]]) -> 
         view: of the run.
         rows: lines of the summaries -> the reason of their selection.
     """
-    groups = _chosen_groups(view, rows)
+    groups = _list_chosen_groups(view, rows)
     about = {**view.about(), "trajectories": len(rows), "groups": len(groups), "folder": ""}
     data = {"about": about, "groups": groups, "metrics": view.metrics(about["metrics"])}
     with path.open("w", encoding="utf-8", errors="replace") as file:
@@ -80,7 +80,7 @@ def write_page(path: Path, view: RunView, rows: Mapping[int, Sequence[str]]) -> 
             file.write(piece)
 
 
-def _chosen_groups(view: RunView, rows: Mapping[int, Sequence[str]]) -> list[dict[str, Any]]:
+def _list_chosen_groups(view: RunView, rows: Mapping[int, Sequence[str]]) -> list[dict[str, Any]]:
     """Returns the lines of the list with their rows; a row's `record` is the number of its script."""
     groups = view.groups
     flags = bytearray(groups.table.num_rows)
@@ -107,13 +107,13 @@ def _iter_page(data: Mapping[str, Any], records: Iterator[Mapping[str, Any]], *,
     head, end = before.replace("verl-agentic view", html.escape(title) + " · verl-agentic"), "</body>"
     yield head + f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n<style>{style}</style>'
     yield after.rpartition(end)[0]
-    yield _data_block("data", data)
+    yield _format_data_block("data", data)
     for number, record in enumerate(records):
-        yield _data_block(f"record-{number}", record)
+        yield _format_data_block(f"record-{number}", record)
     yield f"<script>{script}</script>\n</body>\n</html>\n"
 
 
-def _data_block(name: str, value: Any) -> str:
+def _format_data_block(name: str, value: Any) -> str:
     # Without "<", data cannot end the block or begin another one.
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'

@@ -84,7 +84,7 @@ class Query:
         for name, values in self.choices.items():
             passed.append(pc.is_in(table[CHOICES[name]], value_set=pa.array(values, pa.string())))
         for name, values in self.lists.items():
-            passed.append(_lists_with(table[LISTS[name]], values))
+            passed.append(_match_lists(table[LISTS[name]], values))
         for name, bounds in self.ranges.items():
             passed.extend(_filter_bounds(table[RANGES[name]], bounds))
         for name, expected in self.flags.items():
@@ -130,7 +130,7 @@ def _filter_bounds(column: pa.ChunkedArray, bounds: _Bounds) -> list[pa.ChunkedA
     return passed + ([] if high is None else [pc.less_equal(column, high)])
 
 
-def _lists_with(column: pa.ChunkedArray, values: Sequence[str]) -> pa.Array:
+def _match_lists(column: pa.ChunkedArray, values: Sequence[str]) -> pa.Array:
     """Returns for every list whether it has one of the values."""
     lists = column.combine_chunks()
     has = pc.is_in(pc.list_flatten(lists), value_set=pa.array(values, pa.string()))

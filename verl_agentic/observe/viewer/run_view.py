@@ -74,7 +74,7 @@ class RunView:
                 self._log.refresh()
             elif next(self.run_dir.rglob("trajectories/trajectories-*.arrows"), None) is not None:
                 self._log = RunLog(self.run_dir)
-            self._groups = Groups.of(_no_summaries() if self._log is None else self._log.summaries)
+            self._groups = Groups.of(_make_empty_summaries() if self._log is None else self._log.summaries)
             self._metrics = read_metrics(self.run_dir)
             self._findings = _read_findings(self.run_dir)
             self._tokenizer = find_tokenizer(self.run_dir)
@@ -257,7 +257,7 @@ def _summarise_result(table: pa.Table) -> dict[str, Any]:
     return {"name": "reward", "points": []}
 
 
-def _no_summaries() -> pa.Table:
+def _make_empty_summaries() -> pa.Table:
     fields = [TRAJECTORIES.field(name) for name in SUMMARY["trajectories"]]
     fields += [UPDATES.field(name) for name in SUMMARY["updates"] if name not in KEY]
     return pa.schema(fields).empty_table()

@@ -70,7 +70,7 @@ def suspicious(table: pa.Table, record: Callable[[int], Mapping[str, Any]]) -> d
         "attempt at reward hacking": np.asarray(
             pc.fill_null(pc.greater(pc.list_value_length(columns["hacking"]), 0), False)
         ),
-        "high reward, few tokens": _short_and_paid(reward, tokens),
+        "high reward, few tokens": _find_short_paid(reward, tokens),
         "reward far from acc": _find_far_rewards(reward, acc),
     }
     kinds = {kind: [int(row) for row in rows[flags]] for kind, flags in flags_by_kind.items()}
@@ -87,7 +87,7 @@ def _list_candidates(table: pa.Table) -> list[int]:
     return np.flatnonzero(np.asarray(pc.fill_null(counted, False))).tolist()
 
 
-def _short_and_paid(reward: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+def _find_short_paid(reward: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     if np.isnan(reward).all() or np.isnan(tokens).all():
         return np.zeros(len(reward), dtype=bool)
     return (reward > np.nanmean(reward)) & (tokens < _FEW_TOKENS * np.nanmedian(tokens))

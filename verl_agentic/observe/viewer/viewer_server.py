@@ -81,7 +81,7 @@ class PageServer:
 
     async def _answer_request(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers a request for the page, one of its files, or data; an ASGI application."""
-        params = _params_of(scope)
+        params = _parse_params(scope)
         path, headers = scope["path"], dict(_HEADERS)
         if scope["method"] != "GET":
             status, kind, content = HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"the page is only read\n"
@@ -102,7 +102,7 @@ class PageServer:
         await send({"type": "http.response.body", "body": content})
 
     def _check_secret(self, scope: Any) -> None:
-        shown_secrets = list(_params_of(scope).get("secret", ()))
+        shown_secrets = list(_parse_params(scope).get("secret", ()))
         for header in read_headers(scope)["cookie"]:
             try:
                 cookie = SimpleCookie(header).get(self.cookie)
@@ -113,7 +113,7 @@ class PageServer:
             raise RequestRefusedError(403, "open the address that `verl-agentic view` has printed")
 
 
-def _params_of(scope: Any) -> _Params:
+def _parse_params(scope: Any) -> _Params:
     return urllib.parse.parse_qs(scope["query_string"].decode("latin-1"))
 
 

@@ -40,7 +40,7 @@ def make_model(out: Path, *, choice: str, path: str | None) -> DryrunModel:
                 f"--model must be tiny or a model folder, got {choice!r} without config.json; name a folder"
             )
         return DryrunModel(folder=Path(choice).resolve(), has_own_tokenizer=True, description=f"{choice} as it is")
-    tokenizer, reason = _tokenizer_of(path)
+    tokenizer, reason = _load_tokenizer(path)
     if tokenizer is None:
         size = make_tiny_model(out)
         description = f"{size / 1e6:.1f} M random parameters, the quickstart's tokenizer ({reason})"
@@ -51,7 +51,7 @@ def make_model(out: Path, *, choice: str, path: str | None) -> DryrunModel:
     return DryrunModel(folder=out, has_own_tokenizer=True, description=description)
 
 
-def _tokenizer_of(path: str | None) -> tuple[Any, str]:
+def _load_tokenizer(path: str | None) -> tuple[Any, str]:
     """Returns the tokenizer of a model on this machine, or the reason why there is none."""
     from transformers import AutoTokenizer
 

@@ -140,7 +140,9 @@ def _prepare_rows(
         if package is None or package.make_rows is None:
             raise ConfigError("the configuration names no rows, got data.train_files of verl itself; set it")
         path = options.out / "rows.jsonl"
-        made_rows = package.make_rows(split="train", count=_NUM_ROWS, seed=0, **_course_options(options.config_dir))
+        made_rows = package.make_rows(
+            split="train", count=_NUM_ROWS, seed=0, **_read_course_options(options.config_dir)
+        )
         write_rows(made_rows, path)
         files = [str(path)]
         description = f"{len(made_rows)} rows that {package.env_id} makes: data.train_files is not set"
@@ -161,7 +163,7 @@ def _prepare_rows(
     return files, description
 
 
-def _course_options(folder: Path | None) -> dict[str, Any]:
+def _read_course_options(folder: Path | None) -> dict[str, Any]:
     path = folder / "course.yaml" if folder is not None else None
     return dict((yaml.safe_load(path.read_text()) or {}).get("options") or {}) if path and path.is_file() else {}
 
@@ -193,14 +195,14 @@ def _why_not_scripted(translation: Translation, package: EnvPackage | None, file
     if translation.get(f"{_AGENTIC}.protocol_options.self_written"):
         return "the policy writes the observations itself, and nothing answers the searches of a solution"
     try:
-        for row in _first_rows(files[0]):
+        for row in _read_first_rows(files[0]):
             package.gold(row)
     except AgenticError as cause:
         return f"the solution of a row is unknown: {cause}"
     return ""
 
 
-def _first_rows(file: str) -> list[EnvRow]:
+def _read_first_rows(file: str) -> list[EnvRow]:
     """Returns the first rows of a file, as the environment gets them."""
     records = itertools.islice(numbered_records(Path(file).expanduser()), _LOOKED_AT)
     return [row_of_columns(record, f"{file}:{number}") for number, record in records]

@@ -16,7 +16,7 @@ def _is_any_run(run: PlannedRun) -> bool:
     return True
 
 
-def _only_ours(run: PlannedRun) -> bool:
+def _is_ours(run: PlannedRun) -> bool:
     return run.is_ours
 
 
@@ -76,13 +76,13 @@ KNOBS = (
         path=f"{_ROLLOUT}.multi_turn.max_assistant_turns",
         why=_TURNS,
         instead="set agentic.limits.max_turns",
-        when=_only_ours,
+        when=_is_ours,
     ),
     Knob(
         path=f"{_ROLLOUT}.multi_turn.max_user_turns",
         why=_TURNS,
         instead="set agentic.limits.max_turns",
-        when=_only_ours,
+        when=_is_ours,
     ),
     Knob(path=f"{_ROLLOUT}.over_sample_rate", why="it was of the old sglang rollout", instead="unset it"),
     Knob(path=f"{_ROLLOUT}.do_sample", why="only temperature has an effect", instead="set temperature"),

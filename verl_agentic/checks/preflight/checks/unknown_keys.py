@@ -50,7 +50,7 @@ def _iter_unknown_keys(run: PlannedRun, tree: Any, defaults: Any, path: str) -> 
     for key, value in tree.items():
         place = f"{path}.{key}" if path else str(key)
         if place == _OURS.rpartition(".")[0]:
-            yield from _misnamed_section(value, place)
+            yield from _iter_misnamed_sections(value, place)
         if place in FREE:
             continue
         if path == _TEACHERS and key not in defaults and isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def _is_known(run: PlannedRun, path: str, key: str, siblings: list[str]) -> bool
     return run.is_read(key) and not _find_close_keys(key, siblings)
 
 
-def _misnamed_section(value: Any, place: str) -> Iterator[tuple[str, list[str]]]:
+def _iter_misnamed_sections(value: Any, place: str) -> Iterator[tuple[str, list[str]]]:
     for key in value if isinstance(value, Mapping) else ():
         if key != "agentic" and _find_close_keys(str(key), ["agentic"]):
             yield f"{place}.{key}", ["agentic"]

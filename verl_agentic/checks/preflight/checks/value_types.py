@@ -35,7 +35,7 @@ def value_types(run: PlannedRun) -> list[Finding]:
     numbers. verl itself checks few of them."""
     findings = [fail(message, "add the quotes") for message in run.problems.get("values", ())]
     findings += [
-        fail(f"{path} must be {_in_words(expected)}, got {value!r}", "change the value")
+        fail(f"{path} must be {_describe_type(expected)}, got {value!r}", "change the value")
         for path, value, expected in _iter_wrong_values(run, run.config, run.defaults, "")
         if not any(path == allowed or path.startswith(f"{allowed}.") for allowed in run.allowed)
     ]
@@ -82,7 +82,7 @@ def _is_like(value: Any, default: Any, *, key: str) -> bool:
     return isinstance(value, str) or (isinstance(value, Sequence) and not isinstance(value, Mapping))
 
 
-def _in_words(expected: Any) -> str:
+def _describe_type(expected: Any) -> str:
     kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
     kind = expected if isinstance(expected, type) else type(expected)
     return kinds.get(kind, "a section of keys" if issubclass(kind, Mapping) else str(expected))

@@ -93,7 +93,7 @@ def _describe_env(name: str) -> dict[str, Any]:
         "extra": card.extra,
         "needs": card.needs,
         "licence": card.licence,
-        "about": _first_line(package.folder / "__init__.py"),
+        "about": _read_first_line(package.folder / "__init__.py"),
         **_list_contents(package),
     }
 
@@ -109,7 +109,7 @@ def _list_contents(package: EnvPackage) -> dict[str, Any]:
     }
 
 
-def _first_line(module: Path) -> str:
+def _read_first_line(module: Path) -> str:
     """Returns the first line of a module's docstring."""
     docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
     return docstring.split("\n")[0]
