@@ -116,7 +116,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_and_option_has_a_help_that_starts_with_a_verb(command: str) -> None:
     parser = argparse.ArgumentParser(prog=command, description=cli.COMMANDS[command])
-    cli._module(command).add_arguments(parser)
+    cli._load_command(command).add_arguments(parser)
     helps = {command: parser.description}
     for each in (parser, *_commands(parser)):
         helps |= {f"{each.prog}:": each.description}
@@ -168,7 +168,7 @@ def test_the_installed_command_is_the_same_program() -> None:
 @pytest.mark.parametrize("command", ["preflight", "dryrun"])
 def test_options_may_stand_between_overrides(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[argparse.Namespace] = []
-    monkeypatch.setattr(cli._module(command), "run", lambda parsed: seen.append(parsed) or 0)
+    monkeypatch.setattr(cli._load_command(command), "run", lambda parsed: seen.append(parsed) or 0)
     overrides, name = ["a=b", "+c.d=-1", "~e"], ("--config-name", "grpo")
     for order in itertools.permutations([("--json",), name, *((override,) for override in overrides)]):
         assert cli.main([command, *itertools.chain.from_iterable(order)]) == 0

@@ -133,7 +133,7 @@ def test_every_fault_of_the_plugin_is_named_with_what_to_do(
     seen: dict[str, Any], found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VERL_USE_EXTERNAL_PLUGINS", "none")
-    well, broken = doctor._plugin_checks({"process": _WELL, "ray_worker": seen}, "")
+    well, broken = doctor._check_plugin_places({"process": _WELL, "ray_worker": seen}, "")
     assert (well.check, well.status) == ("plugin", "ok")
     assert (broken.check, broken.status, broken.found) == ("plugin in a Ray worker", "fail", found)
     assert broken.advice
@@ -142,7 +142,7 @@ def test_every_fault_of_the_plugin_is_named_with_what_to_do(
 
 
 def test_a_probe_without_an_answer_fails_with_what_it_said_last() -> None:
-    first, second = doctor._plugin_checks({"process": _WELL}, "no answer within 3 s")
+    first, second = doctor._check_plugin_places({"process": _WELL}, "no answer within 3 s")
     assert first.status == "ok"
     assert (second.check, second.status, second.found) == ("plugin in a Ray worker", "fail", "no answer within 3 s")
 
@@ -158,7 +158,7 @@ def test_a_probe_that_hangs_is_ended_with_its_children(monkeypatch: pytest.Monke
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     started = time.monotonic()
-    assert doctor._probe(3.0) == ({}, "no answer within 3 s")
+    assert doctor._probe_plugin(3.0) == ({}, "no answer within 3 s")
     assert time.monotonic() - started < 20
     processes = []
     for pid in map(int, pids.read_text().split()):
@@ -173,7 +173,7 @@ def test_a_probe_that_hangs_is_ended_with_its_children(monkeypatch: pytest.Monke
 def test_the_exit_code_is_that_of_the_worst_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "_probe", lambda timeout_s: ({"process": _WELL, "ray_worker": _WELL}, ""))
+    monkeypatch.setattr(doctor, "_probe_plugin", lambda timeout_s: ({"process": _WELL, "ray_worker": _WELL}, ""))
     for status, expected in (("ok", 0), ("warn", 0), ("fail", 1)):
         check = Finding(check="memory", status=status, found="x")
         monkeypatch.setattr(doctor, "machine_checks", lambda check=check, **_: [check])
@@ -188,7 +188,7 @@ def test_patches_are_counted_and_listed_when_asked_for(
     row = {"symbol": "verl.x:Y.z", "adapter": "trainer.a", "kind": "wrap", "order": 1, "versions": ">=0.9.1"}
     rows = [row, {**row, "adapter": "trainer.b", "order": 2}]
     seen = {"process": _WELL, "ray_worker": _WELL, "patches": rows}
-    monkeypatch.setattr(doctor, "_probe", lambda timeout_s: (dict(seen), ""))
+    monkeypatch.setattr(doctor, "_probe_plugin", lambda timeout_s: (dict(seen), ""))
     monkeypatch.setattr(doctor, "machine_checks", lambda **_: [])
     doctor.run(argparse.Namespace(json=False, patches=lists_patches, timeout=1.0))
     printed = capsys.readouterr().out
@@ -205,7 +205,7 @@ def test_a_hook_that_verl_lacks_is_a_warning_with_what_the_user_loses(
 ) -> None:
     hook = {"symbol": "verl.x:Y.z", "adapter": "trainer.a", "versions": ">=0.9.2", "lost": "the metric a"}
     seen = {"process": _WELL, "ray_worker": _WELL, "missing_hooks": [hook]}
-    monkeypatch.setattr(doctor, "_probe", lambda timeout_s: (dict(seen), ""))
+    monkeypatch.setattr(doctor, "_probe_plugin", lambda timeout_s: (dict(seen), ""))
     monkeypatch.setattr(doctor, "machine_checks", lambda **_: [])
     assert doctor.run(argparse.Namespace(json=True, patches=False, timeout=1.0)) == 0
     report = json.loads(capsys.readouterr().out)
@@ -248,14 +248,14 @@ def test_the_platform_of_a_gpu_is_probed_where_torch_can_use_one(
     gpus: str | None, torch_version: str, platform: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
-    monkeypatch.setattr(machine, "_run", lambda command: gpus)
+    monkeypatch.setattr(machine, "_run_command", lambda command: gpus)
     monkeypatch.setattr(machine.shutil, "which", lambda name: name)
-    monkeypatch.setattr(machine, "_installed", lambda package: torch_version)
+    monkeypatch.setattr(machine, "_find_version", lambda package: torch_version)
     (tmp_path / "sitecustomize.py").write_text(
         "import os, pathlib\n"
         f"path = pathlib.Path({str(tmp_path)!r}) / f'seen{{os.getpid()}}'\n"
         "path.write_text(os.environ['VERL_PLATFORM'])\nos._exit(3)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert doctor._probe(20.0)[1] == "exit code 3"
+    assert doctor._probe_plugin(20.0)[1] == "exit code 3"
     assert {path.read_text() for path in tmp_path.glob("seen*")} == {platform}

@@ -183,7 +183,7 @@ def test_another_tokenizer_gets_more_room_and_the_own_one_what_was_asked(tmp_pat
 
 def test_a_recipe_without_model_and_rows_gets_both_and_a_script(tmp_path: Path) -> None:
     plan = _plan(tmp_path)
-    assert "quickstart's tokenizer" in plan.model.said and "16 rows that python_math makes" in plan.rows
+    assert "quickstart's tokenizer" in plan.model.description and "16 rows that python_math makes" in plan.rows
     assert plan.policy.startswith("the environment's solution generates 1 of 4 sessions")
     assert plan.expected.scripted
     path = plan.write(tmp_path / "out", ray_folder=str(tmp_path / "ray"))

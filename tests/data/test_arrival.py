@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import DataError
 from verl_agentic.base.types import Message, ToolCall
-from verl_agentic.checks.cli.dryrun.plan import _first_rows
+from verl_agentic.checks.cli.dryrun.plan import _read_first_rows
 from verl_agentic.data.export.shapes import SHAPES
 from verl_agentic.data.export.write_records import write_records
 from verl_agentic.data.overlap.chunks import chunks_of
@@ -160,7 +160,7 @@ def test_a_row_arrives_as_it_was_written(
                 )
                 if path.suffix != ".json"
                 else read_rows(path),
-                "dryrun": _first_rows(str(path)),
+                "dryrun": _read_first_rows(str(path)),
             }
             for reader, found in read.items():
                 values = [as_values(row, ADDED) for row in found]

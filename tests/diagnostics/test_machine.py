@@ -21,7 +21,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], None
     """Sets the files below `/sys/fs/cgroup`, on a machine with 16 GiB, 12 of them free, and 4 cores."""
 
     def show(contents: Mapping[str, str]) -> None:
-        monkeypatch.setattr(machine, "_read", lambda path: contents.get(path.removeprefix(f"{_CGROUP}/")))
+        monkeypatch.setattr(machine, "_read_text", lambda path: contents.get(path.removeprefix(f"{_CGROUP}/")))
 
     memory = SimpleNamespace(total=16 * _GIB, available=12 * _GIB)
     monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: memory)
@@ -63,7 +63,7 @@ def test_memory_is_what_machine_and_control_group_leave(
     files: Callable[[Mapping[str, str]], None], contents: dict[str, str], status: str, found: str
 ) -> None:
     files(contents)
-    check = machine._memory()
+    check = machine._check_memory()
     assert (check.status, check.found) == (status, found)
     assert bool(check.advice) == (status == "fail")
 
@@ -87,7 +87,7 @@ def test_cores_are_what_machine_and_control_group_leave(
     files: Callable[[Mapping[str, str]], None], contents: dict[str, str], status: str, found: str
 ) -> None:
     files(contents)
-    check = machine._cores()
+    check = machine._check_cores()
     assert (check.status, check.found) == (status, found)
 
 
@@ -97,7 +97,7 @@ def test_a_version_out_of_range_fails_when_we_need_it_and_warns_when_we_advise_i
     asked = ["verl<0.10,>=0.9.1", 'transformers<6,>=5.10; extra == "cpu"', 'ray>=99; extra == "dev"']
     monkeypatch.setattr(machine, "requires", lambda name: asked)
     monkeypatch.setattr(machine, "version", lambda name: {"verl": "0.10.0", "transformers": "4.1"}.get(name, "1.0"))
-    checks = {check.check: check for check in machine._versions()}
+    checks = {check.check: check for check in machine._check_versions()}
     assert (checks["verl"].status, checks["verl"].found) == ("fail", "0.10.0, not <0.10,>=0.9.1")
     assert checks["verl"].advice == "pip install 'verl<0.10,>=0.9.1'"
     assert checks["transformers"].status == "warn"
@@ -110,7 +110,7 @@ def test_a_verl_that_the_plugin_works_with_fits_although_pip_would_not_install_i
 ) -> None:
     monkeypatch.setattr(machine, "requires", lambda name: ["verl<0.10,>=0.9.1"])
     monkeypatch.setattr(machine, "version", lambda name: found)
-    checks = {check.check: check for check in machine._versions(">=0.9.1,<=0.10.0.dev0")}
+    checks = {check.check: check for check in machine._check_versions(">=0.9.1,<=0.10.0.dev0")}
     assert checks["verl"].status == status
 
 
@@ -119,13 +119,13 @@ def test_a_package_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch) -> Non
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(machine, "version", version)
-    assert {check.status for check in machine._versions()} == {"fail"}
-    assert {check.found for check in machine._versions()} == {"not installed"}
+    assert {check.status for check in machine._check_versions()} == {"fail"}
+    assert {check.found for check in machine._check_versions()} == {"not installed"}
 
 
 @pytest.mark.slow
 def test_each_sandbox_backend_is_tried_with_code() -> None:
-    checks = {check.check: check for check in machine._sandboxes()}
+    checks = {check.check: check for check in machine._check_sandboxes()}
     assert set(checks) >= {"sandbox namespaces", "sandbox docker", "sandbox landlock", "sandbox local"}
     assert checks["sandbox local"].status == "ok"
     assert checks["sandbox local"].found.endswith("a limit on the disk")
@@ -143,7 +143,7 @@ def test_a_backend_that_does_not_work_says_why_and_fails_only_when_no_other_isol
             return list(probes)
 
         monkeypatch.setattr(machine, "probe_all", probe_all)
-        return [(c.status, c.found) for c in machine._sandboxes()]
+        return [(c.status, c.found) for c in machine._check_sandboxes()]
 
     assert check(broken, works) == [
         ("warn", "user namespaces are off"),
@@ -158,7 +158,7 @@ def test_providers_are_listed_with_what_they_need_and_not_tested(monkeypatch: py
     monkeypatch.delenv("E2B_API_KEY", raising=False)
     monkeypatch.setenv("MODAL_TOKEN_ID", "id")
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "secret")
-    check = machine._elsewhere()
+    check = machine._list_providers()
     assert check.status == "ok"
     for said in (
         "daytona: not installed; pip install 'verl-agentic[daytona]'",
@@ -170,10 +170,10 @@ def test_providers_are_listed_with_what_they_need_and_not_tested(monkeypatch: py
 
 def test_a_gpu_with_a_torch_for_cpus_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(machine, "_run", lambda command: "NVIDIA H200, 143771 MiB")
+    monkeypatch.setattr(machine, "_run_command", lambda command: "NVIDIA H200, 143771 MiB")
     for version, status in (("2.13.0+cpu", "warn"), ("2.13.0", "ok")):
         monkeypatch.setattr(machine, "version", lambda name, version=version: version)
-        check = machine._accelerator()
+        check = machine._check_accelerator()
         assert (check.status, check.found) == (status, "NVIDIA H200, 143771 MiB")
-    monkeypatch.setattr(machine, "_run", lambda command: None)
-    assert machine._accelerator().found.startswith("none")
+    monkeypatch.setattr(machine, "_run_command", lambda command: None)
+    assert machine._check_accelerator().found.startswith("none")

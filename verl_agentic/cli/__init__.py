@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="verl-agentic",
         usage="verl-agentic COMMAND ...",
-        description=_overview(),
+        description=_format_overview(),
         epilog="Show the options of a command: verl-agentic COMMAND --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -88,23 +88,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, line in COMMANDS.items():
         subparser = subparsers.add_parser(name, description=sentence(line))
         if arguments[:1] == [name]:
-            _module(name).add_arguments(subparser)
+            _load_command(name).add_arguments(subparser)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         from verl_agentic.base.settings import did_you_mean
 
         parser.error(f"unknown command, got {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)} See --help")
-    parsed = _parse(parser, arguments)
+    parsed = _parse_arguments(parser, arguments)
     # Progress bars of other libraries would break ours.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        return _module(parsed.command).run(parsed)
+        return _load_command(parsed.command).run(parsed)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        return _report(error)
+        return _print_error(error)
 
 
-def _overview() -> str:
+def _format_overview() -> str:
     """Returns the commands under their headings."""
     width = max(map(len, COMMANDS))
     lines = ["Reinforcement learning for LLM agents, as a plugin for an unmodified verl."]
@@ -113,22 +113,22 @@ def _overview() -> str:
     return "\n".join(lines)
 
 
-def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+def _parse_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """Returns the parsed arguments. Allows options between overrides, which argparse does not."""
     parsed, rest = parser.parse_known_args(arguments)
-    is_wrong = [argument for argument in rest if argument.startswith("-") or not hasattr(parsed, "overrides")]
-    if is_wrong:
-        parser.error(f"unrecognized arguments: {' '.join(is_wrong)}")
+    wrong_arguments = [argument for argument in rest if argument.startswith("-") or not hasattr(parsed, "overrides")]
+    if wrong_arguments:
+        parser.error(f"unrecognized arguments: {' '.join(wrong_arguments)}")
     if rest:
         parsed.overrides = [*parsed.overrides, *rest]
     return parsed
 
 
-def _module(name: str):
+def _load_command(name: str):
     return importlib.import_module(MODULES[name])
 
 
-def _report(error: Exception) -> int:
+def _print_error(error: Exception) -> int:
     from verl_agentic.base.errors import AgenticError
 
     text = str(error)

@@ -45,12 +45,12 @@ def print_findings(
     table = Table(checks, "", "finding and advice", box=box.SIMPLE_HEAD)
     for finding in findings:
         # Text, because the text of a model or an exception may contain markup of rich.
-        said = Text(printable(finding.found), overflow="fold")
+        cell = Text(printable(finding.found), overflow="fold")
         if finding.advice:
-            said.append(f"\ntry: {printable(finding.advice)}", style="cyan")
+            cell.append(f"\ntry: {printable(finding.advice)}", style="cyan")
         if finding.look_at:
-            said.append(printable("".join(f"\nsee: {place}" for place in finding.look_at)), style="dim")
-        table.add_row(Text((titles or {}).get(finding.check, finding.check)), _MARKS[finding.status], said)
+            cell.append(printable("".join(f"\nsee: {place}" for place in finding.look_at)), style="dim")
+        table.add_row(Text((titles or {}).get(finding.check, finding.check)), _MARKS[finding.status], cell)
     console.print(table)
 
 

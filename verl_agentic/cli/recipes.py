@@ -36,25 +36,25 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    chosen = _chosen(args)
-    if not chosen:
-        _list(console)
+    recipes = _load_recipes(args)
+    if not recipes:
+        _print_groups(console)
         return 0
     path = args.write or Path(f"{_NAME}.yaml")
-    text = my_run(chosen, name=path.stem)
+    text = my_run(recipes, name=path.stem)
     if args.write is None:
         print(text)
     else:
-        _write(path, text)
-    print("\n".join(commands(chosen, path)))
-    for recipe in chosen:
-        console.print(_values(recipe))
-    if readme := next((recipe.readme for recipe in chosen), ""):
+        _write_config(path, text)
+    print("\n".join(commands(recipes, path)))
+    for recipe in recipes:
+        console.print(_make_values_table(recipe))
+    if readme := next((recipe.readme for recipe in recipes), ""):
         print(f"\n{readme}")
     return 0
 
 
-def _chosen(args: argparse.Namespace) -> list[Recipe]:
+def _load_recipes(args: argparse.Namespace) -> list[Recipe]:
     """Returns system, method and scale of a command line; the last two are the system's if they are not named."""
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.config.recipe_groups import load_recipe
@@ -72,32 +72,40 @@ def _chosen(args: argparse.Namespace) -> list[Recipe]:
     return [system, *others] if system else others
 
 
-def my_run(chosen: list[Recipe], *, name: str) -> str:
+def my_run(recipes: list[Recipe], *, name: str) -> str:
     """Returns the YAML of a run that combines files of the groups; its last keys are those of the README."""
     import yaml
 
-    example = next((_block(recipe, "yaml") for recipe in chosen), "")
-    own = {key: value for key, value in (yaml.safe_load(example) or {}).items() if key not in ("hydra", "defaults")}
-    groups = [{f"agentic/{recipe.group}": recipe.name} for recipe in chosen]
-    trainer = next((recipe.noted("trainer") for recipe in chosen), "")
-    start = [trainer] if trainer else ["ppo_trainer", _base(chosen)]
-    config = {"hydra": {"searchpath": ["pkg://verl_agentic.config"]}, "defaults": [*start, *groups, "_self_"], **own}
+    example = next((_find_code_block(recipe, "yaml") for recipe in recipes), "")
+    example_values = {
+        key: value for key, value in (yaml.safe_load(example) or {}).items() if key not in ("hydra", "defaults")
+    }
+    groups = [{f"agentic/{recipe.group}": recipe.name} for recipe in recipes]
+    trainer = next((recipe.noted("trainer") for recipe in recipes), "")
+    start = [trainer] if trainer else ["ppo_trainer", _find_base(recipes)]
+    config = {
+        "hydra": {"searchpath": ["pkg://verl_agentic.config"]},
+        "defaults": [*start, *groups, "_self_"],
+        **example_values,
+    }
     config.setdefault("data", {"train_files": "data/train.parquet", "val_files": "data/test.parquet"})
     if not trainer:
-        config["agentic"] = {**own.get("agentic", {}), "log": {"dir": "${trainer.default_local_dir}"}}
+        config["agentic"] = {**example_values.get("agentic", {}), "log": {"dir": "${trainer.default_local_dir}"}}
     names = {"experiment_name": name, "default_local_dir": f"runs/{name}"}
-    config["trainer"] = {**names, **own.get("trainer", {})}
-    title = ", ".join(recipe.title for recipe in chosen)
+    config["trainer"] = {**names, **example_values.get("trainer", {})}
+    title = ", ".join(recipe.title for recipe in recipes)
     return f"# {title}\n{yaml.safe_dump(config, sort_keys=False, width=120)}"
 
 
-def commands(chosen: list[Recipe], path: Path) -> list[str]:
+def commands(recipes: list[Recipe], path: Path) -> list[str]:
     """Returns the commands of a run: rows, checks, training."""
     config = f"--config-dir {path.parent} --config-name {path.stem}"
-    if chosen[0].noted("trainer"):
-        return _block(chosen[0], "bash").replace(f"--config-dir . --config-name {_NAME}", config).splitlines()
-    environment = "VERL_PLATFORM=cpu " if _base(chosen) != _BASE else ""
-    preparation = _block(chosen[0], "bash").partition("verl-agentic preflight")[0]
+    if recipes[0].noted("trainer"):
+        return (
+            _find_code_block(recipes[0], "bash").replace(f"--config-dir . --config-name {_NAME}", config).splitlines()
+        )
+    environment = "VERL_PLATFORM=cpu " if _find_base(recipes) != _BASE else ""
+    preparation = _find_code_block(recipes[0], "bash").partition("verl-agentic preflight")[0]
     return [
         *preparation.splitlines(),
         f"{environment}verl-agentic preflight {config}",
@@ -106,17 +114,17 @@ def commands(chosen: list[Recipe], path: Path) -> list[str]:
     ]
 
 
-def _base(chosen: list[Recipe]) -> str:
-    return next((recipe.noted("base") for recipe in chosen if recipe.noted("base")), _BASE)
+def _find_base(recipes: list[Recipe]) -> str:
+    return next((recipe.noted("base") for recipe in recipes if recipe.noted("base")), _BASE)
 
 
-def _block(recipe: Recipe, language: str) -> str:
+def _find_code_block(recipe: Recipe, language: str) -> str:
     """Returns the first block of code in a language of the README; empty if there is none."""
-    found = re.search(rf"^```{language}\n(.*?)^```", recipe.readme, re.MULTILINE | re.DOTALL)
-    return found[1] if found else ""
+    match = re.search(rf"^```{language}\n(.*?)^```", recipe.readme, re.MULTILINE | re.DOTALL)
+    return match[1] if match else ""
 
 
-def _write(path: Path, text: str) -> None:
+def _write_config(path: Path, text: str) -> None:
     from verl_agentic.base.errors import ConfigError
 
     if path.exists():
@@ -126,7 +134,7 @@ def _write(path: Path, text: str) -> None:
     print(f"wrote {path}")
 
 
-def _list(console: Console) -> None:
+def _print_groups(console: Console) -> None:
     """Prints one line for each file of each group."""
     from rich.table import Table
 
@@ -143,7 +151,7 @@ def _list(console: Console) -> None:
     console.print("verl-agentic recipes SYSTEM [--method NAME] [--scale NAME] [--write FILE] shows a combination")
 
 
-def _values(recipe: Recipe) -> object:
+def _make_values_table(recipe: Recipe) -> object:
     from rich.table import Table
     from rich.text import Text
 

@@ -46,14 +46,18 @@ def write_evaluation_run(root: Path, into: Path, *, only_exact: bool = False) ->
     """
     folders = evaluation_folders(root)
     words = _Words()
-    lines = [(folder, line) for folder in folders for line in _last_records(folder)]
-    kept = [(folder, line) for folder, line in lines if not only_exact or line[1].get("token_ids") == "exact"]
-    if len(kept) < len(lines):
-        logger.warning("%d of %d episodes below %s have no exact token ids", len(lines) - len(kept), len(lines), root)
+    lines = [(folder, line) for folder in folders for line in _iter_last_records(folder)]
+    usable_lines = [(folder, line) for folder, line in lines if not only_exact or line[1].get("token_ids") == "exact"]
+    if len(usable_lines) < len(lines):
+        logger.warning(
+            "%d of %d episodes below %s have no exact token ids", len(lines) - len(usable_lines), len(lines), root
+        )
     records = [
         record
-        for folder, line in kept
-        for record in _log_records(line, _settings(folder), prefix=_prefix(folder, root, folders), words=words)
+        for folder, line in usable_lines
+        for record in _log_records(
+            line, _read_settings(folder), prefix=_make_prefix(folder, root, folders), words=words
+        )
     ]
     if not records:
         raise DataError(
@@ -92,14 +96,14 @@ class _Words:
         tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def _last_records(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _iter_last_records(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     path = folder / EPISODES
-    last = {record.get("key"): where for where, record in json_records(path)}
+    last = {record.get("key"): place for place, record in json_records(path)}
     # The evaluation may still run: records that came after the first reading are left out.
     yield from (pair for pair in json_records(path) if last.get(pair[1].get("key")) == pair[0])
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def _read_settings(folder: Path) -> dict[str, Any]:
     try:
         settings = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -107,29 +111,29 @@ def _settings(folder: Path) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _prefix(folder: Path, root: Path, folders: Sequence[Path]) -> str:
+def _make_prefix(folder: Path, root: Path, folders: Sequence[Path]) -> str:
     return f"{folder.relative_to(root)}:" if len(folders) > 1 else ""
 
 
 def _log_records(
     line: tuple[str, dict[str, Any]], settings: Mapping[str, Any], *, prefix: str, words: _Words
 ) -> list[dict[str, Any]]:
-    where, record = line
+    place, record = line
     try:
-        shared = _shared(record, settings, prefix)
-        rows = [_row(trajectory, record, words) for trajectory in record["trajectories"]]
+        shared = _make_shared_columns(record, settings, prefix)
+        rows = [_make_row(trajectory, record, words) for trajectory in record["trajectories"]]
         for index, row in enumerate(rows):
             is_side, is_last = index < record.get("num_side_rows", 0), index == len(rows) - 1
             row |= {**shared, "index": index, "place": "side" if is_side else "last" if is_last else "earlier"}
-        rows[-1] |= _told(record)
+        rows[-1] |= _make_text_columns(record)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
         raise DataError(
-            f"{where} is no episode of an evaluation, got {type(cause).__name__}: {cause}; remove the line"
+            f"{place} is no episode of an evaluation, got {type(cause).__name__}: {cause}; remove the line"
         ) from cause
     return rows
 
 
-def _shared(record: Mapping[str, Any], settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _make_shared_columns(record: Mapping[str, Any], settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     numbers = dict(record["numbers"])
     calls = [call["function"]["name"] for message in record["messages"] for call in message.get("tool_calls") or ()]
     return {
@@ -162,9 +166,9 @@ def _turn_rewards(record: Mapping[str, Any]) -> float:
     return sum(stored) - record["reward"] if any("token_rewards" in row for row in record["trajectories"]) else 0.0
 
 
-def _row(trajectory: Mapping[str, Any], record: Mapping[str, Any], words: _Words) -> dict[str, Any]:
+def _make_row(trajectory: Mapping[str, Any], record: Mapping[str, Any], words: _Words) -> dict[str, Any]:
     prompt_ids, ids, mask = (trajectory[name] for name in ("prompt_ids", "response_ids", "response_mask"))
-    segments = trajectory.get("segments") or _segments_of(mask)
+    segments = trajectory.get("segments") or _make_segments(mask)
     rewards = {int(place): reward for place, reward in (trajectory.get("token_rewards") or {}).items()}
     row = {
         "agent": trajectory.get("agent", ""),
@@ -176,13 +180,13 @@ def _row(trajectory: Mapping[str, Any], record: Mapping[str, Any], words: _Words
         "segments": [dict(zip(("start", "end", "kind", "turn"), segment, strict=True)) for segment in segments],
     }
     if max([0, *prompt_ids, *ids]) > _MAX_ID:
-        row = _in_words(row, words)
+        row = _encode_words(row, words)
     turns = [segment["turn"] for segment in row["segments"] for _ in range(segment["end"] - segment["start"])]
     num_tokens = {"num_model_tokens": sum(row["response_mask"]), "num_response_tokens": len(row["response_ids"])}
     return {**row, "turn_ids": turns, **num_tokens}
 
 
-def _segments_of(mask: Sequence[int]) -> list[list[Any]]:
+def _make_segments(mask: Sequence[int]) -> list[list[Any]]:
     """Returns segments for a record that was stored without them."""
     spans: list[list[Any]] = []
     start, turn = 0, -1
@@ -194,7 +198,7 @@ def _segments_of(mask: Sequence[int]) -> list[list[Any]]:
     return spans
 
 
-def _in_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
+def _encode_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
     """Returns a row with an id per word, without log-probs; a reward is on its segment's last word."""
     decode = ByteTokenizer().decode
     ids: list[int] = []
@@ -220,7 +224,7 @@ def _in_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
     }
 
 
-def _told(record: Mapping[str, Any]) -> dict[str, Any]:
+def _make_text_columns(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the columns of the last row: prompt, turns and answer."""
     stored = record.get(STORED_SAMPLE)
     spans = {"spans": record.get("spans") or []}
@@ -245,7 +249,7 @@ def _write_tokenizer(folders: Sequence[Path], into: Path, words: _Words) -> None
         words.write(into / "tokenizer")
         return
     for folder in folders:
-        named = _settings(folder).get("tokenizer")
+        named = _read_settings(folder).get("tokenizer")
         for path in (folder / "tokenizer" / "tokenizer.json", *([Path(named) / "tokenizer.json"] if named else [])):
             if path.is_file():
                 (into / "tokenizer").mkdir(parents=True, exist_ok=True)

@@ -25,9 +25,9 @@ def shown_tasks(records: Sequence[_Record]) -> dict[str, list[_Record]]:
     tasks: dict[str, list[_Record]] = {}
     for record in records:
         tasks.setdefault(record["task"], []).append(record)
-    most = max(map(len, tasks.values()), default=1)
+    max_attempts = max(map(len, tasks.values()), default=1)
     order = sorted(tasks, key=lambda task: sum(_is_right(record) is True for record in tasks[task]) / len(tasks[task]))
-    return {task: tasks[task] for task in order[: min(_MAX_TASKS, max(1, _MAX_EPISODES // most))]}
+    return {task: tasks[task] for task in order[: min(_MAX_TASKS, max(1, _MAX_EPISODES // max_attempts))]}
 
 
 def write_evaluation_page(
@@ -41,18 +41,18 @@ def write_evaluation_page(
         records: of all episodes.
         viewer: address of a viewer with the episodes of `shown_tasks`, relative to the page; empty without one.
     """
-    tasks, ends = shown_tasks(records), _ends(records)
-    curve = _curve(summary)
+    tasks, ends = shown_tasks(records), _draw_stop_reasons(records)
+    curve = _draw_curve(summary)
     write_page(
         path,
         Path(__file__).with_suffix(".html"),
         title=f"{summary['env']} with {summary['model']}",
-        result=_result(summary),
+        result=_describe_result(summary),
         picture=curve or ends,
-        tiles=_tiles(summary),
+        tiles=_make_tiles(summary),
         summary=summary,
         ends=ends if curve else Markup(),
-        tasks=[_task(attempts, viewer) for attempts in tasks.values()],
+        tasks=[_describe_task(attempts, viewer) for attempts in tasks.values()],
         num_tasks=len({record["task"] for record in records}),
         figures=figure_rows(summary),
         viewer=viewer,
@@ -67,20 +67,20 @@ def write_turns_page(path: Path, points: Sequence[Mapping[str, Any]], *, title: 
         points: as in `turns.json`.
         title: environment and model.
     """
-    told = [point for point in points if point["mean"] is not None]
-    best = max(told, key=lambda point: point["mean"], default=None)
+    counted_points = [point for point in points if point["mean"] is not None]
+    best = max(counted_points, key=lambda point: point["mean"], default=None)
     result = "0 episodes count: all are void"
     if best is not None:
-        result = f"Success is highest with max_turns={best['max_turns']}: {best['mean']:.2f}{_brackets(best)}"
+        result = f"Success is highest with max_turns={best['max_turns']}: {best['mean']:.2f}{_format_brackets(best)}"
     success = Series(
         label="success",
-        points=[(point["max_turns"], point["mean"]) for point in told],
-        intervals=[(point["max_turns"], *point["ci95"]) for point in told],
+        points=[(point["max_turns"], point["mean"]) for point in counted_points],
+        intervals=[(point["max_turns"], *point["ci95"]) for point in counted_points],
     )
     picture = line_chart([success], title="Success over max_turns, with 95 % intervals", x="max_turns",
                          y="share of episodes solved")  # fmt: skip
     write_page(path, Path(__file__).with_name("turns_page.html"), title=title, result=result, picture=picture,
-               points=[{**point, "interval": _brackets(point)} for point in points])  # fmt: skip
+               points=[{**point, "interval": _format_brackets(point)} for point in points])  # fmt: skip
 
 
 def figure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -91,10 +91,10 @@ def figure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     for name in ("success", "selected", "outcome", "num_turns", "model_tokens", "tool_calls", "tool_errors"):
         figure = summary.get(name)
         if figure is not None:
-            rows.append((name.replace("_", " "), f"{figure['mean']:.4g}", _uncertainty(figure)))
+            rows.append((name.replace("_", " "), f"{figure['mean']:.4g}", _format_uncertainty(figure)))
     for name, title in (("pass_at_k", "pass@"), ("pass_hat_k", "pass^")):
         for k, value in summary.get(name, {}).items():
-            interval = _uncertainty({"ci95": summary[f"{name}_ci95"][k]})
+            interval = _format_uncertainty({"ci95": summary[f"{name}_ci95"][k]})
             rows.append((f"{title}{k}", f"{value:.4g}", f"{interval}, {summary['tasks_at_k'][k]} tasks"))
     for name, value in summary.get("cost", {}).items():
         if value is not None:
@@ -103,7 +103,7 @@ def figure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [*rows, ("void", str(summary["void"]), f"of {summary['episodes']}")]
 
 
-def _uncertainty(figure: Mapping[str, Any]) -> str:
+def _format_uncertainty(figure: Mapping[str, Any]) -> str:
     """Returns the 95 % interval of a proportion, and the standard error if it is known; "" without either.
 
     At 0 and 1 the standard error is 0 and says nothing, so it is left out.
@@ -115,35 +115,37 @@ def _uncertainty(figure: Mapping[str, Any]) -> str:
     return "" if stderr is None else f"s.e. {stderr:.4g}"
 
 
-def _brackets(figure: Mapping[str, Any]) -> str:
+def _format_brackets(figure: Mapping[str, Any]) -> str:
     return " [{:.2f}, {:.2f}]".format(*figure["ci95"]) if "ci95" in figure else ""
 
 
-def _result(summary: Mapping[str, Any]) -> str:
+def _describe_result(summary: Mapping[str, Any]) -> str:
     if "success" not in summary:
         return f"0 of {summary['episodes']} episodes count: all are void"
     success = summary["success"]
-    return f"pass@1 {success['mean']:.2f}{_brackets(success)} on {summary['tasks']} tasks"
+    return f"pass@1 {success['mean']:.2f}{_format_brackets(success)} on {summary['tasks']} tasks"
 
 
-def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
+def _make_tiles(summary: Mapping[str, Any]) -> list[Tile]:
     if "success" not in summary:
         return []
-    tiles = [Tile("pass@1", f"{summary['success']['mean']:.2f}", _uncertainty(summary["success"]), "main")]
+    tiles = [Tile("pass@1", f"{summary['success']['mean']:.2f}", _format_uncertainty(summary["success"]), "main")]
     k = list(summary["pass_at_k"])[-1]
     if k != "1":
         if "selected" in summary:
-            tiles.append(Tile("selected", f"{summary['selected']['mean']:.2f}", _uncertainty(summary["selected"])))
-        for name, title, what in (("pass_at_k", "pass@", "at least one attempt solves the task"),
+            tiles.append(
+                Tile("selected", f"{summary['selected']['mean']:.2f}", _format_uncertainty(summary["selected"]))
+            )
+        for name, title, description in (("pass_at_k", "pass@", "at least one attempt solves the task"),
                                   ("pass_hat_k", "pass^", "all attempts solve the task")):  # fmt: skip
-            interval = _uncertainty({"ci95": summary[f"{name}_ci95"][k]})
-            tiles.append(Tile(f"{title}{k}", f"{summary[name][k]:.2f}", f"{what}; {interval}"))
+            interval = _format_uncertainty({"ci95": summary[f"{name}_ci95"][k]})
+            tiles.append(Tile(f"{title}{k}", f"{summary[name][k]:.2f}", f"{description}; {interval}"))
     for name, title in (("num_turns", "turns"), ("model_tokens", "tokens written"), ("tool_calls", "tool calls")):
         tiles.append(Tile(title, f"{summary[name]['mean']:.4g}", "mean of an episode"))
     return [*tiles, Tile("void", str(summary["void"]), f"of {summary['episodes']} episodes", "cost")]
 
 
-def _curve(summary: Mapping[str, Any]) -> Markup:
+def _draw_curve(summary: Mapping[str, Any]) -> Markup:
     """Returns the chart of pass@k and pass^k over k; empty if no task has two attempts."""
     ks = list(summary.get("pass_at_k", ()))
     if len(ks) < 2:
@@ -153,12 +155,12 @@ def _curve(summary: Mapping[str, Any]) -> Markup:
                intervals=[(float(k), *summary[f"{name}_ci95"][k]) for k in ks])
         for name, label, colour in (("pass_at_k", "pass@k", "series-1"), ("pass_hat_k", "pass^k", "series-2"))
     ]  # fmt: skip
-    one, last = (100 * series[0].points[place][1] for place in (0, -1))
-    title = f"Of {summary['tasks']} tasks, {one:.0f} % are solved in one attempt, {last:.0f} % within {ks[-1]}"
+    first, last = (100 * series[0].points[place][1] for place in (0, -1))
+    title = f"Of {summary['tasks']} tasks, {first:.0f} % are solved in one attempt, {last:.0f} % within {ks[-1]}"
     return line_chart(series, title=title, x="attempts at each task, k", y="share of tasks, with 95 % interval")
 
 
-def _ends(records: Sequence[_Record]) -> Markup:
+def _draw_stop_reasons(records: Sequence[_Record]) -> Markup:
     """Returns the chart of stop reasons, with solved episodes."""
     counts = Counter((str(record["stop_reason"]), _is_right(record)) for record in records)
     reasons = Counter(str(record["stop_reason"]) for record in records)
@@ -176,7 +178,7 @@ def _ends(records: Sequence[_Record]) -> Markup:
     return part_bars(bars, title=title)
 
 
-def _task(attempts: Sequence[_Record], viewer: str) -> dict[str, Any]:
+def _describe_task(attempts: Sequence[_Record], viewer: str) -> dict[str, Any]:
     first = attempts[0]
     results = [_is_right(record) for record in attempts]
     return {
@@ -187,14 +189,14 @@ def _task(attempts: Sequence[_Record], viewer: str) -> dict[str, Any]:
             {
                 "label": f"{record['sample'] + 1} {_LABELS[result]}",
                 "style": _STYLES[result],
-                "link": _link(record, viewer),
+                "link": _make_link(record, viewer),
             }
             for record, result in zip(attempts, results, strict=True)
         ],
     }
 
 
-def _link(record: _Record, viewer: str) -> str:
+def _make_link(record: _Record, viewer: str) -> str:
     place = {"split": "val", "step": 0, "uid": record["task"], "session": record["sample"]}
     return f"{viewer}#{urlencode({**place, 'index': max(0, len(record['trajectories']) - 1)})}" if viewer else ""
 

@@ -68,12 +68,12 @@ RunAttempt = Callable[[EvaluationAttempt], Awaitable[dict[str, Any]]]
 
 def attempts(rows: Sequence[EnvRow], samples: int) -> list[EvaluationAttempt]:
     """Returns all attempts: first the first attempt of every row."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     tasks = []
     for row in rows:
         name = fingerprint(row)
-        seen[name] += 1
-        tasks.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+        counts[name] += 1
+        tasks.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
     return [
         EvaluationAttempt(index=index, row=row, task=tasks[index], sample=sample, number=sample * len(rows) + index)
         for sample in range(samples)
@@ -103,15 +103,15 @@ async def evaluate(
     Raises:
         ConfigError, DataError: no retry can help. InfrastructureError: too many episodes are void.
     """
-    left: list[EvaluationAttempt] = []
+    pending: list[EvaluationAttempt] = []
     for attempt in plan:
-        known = journal.records.get(attempt.key)
-        if known is None or known["void"]:
-            left.append(attempt)
+        old_record = journal.records.get(attempt.key)
+        if old_record is None or old_record["void"]:
+            pending.append(attempt)
         else:
-            on_record(known)
+            on_record(old_record)
 
-    async def one(attempt: EvaluationAttempt) -> None:
+    async def run_pending(attempt: EvaluationAttempt) -> None:
         try:
             record = await run_attempt(attempt)
         except EnvError as error:
@@ -122,7 +122,7 @@ async def evaluate(
         breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None, agent_error=failure)
         breaker.check()
 
-    await run_each(left, one, max_concurrent=max_concurrent)
+    await run_each(pending, run_pending, max_concurrent=max_concurrent)
     return [journal.records[attempt.key] for attempt in plan]
 
 
@@ -146,12 +146,14 @@ def attempt_runner(make_env: EnvFactory, backend_for: Callable[[EvaluationAttemp
             setup=backend.setup,
             request_id=f"{attempt.index}-{attempt.sample}",
         )
-        return _record(attempt, episode, backend, wall_s=time.monotonic() - started)
+        return _make_record(attempt, episode, backend, wall_s=time.monotonic() - started)
 
     return run
 
 
-def _record(attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend, *, wall_s: float) -> dict[str, Any]:
+def _make_record(
+    attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend, *, wall_s: float
+) -> dict[str, Any]:
     return {
         "key": attempt.key,
         "task": attempt.task,
@@ -212,7 +214,7 @@ def summarise(records: Sequence[Mapping[str, Any]], *, price: Price | None = Non
         "usage": dict(sum((Counter(record["usage"]) for record in records), Counter())),
     }
     if price is not None:
-        summary["cost"] = _cost(records, price)
+        summary["cost"] = _sum_costs(records, price)
     if not counted:
         return summary
     tasks: dict[str, list[Mapping[str, Any]]] = {}
@@ -230,12 +232,12 @@ def summarise(records: Sequence[Mapping[str, Any]], *, price: Price | None = Non
     return {
         "tasks": len(tasks),
         **{name: figure(groups) for name, groups in means.items()},
-        **_at_k(successes),
+        **_summarise_at_k(successes),
         **summary,
     }
 
 
-def _cost(records: Sequence[Mapping[str, Any]], price: Price) -> dict[str, float | None]:
+def _sum_costs(records: Sequence[Mapping[str, Any]], price: Price) -> dict[str, float | None]:
     """Returns the cost of all requests: in total, of a mean episode, and of a solved one; None if none is solved."""
     usages = [record["usage"] for record in records]
     total = sum(price.of(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)) for usage in usages)
@@ -252,14 +254,14 @@ def figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
     return {"mean": mean.value, "stderr": mean.stderr, **interval}
 
 
-def _at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, Any]]:
+def _summarise_at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, Any]]:
     """Returns pass@k and pass^k with 95 % intervals for k = 1, 2, 4, ... and for the highest number of attempts.
 
     Estimates of a task between 0 and 1 vary less than outcomes, so the interval of as many outcomes is conservative.
     """
     counts = [(len(group), int(sum(group))) for group in successes]
-    most = max(n for n, _ in counts)
-    ks = sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most})
+    max_attempts = max(n for n, _ in counts)
+    ks = sorted({2**power for power in range(max_attempts.bit_length()) if 2**power <= max_attempts} | {max_attempts})
     figures: dict[str, dict[str, Any]] = {"tasks_at_k": {}}
     for name, estimate in (("pass_at_k", pass_at_k), ("pass_hat_k", pass_hat_k)):
         means, intervals = figures.setdefault(name, {}), figures.setdefault(f"{name}_ci95", {})

@@ -34,7 +34,7 @@ class Journal:
             DataError: another line is not a record.
         """
         self.path = path
-        self._lock = weakref.finalize(self, _unlock, _lock(path))
+        self._lock = weakref.finalize(self, _unlock_file, _lock_file(path))
         self.records: dict[str, dict[str, Any]] = {}
         self._file: IO[str] | None = None
         if path.is_file():
@@ -50,7 +50,7 @@ class Journal:
         """Adds a record and writes it to disk."""
         if self._file is None:
             if not self._lock.alive:
-                self._lock = weakref.finalize(self, _unlock, _lock(self.path))
+                self._lock = weakref.finalize(self, _unlock_file, _lock_file(self.path))
             make_private(self.path)
             self._file = self.path.open("a", encoding="utf-8")
         self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -71,7 +71,7 @@ class Journal:
             self._file = None
 
 
-def _lock(path: Path) -> int:
+def _lock_file(path: Path) -> int:
     """Locks the file beside a journal and returns its descriptor.
 
     Raises:
@@ -93,7 +93,7 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-def _unlock(descriptor: int) -> None:
+def _unlock_file(descriptor: int) -> None:
     if descriptor in _descriptors:
         _descriptors.discard(descriptor)
         os.close(descriptor)
@@ -102,7 +102,7 @@ def _unlock(descriptor: int) -> None:
 def _unlock_in_child() -> None:
     """Closes the descriptors in a forked process: they would hold the locks after the end of its parent."""
     for descriptor in [*_descriptors]:
-        _unlock(descriptor)
+        _unlock_file(descriptor)
 
 
 _descriptors: set[int] = set()
@@ -134,8 +134,8 @@ def keep_settings(path: Path, settings: Mapping[str, Any], *, has_begun: bool) -
     pairs = {key: (before.get(key), settings.get(key)) for key in {**before, **settings}}
     changed = [f"{key} was {old!r} and is {new!r}" for key, (old, new) in pairs.items() if old != new]
     if changed:
-        shown = "; ".join(changed)
-        raise ConfigError(f"{path.parent} holds another evaluation, got {shown}; use another --out")
+        differences = "; ".join(changed)
+        raise ConfigError(f"{path.parent} holds another evaluation, got {differences}; use another --out")
 
 
 def _drop_cut_line(path: Path) -> None:

@@ -53,7 +53,7 @@ class LocalModel:
             seed: of the sampling.
             on_episode: called as each episode ends.
         """
-        return asyncio.run(self._run(rows, temperature, seed, on_episode))
+        return asyncio.run(self._run_rows(rows, temperature, seed, on_episode))
 
     def sample(
         self,
@@ -65,9 +65,9 @@ class LocalModel:
         on_record: Callable[[Mapping[str, Any]], None] = lambda record: None,
     ) -> list[dict[str, Any]]:
         """Runs the attempts that the journal lacks, and returns the records of all; see `evaluation_run.evaluate`."""
-        return asyncio.run(self._sample(plan, journal, temperature, seed, on_record))
+        return asyncio.run(self._sample_attempts(plan, journal, temperature, seed, on_record))
 
-    async def _sample(
+    async def _sample_attempts(
         self,
         plan: Sequence[EvaluationAttempt],
         journal: Journal,
@@ -82,7 +82,7 @@ class LocalModel:
                 run_attempt=attempt_runner(
                     self.make_env,
                     lambda attempt: PolicyBackend(
-                        setup=self._setup(engine, temperature, seed * len(plan) + attempt.number), usage={}
+                        setup=self._make_setup(engine, temperature, seed * len(plan) + attempt.number), usage={}
                     ),
                 ),
                 journal=journal,
@@ -93,7 +93,7 @@ class LocalModel:
         finally:
             await engine.close()
 
-    async def _run(
+    async def _run_rows(
         self, rows: Sequence[EnvRow], temperature: float, seed: int, on_episode: Callable[[Episode], None]
     ) -> list[Episode]:
         engine = InferenceEngine.from_pretrained(self.model_path, device=self.device, dtype=self.dtype)
@@ -101,13 +101,13 @@ class LocalModel:
             return await run_episodes(
                 rows,
                 make_env=self.make_env,
-                setup_for=lambda index, row: self._setup(engine, temperature, seed * len(rows) + index),
+                setup_for=lambda index, row: self._make_setup(engine, temperature, seed * len(rows) + index),
                 on_episode=on_episode,
             )
         finally:
             await engine.close()
 
-    def _setup(self, engine: InferenceEngine, temperature: float, seed: int) -> EpisodeSetup:
+    def _make_setup(self, engine: InferenceEngine, temperature: float, seed: int) -> EpisodeSetup:
         sampling = SamplingParams(
             temperature=temperature,
             seed=seed,

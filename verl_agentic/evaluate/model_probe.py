@@ -60,7 +60,7 @@ def probe_figures(records: Sequence[_Record], summary: Mapping[str, Any]) -> dic
     calls = sum(int(r["numbers"]["tool_calls"]) for group in groups for r in group)
     bad = sum(int(r["numbers"].get(f"call_error/{kind}", 0)) for group in groups for r in group for kind in _UNREADABLE)
     valid = max(0, calls - bad)
-    entropies = [[value for r in group if (value := _entropy(r)) is not None] for group in groups]
+    entropies = [[value for r in group if (value := _compute_entropy(r)) is not None] for group in groups]
     k = max(map(int, summary.get("pass_at_k", {})), default=0)
     return {
         "k": k,
@@ -79,43 +79,43 @@ def probe_findings(figures: Mapping[str, Any], limits: ProbeLimits) -> list[Find
     """Returns a finding per check. A model is a good start for RL if none fails."""
     k = figures["k"]
     findings = [
-        _above("pass@k", figures["pass@k"], limits.min_pass_at_k, f"of the tasks are solved in {k} attempts",
+        _judge_minimum("pass@k", figures["pass@k"], limits.min_pass_at_k, f"of the tasks are solved in {k} attempts",
                "start from a model that solves some tasks (SFT), or use easier tasks"),
-        _above("mixed", figures["mixed"], limits.min_mixed, "of the tasks have solved and failed attempts",
+        _judge_minimum("mixed", figures["mixed"], limits.min_mixed, "of the tasks have solved and failed attempts",
                "use easier or harder tasks; groups of equal outcomes have no advantage"),
-        _calls(figures, limits),
-        _above("entropy", figures["entropy"], limits.min_entropy, "nats per sampled token",
+        _judge_calls(figures, limits),
+        _judge_minimum("entropy", figures["entropy"], limits.min_entropy, "nats per sampled token",
                "prefer the base model over one that RL has trained before", unit="nats"),
     ]  # fmt: skip
     void = figures["void"]
     if void is None or void > limits.max_void:
-        said = "no episode was run" if void is None else f"{void:.1%} of the episodes are void (limit "\
+        message = "no episode was run" if void is None else f"{void:.1%} of the episodes are void (limit "\
                f"{limits.max_void:.0%})"  # fmt: skip
-        findings.append(Finding(check="void", status="fail", found=said, advice="read void_errors in summary.json"))
+        findings.append(Finding(check="void", status="fail", found=message, advice="read void_errors in summary.json"))
     return findings
 
 
-def _calls(figures: Mapping[str, Any], limits: ProbeLimits) -> Finding:
+def _judge_calls(figures: Mapping[str, Any], limits: ProbeLimits) -> Finding:
     share = figures["valid_calls"]
     if share is None and figures["void"] != 1:
         if not figures["offers_tools"]:
             return Finding(check="valid calls", status="ok", found="the environment offers no tools")
         share = 0.0
-    return _above("valid calls", share, limits.min_valid_calls, f"valid of {figures['calls']} calls",
+    return _judge_minimum("valid calls", share, limits.min_valid_calls, f"valid of {figures['calls']} calls",
                   "check --tool-format and the chat template, or warm up with SFT")  # fmt: skip
 
 
-def _above(check: str, value: Any, limit: float, what: str, advice: str, *, unit: str = "share") -> Finding:
+def _judge_minimum(check: str, value: Any, limit: float, quantity: str, advice: str, *, unit: str = "share") -> Finding:
     if value is None:
         return Finding(check=check, status="unknown", found="no episode or no log-probs to measure it by")
     mean = value["mean"] if isinstance(value, Mapping) else value
-    shown = (f"{mean:.1%}", f"{limit:.0%}") if unit == "share" else (f"{mean:.3g}", f"{limit:g}")
+    texts = (f"{mean:.1%}", f"{limit:.0%}") if unit == "share" else (f"{mean:.3g}", f"{limit:g}")
     if mean >= limit:
-        return Finding(check=check, status="ok", found=f"{shown[0]} {what}")
-    return Finding(check=check, status="fail", found=f"{shown[0]} {what} (limit {shown[1]})", advice=advice)
+        return Finding(check=check, status="ok", found=f"{texts[0]} {quantity}")
+    return Finding(check=check, status="fail", found=f"{texts[0]} {quantity} (limit {texts[1]})", advice=advice)
 
 
-def _entropy(record: _Record) -> float | None:
+def _compute_entropy(record: _Record) -> float | None:
     """Returns the mean of -log p over the sampled tokens of an episode; None without log-probs."""
     rows = record["trajectories"]
     if any(row["log_probs"] is None for row in rows):

@@ -53,15 +53,15 @@ async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAtte
     Raises:
         ConfigError: the server gives no token ids, or refuses key, model or URL. PolicyError: it refuses or fails.
     """
-    config = replace(config, limits=await _limits_of(config))
+    config = replace(config, limits=await _fit_limits(config))
     if mode == "completions":
-        await _speak_tokens(config)
-        return lambda attempt: _choosing(_token_backend(config, attempt), config)
-    wire = await _chat_wire(config)
-    return lambda attempt: _choosing(_message_backend(config, attempt, wire), config)
+        await _try_completions(config)
+        return lambda attempt: _wrap_best_of(_make_token_backend(config, attempt), config)
+    wire = await _probe_chat_wire(config)
+    return lambda attempt: _wrap_best_of(_make_message_backend(config, attempt, wire), config)
 
 
-def _choosing(backend: PolicyBackend, config: BackendConfig) -> PolicyBackend:
+def _wrap_best_of(backend: PolicyBackend, config: BackendConfig) -> PolicyBackend:
     """Returns a backend whose turns are the best of several, if the config asks for it."""
     if config.value is None and not config.diversity:
         return backend
@@ -77,7 +77,7 @@ def _choosing(backend: PolicyBackend, config: BackendConfig) -> PolicyBackend:
     return replace(backend, setup=replace(setup, policy=policy))
 
 
-async def _limits_of(config: BackendConfig) -> EpisodeLimits:
+async def _fit_limits(config: BackendConfig) -> EpisodeLimits:
     """Returns the limits, with the context of the model, if the server reports it and no shorter one was chosen."""
     listed = await config.endpoint.models()
     longest = listed.get(config.endpoint.config.model, {}).get("max_model_len")
@@ -88,7 +88,7 @@ async def _limits_of(config: BackendConfig) -> EpisodeLimits:
     return replace(limits, max_context_tokens=longest, max_response_tokens=response)
 
 
-async def _speak_tokens(config: BackendConfig) -> None:
+async def _try_completions(config: BackendConfig) -> None:
     policy = CompletionsPolicy(config.endpoint, sampling=config.sampling, stop_texts=(), stop_token_ids=())
     prompt_ids = config.tokenizer.encode(_GREETING)
     await policy.generate(prompt_ids, messages=(), max_tokens=1, request_id="check")
@@ -103,12 +103,12 @@ class _ChatWire:
     """OpenAI's newer models refuse the older name."""
 
 
-async def _chat_wire(config: BackendConfig) -> _ChatWire:
+async def _probe_chat_wire(config: BackendConfig) -> _ChatWire:
     """Returns the fields that the server accepts; ids are asked for if it has the same tokenizer and template."""
     wire = _ChatWire(asks_for_ids=config.codec is not None)
     greeting = (Message("user", _GREETING),)
     while True:
-        conversation = _conversation(config, Sampling(), wire)
+        conversation = _make_conversation(config, Sampling(), wire)
         prompt_ids = await conversation.encode_prompt(greeting, ())
         try:
             await conversation.generate(prompt_ids, messages=greeting, max_tokens=1, request_id="check")
@@ -124,7 +124,7 @@ async def _chat_wire(config: BackendConfig) -> _ChatWire:
             return replace(wire, asks_for_ids=wire.asks_for_ids and conversation.id_source == "exact")
 
 
-def _conversation(config: BackendConfig, sampling: Sampling, wire: _ChatWire) -> ChatConversation:
+def _make_conversation(config: BackendConfig, sampling: Sampling, wire: _ChatWire) -> ChatConversation:
     return ChatConversation(
         config.endpoint,
         sampling=sampling,
@@ -135,11 +135,11 @@ def _conversation(config: BackendConfig, sampling: Sampling, wire: _ChatWire) ->
     )
 
 
-def _token_backend(config: BackendConfig, attempt: EvaluationAttempt) -> PolicyBackend:
+def _make_token_backend(config: BackendConfig, attempt: EvaluationAttempt) -> PolicyBackend:
     assert config.codec is not None
     policy = CompletionsPolicy(
         config.endpoint,
-        sampling=_sampling_of(config, attempt),
+        sampling=_make_sampling(config, attempt),
         stop_texts=config.codec.stop_texts,
         stop_token_ids=config.codec.stop_token_ids,
     )
@@ -147,14 +147,14 @@ def _token_backend(config: BackendConfig, attempt: EvaluationAttempt) -> PolicyB
     return PolicyBackend(setup=setup, usage=policy.usage)
 
 
-def _message_backend(config: BackendConfig, attempt: EvaluationAttempt, wire: _ChatWire) -> PolicyBackend:
-    conversation = _conversation(config, _sampling_of(config, attempt), wire)
+def _make_message_backend(config: BackendConfig, attempt: EvaluationAttempt, wire: _ChatWire) -> PolicyBackend:
+    conversation = _make_conversation(config, _make_sampling(config, attempt), wire)
     setup = EpisodeSetup(
         policy=conversation, codec=conversation, tokenizer=conversation.tokenizer, limits=config.limits
     )
     return PolicyBackend(setup=setup, usage=conversation.usage, id_source=lambda: conversation.id_source)
 
 
-def _sampling_of(config: BackendConfig, attempt: EvaluationAttempt) -> Sampling:
+def _make_sampling(config: BackendConfig, attempt: EvaluationAttempt) -> Sampling:
     seed = config.sampling.seed
     return config.sampling if seed is None else replace(config.sampling, seed=seed + attempt.number)

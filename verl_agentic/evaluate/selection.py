@@ -61,7 +61,7 @@ async def select_episodes(
 
     async def choose_from(group: Group) -> dict[str, Any]:
         async with slots:
-            chosen = await (_select(make_env, group) if choose is None else choose(group))
+            chosen = await (_select_record(make_env, group) if choose is None else choose(group))
         first = group[0][0]
         return {
             "task": first.task,
@@ -78,12 +78,12 @@ async def select_episodes(
     return figure([[float(line["success"])] for line in lines]) if lines else {}
 
 
-async def _select(make_env: EnvFactory, group: Group) -> Mapping[str, Any] | None:
+async def _select_record(make_env: EnvFactory, group: Group) -> Mapping[str, Any] | None:
     env = cast("Any", make_env(group[0][0].row))
     try:
         if not hasattr(env, "select"):
             raise ConfigError(f"--select needs an environment with select(answers), got {type(env).__name__}; add it")
-        index = await env.select([_answer(record[STORED_SAMPLE]["sample"]) for _, record in group])
+        index = await env.select([_read_answer(record[STORED_SAMPLE]["sample"]) for _, record in group])
         return None if index is None else group[index][1]
     finally:
         await env.close()
@@ -107,13 +107,13 @@ def highest_log_prob(value: QFunction) -> Choose:
             )
         log_prob = sum(p for row in rows for p, m in zip(row["log_probs"], row["response_mask"], strict=True) if m)
         with boundary(PolicyError, "the value function of --rank"):
-            given = value(attempt.row.prompt, _answer(record[STORED_SAMPLE]["sample"]))
-            given = float(await given if inspect.isawaitable(given) else given)
-            if not math.isfinite(given):
-                raise ValueError(f"a value must be a finite number, got {given}")
-        return log_prob + given
+            estimate = value(attempt.row.prompt, _read_answer(record[STORED_SAMPLE]["sample"]))
+            estimate = float(await estimate if inspect.isawaitable(estimate) else estimate)
+            if not math.isfinite(estimate):
+                raise ValueError(f"a value must be a finite number, got {estimate}")
+        return log_prob + estimate
 
-    return functools.partial(_highest, score)
+    return functools.partial(_choose_highest, score)
 
 
 def highest_phi(phi: TokenValue) -> Choose:
@@ -130,13 +130,13 @@ def highest_phi(phi: TokenValue) -> Choose:
         rows = record["trajectories"]
         return sum([await phi.of(row["prompt_ids"], row["response_ids"], row["response_mask"]) for row in rows])
 
-    return functools.partial(_highest, score)
+    return functools.partial(_choose_highest, score)
 
 
-async def _highest(score: Callable[..., Awaitable[float]], group: Group) -> Mapping[str, Any]:
+async def _choose_highest(score: Callable[..., Awaitable[float]], group: Group) -> Mapping[str, Any]:
     scores = [await score(attempt, record) for attempt, record in group]
     return group[max(range(len(group)), key=scores.__getitem__)][1]
 
 
-def _answer(sample: Mapping[str, Any]) -> str:
+def _read_answer(sample: Mapping[str, Any]) -> str:
     return sample["final_answer"] if sample["stop_reason"] == StopReason.ANSWERED.value else ""

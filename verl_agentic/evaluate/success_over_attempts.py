@@ -26,7 +26,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
     Paper: https://arxiv.org/abs/2107.03374 (eq. 1)
     """
-    _check(n, c, k)
+    _check_counts(n, c, k)
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
@@ -41,7 +41,7 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
 
     Paper: https://arxiv.org/abs/2406.12045
     """
-    _check(n, c, k)
+    _check_counts(n, c, k)
     return math.comb(c, k) / math.comb(n, k)
 
 
@@ -118,15 +118,15 @@ def success_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
         ConfigError: there is no attempt at all.
     """
     mean = clustered_mean(groups)
-    least = mean.count**2 / sum(len(group) ** 2 for group in groups)
+    min_effective = mean.count**2 / sum(len(group) ** 2 for group in groups)
     spread = mean.value * (1 - mean.value)
     if not spread or mean.stderr is None:
-        effective = least
+        effective = min_effective
     else:
-        effective = min(max(spread / mean.stderr**2, least), mean.count) if mean.stderr else mean.count
+        effective = min(max(spread / mean.stderr**2, min_effective), mean.count) if mean.stderr else mean.count
     return proportion_interval(mean.value * effective, effective)
 
 
-def _check(n: int, c: int, k: int) -> None:
+def _check_counts(n: int, c: int, k: int) -> None:
     if not 0 <= c <= n or not 1 <= k <= n:
         raise ConfigError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}; fix the counts")

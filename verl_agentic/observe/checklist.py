@@ -46,13 +46,13 @@ _SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
 _MAX_ALARMS = 4
 
 
-def diagnose(run: RunEvidence, own: Sequence[str] = ()) -> dict[str, Finding]:
+def diagnose(run: RunEvidence, addresses: Sequence[str] = ()) -> dict[str, Finding]:
     """Returns a finding per check, in order; the user's own checks, which are given by address, come last.
 
     A failure that follows from another one becomes a warning that names it, so that every failure is one to fix.
     Alarms have the thresholds of the run. An alarm that a line reports is only named in the line of all alarms.
     """
-    settings = _settings(run)
+    settings = _read_settings(run)
     monitor = HealthMonitor(settings)
     raised = [finding.to_dict() for row in run.steps for finding in monitor.observe(row["step"], row)]
     findings: dict[str, Finding] = {}
@@ -63,8 +63,8 @@ def diagnose(run: RunEvidence, own: Sequence[str] = ()) -> dict[str, Finding]:
         findings[name] = replace(finding, check=name, found=finding.found + words)
     findings[HEALTH] = _summarise_alarms(run, monitor, raised, findings)
     findings["run_state"] = replace(load_check("run_state").diagnose(run), check="run_state")
-    explained = {name: _explained(name, finding, findings) for name, finding in findings.items()}
-    return explained | {address: replace(_run_own_check(address, run), check=address) for address in own}
+    explained = {name: _explain_finding(name, finding, findings) for name, finding in findings.items()}
+    return explained | {address: replace(_run_own_check(address, run), check=address) for address in addresses}
 
 
 def title(name: str) -> str:
@@ -84,7 +84,7 @@ def _run_own_check(address: str, run: RunEvidence) -> Finding:
     return check.diagnose(run) if isinstance(check, Check) else check(run)
 
 
-def _settings(run: RunEvidence) -> HealthSettings:
+def _read_settings(run: RunEvidence) -> HealthSettings:
     section = run.setting(_SECTION)
     try:
         return read_settings(HealthSettings, section if isinstance(section, dict) else {}, section=_SECTION)
@@ -104,10 +104,10 @@ def _summarise_alarms(
     findings = [*logged, *(finding for finding in raised if (finding["name"], finding["step"]) not in keys)]
     serious = [finding for finding in findings if finding.get("level") != "log"]
     if not serious:
-        found = f"no alarm in {len(run.steps)} steps"
-        found += f"; {len(findings)} noted" if findings else ""
-        found += f"; without their metrics: {', '.join(monitor.missing)}" if monitor.missing else ""
-        return Finding(check=HEALTH, status="ok", found=found)
+        summary = f"no alarm in {len(run.steps)} steps"
+        summary += f"; {len(findings)} noted" if findings else ""
+        summary += f"; without their metrics: {', '.join(monitor.missing)}" if monitor.missing else ""
+        return Finding(check=HEALTH, status="ok", found=summary)
     latest = {str(finding.get("name")): finding for finding in serious}
     has_line = {name for name in latest if name in lines and lines[name].status in ("warn", "fail")}
     words = [
@@ -125,15 +125,15 @@ def _summarise_alarms(
     )
 
 
-def _explained(name: str, verdict: Finding, verdicts: Mapping[str, Finding]) -> Finding:
-    causes = (cause for cause in _CAUSES.get(name, ()) if _explains(name, cause, verdicts[cause]))
+def _explain_finding(name: str, verdict: Finding, verdicts: Mapping[str, Finding]) -> Finding:
+    causes = (cause for cause in _CAUSES.get(name, ()) if _explains_failure(name, cause, verdicts[cause]))
     cause = next(causes, None)
     if verdict.status != "fail" or cause is None or verdict.evidence.get("is_frozen"):
         return verdict
     return replace(verdict, status="warn", advice=f"this follows from the line `{title(cause)}`: fix that first")
 
 
-def _explains(name: str, cause: str, verdict: Finding) -> bool:
+def _explains_failure(name: str, cause: str, verdict: Finding) -> bool:
     """Returns whether a check has failed in a way that causes the failure of another."""
     if verdict.status != "fail" or name == "learning":
         return verdict.status == "fail"

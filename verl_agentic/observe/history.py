@@ -54,9 +54,9 @@ class History:
         """Appends the row of the next step."""
         self.names.update(row)
         if len(self._tail) == _TAIL:
-            self._keep(self._tail.popleft())
+            self._add_first(self._tail.popleft())
         if len(self._head) < MAX_FIRST and not self._tail:
-            self._keep(row)
+            self._add_first(row)
         else:
             self._tail.append(dict(row))
 
@@ -64,7 +64,7 @@ class History:
         """Returns a history of some of the rows."""
         return History(row for row in chain(self._head, self._tail) if is_kept(row))
 
-    def _keep(self, row: Row) -> None:
+    def _add_first(self, row: Row) -> None:
         """Adds a row to the first ones if fewer than 100 of them have one of its metrics."""
         if any(self._kept[name] < MAX_FIRST for name in row):
             self._kept.update(row.keys())
@@ -76,32 +76,32 @@ class History:
 
     def first(self, quantity: Quantity, count: int) -> list[float]:
         """Returns the first finite values, at most `count`, in order."""
-        return _values(quantity, chain(self._head, self._tail), count)
+        return _take_values(quantity, chain(self._head, self._tail), count)
 
     def last(self, quantity: Quantity, count: int) -> list[float]:
         """Returns the last finite values, at most `count`, in order."""
-        return _values(quantity, chain(reversed(self._tail), reversed(self._head)), count)[::-1]
+        return _take_values(quantity, chain(reversed(self._tail), reversed(self._head)), count)[::-1]
 
     def level(self, quantity: Quantity, window: int) -> float | None:
         """Returns the median of the last `window` values; None while there are fewer."""
-        window = self._fit(quantity, window)
+        window = self._fit_window(quantity, window)
         values = self.last(quantity, window)
         return statistics.median(values) if len(values) == window else None
 
     def start(self, quantity: Quantity, window: int) -> float | None:
         """Returns the baseline: the median of the first `window` values; None while they overlap the last ones."""
-        window = self._fit(quantity, window)
+        window = self._fit_window(quantity, window)
         values = self.first(quantity, 2 * window)
         return statistics.median(values[:window]) if len(values) == 2 * window else None
 
     def best(self, quantity: Quantity, window: int) -> float | None:
         """Returns the highest median of `window` consecutive values before the last `window`; None without one."""
-        window = self._fit(quantity, window)
+        window = self._fit_window(quantity, window)
         values = self.first(quantity, len(self))
         medians = (statistics.median(values[end - window : end]) for end in range(window, len(values) - window + 1))
         return max(medians, default=None)
 
-    def _fit(self, quantity: Quantity, window: int) -> int:
+    def _fit_window(self, quantity: Quantity, window: int) -> int:
         """Returns the window, or half of the quantity's values if the run is over and has fewer."""
         return max(1, min(window, len(self.first(quantity, 2 * window)) // 2)) if self._is_over else window
 
@@ -113,12 +113,12 @@ def first_of(*names: str) -> Quantity:
 
 def total(names: Sequence[str]) -> Quantity:
     """Returns the quantity that sums the metrics that a row has."""
-    return lambda row: sum(found) if (found := [row[name] for name in names if name in row]) else None
+    return lambda row: sum(values) if (values := [row[name] for name in names if name in row]) else None
 
 
 def ratio(above: Quantity, below: Quantity) -> Quantity:
     """Returns the ratio of two quantities; None if the denominator is 0."""
-    of_above, of_below = _reader(above), _reader(below)
+    of_above, of_below = _make_reader(above), _make_reader(below)
 
     def read(row: Row) -> float | None:
         numerator, denominator = of_above(row), of_below(row)
@@ -148,10 +148,10 @@ def has_learnt(history: History, window: int) -> bool:
     return before is not None and now is not None and has_risen(before, now)
 
 
-def _values(quantity: Quantity, rows: Iterable[Row], count: int) -> list[float]:
-    found = (value for value in map(_reader(quantity), rows) if value is not None and math.isfinite(value))
-    return list(islice(found, count))
+def _take_values(quantity: Quantity, rows: Iterable[Row], count: int) -> list[float]:
+    values = (value for value in map(_make_reader(quantity), rows) if value is not None and math.isfinite(value))
+    return list(islice(values, count))
 
 
-def _reader(quantity: Quantity) -> Callable[[Row], float | None]:
+def _make_reader(quantity: Quantity) -> Callable[[Row], float | None]:
     return quantity if callable(quantity) else lambda row: row.get(quantity)

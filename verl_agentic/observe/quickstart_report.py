@@ -63,16 +63,16 @@ def write_report(
         path,
         Path(__file__).with_suffix(".html"),
         title="verl_agentic quickstart",
-        result=_result(figures, first, last, is_control=is_control),
+        result=_describe_result(figures, first, last, is_control=is_control),
         picture=line_chart(
-            _curves(metrics, is_control=is_control, other=other),
-            title=_finding(metric_points(metrics, _SUCCESS)),
+            _make_curves(metrics, is_control=is_control, other=other),
+            title=_describe_curve(metric_points(metrics, _SUCCESS)),
             x="step of RL",
             y="share of episodes solved",
         )
-        + _stage_chart(figures, stages),
+        + _draw_stages(figures, stages),
         stages=stages,
-        tiles=_tiles(figures, stages, is_control=is_control, other=other),
+        tiles=_make_tiles(figures, stages, is_control=is_control, other=other),
         figures=figures,
         is_control=is_control,
         has_other=other is not None,
@@ -85,8 +85,8 @@ def write_report(
     )
 
 
-def _result(figures: Mapping[str, Any], first: str, last: str, *, is_control: bool) -> str:
-    before, after = (_percent(figures[f"success_{name}"]) for name in (first, last))
+def _describe_result(figures: Mapping[str, Any], first: str, last: str, *, is_control: bool) -> str:
+    before, after = (_format_percent(figures[f"success_{name}"]) for name in (first, last))
     if is_control:
         return f"Control: {before} of held-out tasks solved after {first}, {after} after {last} with shuffled rewards"
     return f"From {before} to {after} of held-out tasks solved"
@@ -101,12 +101,12 @@ def _count_kinds(
         for name, value in new.get("labels", {}).items():
             by_label.setdefault(f"{name}: {value}", []).append((_is_right(old), _is_right(new)))
     return [
-        (label, len(rights), *(_percent(sum(column) / len(rights)) for column in zip(*rights, strict=True)))
+        (label, len(rights), *(_format_percent(sum(column) / len(rights)) for column in zip(*rights, strict=True)))
         for label, rights in sorted(by_label.items())
     ]
 
 
-def _stage_chart(figures: Mapping[str, Any], stages: Sequence[str]) -> Markup:
+def _draw_stages(figures: Mapping[str, Any], stages: Sequence[str]) -> Markup:
     """Returns the success after each stage; empty for two stages, whose numbers are beside the curve."""
     points = [(number, figures[f"success_{name}"]) for number, name in enumerate(("base", *stages))]
     names = ", ".join(f"{number}: {name}" for number, name in enumerate(("untrained", *stages)))
@@ -114,15 +114,16 @@ def _stage_chart(figures: Mapping[str, Any], stages: Sequence[str]) -> Markup:
     return line_chart(series, title=f"After each stage ({names})", x="stage", y="share of held-out tasks solved")
 
 
-def _finding(success: Sequence[tuple[float, float]]) -> str:
+def _describe_curve(success: Sequence[tuple[float, float]]) -> str:
     """Returns the title of the curve."""
     if not success:
         return "Success in training"
     (first, low), (last, high) = success[0], success[-1]
-    return f"In training, success goes from {_percent(low)} in step {first:g} to {_percent(high)} in step {last:g}"
+    before, after = _format_percent(low), _format_percent(high)
+    return f"In training, success goes from {before} in step {first:g} to {after} in step {last:g}"
 
 
-def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: ComparedRun | None) -> list[Series]:
+def _make_curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: ComparedRun | None) -> list[Series]:
     success, paid = metric_points(metrics, _SUCCESS), metric_points(metrics, _PAID)
     theirs = metric_points(other.metrics, _SUCCESS) if other is not None else []
     learning, control = (theirs, success) if is_control else (success, theirs)
@@ -140,7 +141,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: Co
     )
 
 
-def _tiles(
+def _make_tiles(
     figures: Mapping[str, Any], stages: Sequence[str], *, is_control: bool, other: ComparedRun | None
 ) -> list[Tile]:
     """Returns the most important numbers."""
@@ -151,8 +152,8 @@ def _tiles(
     tiles = [
         Tile(
             title,
-            _percent(figures[f"success_{name}"]),
-            _interval(figures[f"success_{name}"], count),
+            _format_percent(figures[f"success_{name}"]),
+            _format_interval(figures[f"success_{name}"], count),
             "main" if name == stages[-1] else "",
         )
         for name, title in titles.items()
@@ -160,19 +161,19 @@ def _tiles(
     if other is not None:
         success, of = float(other.figures["success_rl"]), int(other.figures["num_eval_tasks"])
         title = "after RL" if is_control else "control after RL"
-        tiles.append(Tile(title, _percent(success), _interval(success, of)))
+        tiles.append(Tile(title, _format_percent(success), _format_interval(success, of)))
     minutes, cpu_minutes = figures["wall_s"] / 60, figures["cpu_s"] / 60
     work = f"{cpu_minutes:.1f} min of CPU time, {figures['steps']} steps of RL"
     tiles.append(Tile("all phases", f"{minutes:.1f} min", work, "cost"))
     return [*tiles, Tile("memory", f"{figures['peak_rss_gb']:.1f} GB", "peak, all processes", "cost")]
 
 
-def _interval(success: float, count: int) -> str:
+def _format_interval(success: float, count: int) -> str:
     low, high = proportion_interval(success * count, count)
     return f"95 %: {100 * low:.0f} to {100 * high:.0f}"
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 

@@ -122,9 +122,9 @@ _FORGERIES = {
     "prints a verdict and ends": f"import os\nprint({_OK!r}, flush=True)\nos._exit(0)\n",
     "replaces the validator": (
         "from verl_agentic.evaluate.env_validation import validate_env, env_harness, scripted_rewards\n"
-        "validate_env._finding = lambda name, problems, detail: validate_env.Finding(check=name, status='ok')\n"
+        "validate_env._make_finding = lambda name, problems, detail: validate_env.Finding(check=name, status='ok')\n"
         "validate_env.replay_problem = scripted_rewards.script_problems = lambda *a, **b: []\n"
-        "env_harness.EnvHarness.run = env_harness.EnvHarness._run = None\n"
+        "env_harness.EnvHarness.run = env_harness.EnvHarness._run_policies = None\n"
     ),
     "prints it at the end": f"import atexit\natexit.register(print, {_OK!r})\n",
     "replaces what answers": (

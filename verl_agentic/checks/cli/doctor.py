@@ -33,24 +33,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints all checks; the exit code is 0 if a quickstart would run."""
     with ThreadPoolExecutor(1) as meanwhile:
-        probing = meanwhile.submit(_probe, args.timeout)
-        machine = machine_checks(supported_verl=_supported_verl())
-        seen, failure = probing.result()
-    patches, missing = seen.pop("patches", []), seen.pop("missing_hooks", [])
-    checks = [*machine, *_plugin_checks(seen, failure), *_hook_checks(seen, missing)]
+        probing = meanwhile.submit(_probe_plugin, args.timeout)
+        machine = machine_checks(supported_verl=_read_supported_verl())
+        plugin_state, failure = probing.result()
+    patches, missing = plugin_state.pop("patches", []), plugin_state.pop("missing_hooks", [])
+    checks = [*machine, *_check_plugin_places(plugin_state, failure), *_check_hooks(plugin_state, missing)]
     is_well = all(check.status != "fail" for check in checks)
-    registered = _registered(seen)
+    adapters = _list_adapters(plugin_state)
     if args.json:
         lines = [{"name": c.check, "status": c.status, "found": c.found, "advice": c.advice} for c in checks]
-        report = {"ok": is_well, "checks": lines, "plugin": seen}
-        tables = {"registered": registered, "patches": patches, "missing_hooks": missing}
+        report = {"ok": is_well, "checks": lines, "plugin": plugin_state}
+        tables = {"registered": adapters, "patches": patches, "missing_hooks": missing}
         print(json.dumps({**report, **tables}, indent=2))
     else:
-        _show(checks, registered, is_well, patches=patches, lists_patches=args.patches)
+        _print_report(checks, adapters, is_well, patches=patches, lists_patches=args.patches)
     return 0 if is_well else 1
 
 
-def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
+def _probe_plugin(timeout_s: float) -> tuple[dict[str, Any], str]:
     """Returns the plugin's state in a fresh process and in a Ray worker, the patches, and faults of the probe."""
     from verl_agentic.verl.extensions import plugin_probe
 
@@ -67,9 +67,9 @@ def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
             ending.callback(_end_tree, probe)
             probes.append(waiting.submit(_read_probe, probe, timeout_s))
         answers = [probe.result() for probe in probes]
-    seen = plugin_probe.parse("\n".join(output for output, _ in answers))
-    failures = [failure for place, (_, failure) in zip(_PLACES, answers, strict=True) if place not in seen]
-    return seen, next(iter(failures), "")
+    plugin_state = plugin_probe.parse("\n".join(output for output, _ in answers))
+    failures = [failure for place, (_, failure) in zip(_PLACES, answers, strict=True) if place not in plugin_state]
+    return plugin_state, next(iter(failures), "")
 
 
 def _read_probe(process: subprocess.Popen[str], timeout_s: float) -> tuple[str, str]:
@@ -91,64 +91,68 @@ def _end_tree(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _plugin_checks(seen: dict[str, Any], failure: str) -> list[Finding]:
+def _check_plugin_places(plugin_state: dict[str, Any], failure: str) -> list[Finding]:
     checks = []
     for place, name in _PLACES.items():
-        if place in seen:
-            checks.append(_plugin_check(name, seen[place]))
+        if place in plugin_state:
+            checks.append(_check_plugin(name, plugin_state[place]))
         else:
             advice = "run python -m verl_agentic.verl.extensions.plugin_probe to see where it stops"
             checks.append(Finding(check=name, status="fail", found=failure, advice=advice))
-    for name, hidden in seen.get("process", {}).get("entry_points", {}).items():
+    for name, hidden in plugin_state.get("process", {}).get("entry_points", {}).items():
         if hidden is not None and name != "verl_agentic":
             advice = "verl hides this error; verl_agentic does not need the package"
             checks.append(Finding(check=f"other plugin {name}", status="warn", found=hidden, advice=advice))
     return checks
 
 
-def _hook_checks(seen: dict[str, Any], missing: list[dict[str, str]]) -> list[Finding]:
+def _check_hooks(plugin_state: dict[str, Any], missing: list[dict[str, str]]) -> list[Finding]:
     """Returns a warning for every hook of verl that the adapters can do without, and that the installed one lacks."""
     return [
         Finding(
             check=f"hook {hook['symbol'].partition(':')[2]}",
             status="warn",
-            found=f"verl {seen['process']['verl']} lacks {hook['symbol']}; lost: {hook['lost']}",
+            found=f"verl {plugin_state['process']['verl']} lacks {hook['symbol']}; lost: {hook['lost']}",
             advice=f"pip install 'verl{hook['versions']}'",
         )
         for hook in missing
     ]
 
 
-def _plugin_check(name: str, seen: dict[str, Any]) -> Finding:
-    found, advice = _plugin_fault(seen)
-    if found:
-        return Finding(check=name, status="fail", found=found, advice=advice)
-    return Finding(check=name, status="ok", found=f"{len(seen['loaded'])} adapters with verl {seen['verl']}")
+def _check_plugin(name: str, plugin_state: dict[str, Any]) -> Finding:
+    fault, advice = _find_plugin_fault(plugin_state)
+    if fault:
+        return Finding(check=name, status="fail", found=fault, advice=advice)
+    return Finding(
+        check=name, status="ok", found=f"{len(plugin_state['loaded'])} adapters with verl {plugin_state['verl']}"
+    )
 
 
-def _plugin_fault(seen: dict[str, Any]) -> tuple[str, str]:
+def _find_plugin_fault(plugin_state: dict[str, Any]) -> tuple[str, str]:
     """Returns the fault and the advice, or two empty strings."""
-    if "error" in seen:
-        return seen["error"], "python -m verl_agentic.verl.extensions.plugin_probe"
-    if "verl_agentic" not in seen["entry_points"]:
+    if "error" in plugin_state:
+        return plugin_state["error"], "python -m verl_agentic.verl.extensions.plugin_probe"
+    if "verl_agentic" not in plugin_state["entry_points"]:
         return "no entry point verl_agentic in the group verl.plugins", _REINSTALL
-    hidden = seen["entry_points"]["verl_agentic"]
+    hidden = plugin_state["entry_points"]["verl_agentic"]
     if hidden is not None:
         return hidden, _REINSTALL
-    if not seen["was_loaded"]:
+    if not plugin_state["was_loaded"]:
         policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
         return f"verl did not load it, VERL_USE_EXTERNAL_PLUGINS={policy}", "unset VERL_USE_EXTERNAL_PLUGINS"
-    if seen["failed"]:
-        causes = "; ".join(f"{adapter}: {cause}" for adapter, cause in seen["failed"].items())
-        given = [
-            row["gives"] for row in _registered({"process": {"failed": seen["failed"]}}) if row["state"] == "failed"
+    if plugin_state["failed"]:
+        causes = "; ".join(f"{adapter}: {cause}" for adapter, cause in plugin_state["failed"].items())
+        lost_features = [
+            row["gives"]
+            for row in _list_adapters({"process": {"failed": plugin_state["failed"]}})
+            if row["state"] == "failed"
         ]
-        lost = f"lost: {', '.join(given)}; " if given else ""
+        lost = f"lost: {', '.join(lost_features)}; " if lost_features else ""
         return causes, f"{lost}fix the cause, or {_REINSTALL}"
     return "", ""
 
 
-def _supported_verl() -> str:
+def _read_supported_verl() -> str:
     try:
         from verl_agentic.plugin import SUPPORTED_VERL
     except Exception:  # the check of the plugin names the cause
@@ -156,12 +160,12 @@ def _supported_verl() -> str:
     return SUPPORTED_VERL
 
 
-def _registered(seen: dict[str, Any]) -> list[dict[str, str]]:
+def _list_adapters(plugin_state: dict[str, Any]) -> list[dict[str, str]]:
     try:
         from verl_agentic.plugin import ADAPTERS
     except Exception:  # the check of the plugin names the cause
         return []
-    process = seen.get("process", {})
+    process = plugin_state.get("process", {})
     loaded, failed = process.get("loaded", []), process.get("failed", {})
 
     def state(adapter: str) -> str:
@@ -172,9 +176,9 @@ def _registered(seen: dict[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _show(
+def _print_report(
     checks: list[Finding],
-    registered: list[dict[str, str]],
+    adapters: list[dict[str, str]],
     is_well: bool,
     *,
     patches: list[dict[str, Any]],
@@ -188,7 +192,7 @@ def _show(
     console = Console()
     print_findings(console, checks)
     console.print("the plugin gives, chosen by")
-    for row in registered:
+    for row in adapters:
         mark = "[green]ok[/]" if row["state"] == "loaded" else f"[red]{row['state']}[/]"
         console.print(Text(f"  {row['gives']} "), mark, sep="")
         console.print(Text(f"      {row['chosen_by']}"), soft_wrap=True)

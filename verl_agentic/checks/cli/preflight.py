@@ -46,13 +46,15 @@ def run(args: argparse.Namespace) -> int:
     results = [*judge(planned, args.check), *failures]
     is_well = all(result.status != "fail" for result in results)
     if args.json:
-        print(json.dumps(_report(planned, results, numbers, is_well), indent=2, ensure_ascii=False))
+        print(json.dumps(_make_report(planned, results, numbers, is_well), indent=2, ensure_ascii=False))
     else:
-        _show(planned, results, numbers)
+        _print_report(planned, results, numbers)
     return 0 if is_well else 1
 
 
-def _report(planned: PlannedRun, results: list[Finding], numbers: list[Number], is_well: bool) -> dict[str, object]:
+def _make_report(
+    planned: PlannedRun, results: list[Finding], numbers: list[Number], is_well: bool
+) -> dict[str, object]:
     prompt = planned.prompt
     return {
         "ok": is_well,
@@ -70,7 +72,7 @@ def _report(planned: PlannedRun, results: list[Finding], numbers: list[Number], 
     }
 
 
-def _show(planned: PlannedRun, results: list[Finding], numbers: list[Number]) -> None:
+def _print_report(planned: PlannedRun, results: list[Finding], numbers: list[Number]) -> None:
     from rich.console import Console
     from rich.rule import Rule
 
@@ -85,16 +87,16 @@ def _show(planned: PlannedRun, results: list[Finding], numbers: list[Number]) ->
         console.print(f"sampling: {printable(sampling)}", markup=False, highlight=False, soft_wrap=True)
     if numbers:
         console.print(Rule("derived sizes"))
-        console.print(_of_numbers(numbers))
+        console.print(_make_numbers_table(numbers))
     console.print(Rule("checks"))
     titles = {result.check: result.check.replace("_", " ") for result in results}
     results = sorted(results, key=lambda result: _WORST_FIRST.index(result.status))
     print_findings(console, results, titles=titles)
-    line, style = _verdict(Counter(result.status for result in results))
+    line, style = _summarise_counts(Counter(result.status for result in results))
     console.print(line, style=style)
 
 
-def _verdict(counts: Counter[str]) -> tuple[str, str]:
+def _summarise_counts(counts: Counter[str]) -> tuple[str, str]:
     """Returns the last line. It promises a start only if everything was tested."""
     failed, untested, warned = counts["fail"], counts["not tested"], counts["warn"]
     rest = f"; not tested: {untested}" * bool(untested) + f"; warnings: {warned}" * bool(warned)
@@ -105,7 +107,7 @@ def _verdict(counts: Counter[str]) -> tuple[str, str]:
     return f"this run can start{rest}", "green"
 
 
-def _of_numbers(numbers: list[Number]):
+def _make_numbers_table(numbers: list[Number]):
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -42,8 +42,8 @@ def write_dryrun_page(
         path,
         Path(__file__).with_suffix(".html"),
         title="verl-agentic dryrun",
-        result=_verdict(report),
-        picture=_timeline(report, seconds=seconds),
+        result=_summarise_stages(report),
+        picture=_draw_timeline(report, seconds=seconds),
         report=report,
         seconds=seconds,
         model=model,
@@ -52,46 +52,46 @@ def write_dryrun_page(
         changes=changes,
         num_changes=sum(map(len, changes.values())),
         log=log,
-        gradient=_gradient(report),
+        gradient=_draw_gradient(report),
         shown=report.shown,
         styles=_COLOURS,
         words=_WORDS,
     )
 
 
-def _verdict(report: Report) -> str:
+def _summarise_stages(report: Report) -> str:
     right = sum(stage.status in ("ok", "warn") for stage in report.stages)
     count = f"{right} of {len(report.stages)} stages are right"
-    failed = [_short(stage) for stage in report.stages if stage.status == "fail"]
-    unseen = [_short(stage) for stage in report.stages if stage.status == "warn"]
+    failed = [_shorten_title(stage) for stage in report.stages if stage.status == "fail"]
+    unseen = [_shorten_title(stage) for stage in report.stages if stage.status == "warn"]
     if failed:
         return f"{count}; failed: {', '.join(failed)}"
     return f"{count}; not shown: {', '.join(unseen)}" if unseen else count
 
 
-def _timeline(report: Report, *, seconds: float) -> Markup:
+def _draw_timeline(report: Report, *, seconds: float) -> Markup:
     """Returns the stages as bars on a timeline; stages without a duration have no bar."""
-    bars, at = [], 0.0
+    bars, elapsed_s = [], 0.0
     timed = sum(stage.seconds or 0.0 for stage in report.stages)
     for stage in report.stages:
         parts = [
-            Part(label="", amount=at),
+            Part(label="", amount=elapsed_s),
             Part(label=_WORDS[stage.status], amount=stage.seconds or 0.0, colour=f"var(--{_COLOURS[stage.status]})"),
         ]
-        at += stage.seconds or 0.0
+        elapsed_s += stage.seconds or 0.0
         took = "" if stage.seconds is None else f"{stage.seconds:.1f} s"
         note = took if stage.status == "ok" else f"{_WORDS[stage.status]} {took}".strip()
-        bars.append(Bar(label=_short(stage), parts=parts, note=note))
+        bars.append(Bar(label=_shorten_title(stage), parts=parts, note=note))
     longest = max(report.stages, key=lambda stage: stage.seconds or 0.0)
-    title = f"{timed:.0f} of {seconds:.0f} s are in stages, most of them in {_short(longest)}"
+    title = f"{timed:.0f} of {seconds:.0f} s are in stages, most of them in {_shorten_title(longest)}"
     return part_bars(bars, title=title if timed else "No stage has ended")
 
 
-def _short(stage: Stage) -> str:
+def _shorten_title(stage: Stage) -> str:
     return stage.title.partition(":")[0]
 
 
-def _gradient(report: Report) -> Markup:
+def _draw_gradient(report: Report) -> Markup:
     """Returns the tokens by author, with and without a gradient."""
     if report.proof is None:
         return Markup()

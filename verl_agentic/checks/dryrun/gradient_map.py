@@ -59,7 +59,7 @@ def prove(updates: Sequence[Mapping[str, Any]], completions: Sequence[dict[str, 
         for row in update["rows"]:
             _count_row(proof, faults, row, completions, is_strict=every_token and number == 0)
         _check_targets(proof, update.get("targets"), has_signal=any(map(_has_signal, update["rows"])))
-    proof.wrong += [f"{count} {what}" for what, count in faults.items()]
+    proof.wrong += [f"{count} {fault}" for fault, count in faults.items()]
     if not proof.num_observed:
         proof.not_shown.append("there were no observations: their gradient is not shown")
     if not proof.rows_with_signal:
@@ -78,15 +78,17 @@ def _count_row(
     is_strict: bool,
 ) -> None:
     start, mask = row["num_prompt"], row["mask"]
-    written = sampled_flags(row["ids"], completions)[start:]
-    gradients = _total(row["gradients"].values(), len(mask))
+    written_flags = sampled_flags(row["ids"], completions)[start:]
+    gradients = _sum_outputs(row["gradients"].values(), len(mask))
     advantages = row["advantages"] or [0.0] * len(mask)
-    kinds = _kinds(row["segments"], written)
+    kinds = _find_kinds(row["segments"], written_flags)
     proof.rows += 1
     proof.rows_with_signal += _has_signal(row)
     if max(row["elsewhere"].values(), default=0.0) != 0.0:
         faults["rows have a gradient at their prompt"] += 1
-    for kind, is_written, is_in, gradient, advantage in zip(kinds, written, mask, gradients, advantages, strict=True):
+    for kind, is_written, is_in, gradient, advantage in zip(
+        kinds, written_flags, mask, gradients, advantages, strict=True
+    ):
         count = proof.kinds.setdefault(kind, KindCount())
         count.tokens += 1
         count.masked_in += is_in
@@ -95,7 +97,7 @@ def _count_row(
         proof.due += is_due
         proof.due_with_gradient += is_due and gradient != 0.0
         others = f"tokens of kind {kind!r} that the policy did not write"
-        for what, is_fault in {
+        for fault, is_fault in {
             f"{others} have a gradient": not is_written and gradient != 0.0,
             f"{others} have mask 1": not is_written and is_in,
             "tokens with mask 0 have a gradient": not is_in and gradient != 0.0,
@@ -103,38 +105,38 @@ def _count_row(
             "sampled tokens with an advantage have no gradient": is_strict and is_due and gradient == 0.0,
         }.items():
             if is_fault:
-                faults[what] += 1
+                faults[fault] += 1
 
 
 def _check_targets(proof: Proof, losses: Mapping[str, float] | None, *, has_signal: bool) -> None:
     if losses is None:
         return
-    as_is, not_written, written = losses["as_is"], losses["not_written"], losses["written"]
-    if not math.isclose(as_is, not_written, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
+    loss_as_is, loss_not_written, loss_written = losses["as_is"], losses["not_written"], losses["written"]
+    if not math.isclose(loss_as_is, loss_not_written, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
         proof.wrong.append(
             "other target ids at tokens that the policy did not write change the loss, "
-            f"{as_is:.6g} to {not_written:.6g}"
+            f"{loss_as_is:.6g} to {loss_not_written:.6g}"
         )
-    if has_signal and math.isclose(as_is, written, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
-        proof.wrong.append(f"other target ids at tokens that the policy wrote leave the loss at {as_is:.6g}")
+    if has_signal and math.isclose(loss_as_is, loss_written, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
+        proof.wrong.append(f"other target ids at tokens that the policy wrote leave the loss at {loss_as_is:.6g}")
 
 
 def _has_signal(row: Mapping[str, Any]) -> bool:
     return any(advantage and is_in for advantage, is_in in zip(row["advantages"], row["mask"], strict=False))
 
 
-def _total(outputs: Iterable[Sequence[float]], length: int) -> list[float]:
+def _sum_outputs(outputs: Iterable[Sequence[float]], length: int) -> list[float]:
     totals = [0.0] * length
     for values in outputs:
         totals = [total + value for total, value in zip(totals, values, strict=True)]
     return totals
 
 
-def _kinds(segments: Sequence[Sequence[Any]], written: Sequence[bool]) -> list[str]:
+def _find_kinds(segments: Sequence[Sequence[Any]], written_flags: Sequence[bool]) -> list[str]:
     """Returns the author of every token; for tokens that the policy did not write, the loop's segment kind."""
-    kinds = [_POLICY_KIND if is_written else "other" for is_written in written]
+    kinds = [_POLICY_KIND if is_written else "other" for is_written in written_flags]
     for start, end, kind, *_ in segments:
         for place in range(start, min(end, len(kinds))):
-            if not written[place] and kind != _POLICY_KIND:
+            if not written_flags[place] and kind != _POLICY_KIND:
                 kinds[place] = str(kind)
     return kinds

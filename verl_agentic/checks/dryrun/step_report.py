@@ -136,7 +136,9 @@ def build_report(
     """
     error = first_error(events, log=log) if not ended_well or events.of("error") else None
     if error is None or STAGES.index(error.stage) > STAGES.index("reward"):
-        error = _all_void(events) or error  # no row has a token to train on, which later stages say in other words
+        error = (
+            _find_void_reason(events) or error
+        )  # no row has a token to train on, which later stages say in other words
     rows = [row for event in events.of("rows") for row in event["rows"]]
     gradients = {"log_probs": [], "values": []}
     for event in events.of("gradient"):
@@ -145,18 +147,20 @@ def build_report(
     strict = expected.loss_mode == "vanilla" and not expected.has_correction
     proof = prove(gradients["log_probs"], completions, every_token=strict) if gradients["log_probs"] else None
     look: dict[str, Callable[[Stage], None]] = {
-        "rollout": lambda stage: _rollout(stage, rows, completions) if rows else _stored(stage, events),
-        "reward": lambda stage: _reward(stage, rows, expected),
-        "log_probs": lambda stage: _log_probs(stage, metrics),
-        "advantage": lambda stage: _advantage(stage, rows, metrics),
-        "critic": lambda stage: _critic(stage, gradients["values"], completions, events),
-        "gradient": lambda stage: _gradient(stage, proof),
-        "update": lambda stage: _update(stage, events, proof),
-        "weights": lambda stage: _weights(stage, events),
+        "rollout": lambda stage: (
+            _judge_rollout(stage, rows, completions) if rows else _note_stored_episodes(stage, events)
+        ),
+        "reward": lambda stage: _judge_reward(stage, rows, expected),
+        "log_probs": lambda stage: _judge_log_probs(stage, metrics),
+        "advantage": lambda stage: _judge_advantage(stage, rows, metrics),
+        "critic": lambda stage: _judge_critic(stage, gradients["values"], completions, events),
+        "gradient": lambda stage: _judge_gradient(stage, proof),
+        "update": lambda stage: _judge_update(stage, events, proof),
+        "weights": lambda stage: _judge_weights(stage, events),
     }
     stages = []
-    for name in _order(expected):
-        stage = Stage(name=name, seconds=_seconds(events, name, metrics))
+    for name in _list_stages(expected):
+        stage = Stage(name=name, seconds=_sum_seconds(events, name, metrics))
         if not _is_reached(name, events, rows, proof):
             stage.status = "not reached"
         elif name in look:
@@ -174,17 +178,17 @@ def first_error(events: Events, *, log: str) -> FirstError:
     for event in events.of("error"):
         if event["type"] in ("SystemExit", "KeyboardInterrupt"):
             continue
-        stage = event["stage"] or _under_way(events)
+        stage = event["stage"] or _find_open_stage(events)
         names = ("type", "message", "where", "trace")
-        found = FirstError(stage=stage, **{name: event[name] for name in names})
-        inner = _exception_in(found.message) if "ray::" in found.message or found.type.startswith("Ray") else None
-        return found if inner is None else FirstError(stage=stage, type=inner[0], message=inner[1], trace=found.trace)
-    inner = _exception_in(log)
+        error = FirstError(stage=stage, **{name: event[name] for name in names})
+        inner = _find_exception(error.message) if "ray::" in error.message or error.type.startswith("Ray") else None
+        return error if inner is None else FirstError(stage=stage, type=inner[0], message=inner[1], trace=error.trace)
+    inner = _find_exception(log)
     kind, message = inner or ("RunError", "the run ended without an error message; see its log")
-    return FirstError(stage=_under_way(events), type=kind, message=message)
+    return FirstError(stage=_find_open_stage(events), type=kind, message=message)
 
 
-def _all_void(events: Events) -> FirstError | None:
+def _find_void_reason(events: Events) -> FirstError | None:
     """Returns the most frequent reason of void episodes if all are void."""
     episodes = events.of("episode")
     if not episodes or not all(episode["is_void"] for episode in episodes):
@@ -193,22 +197,22 @@ def _all_void(events: Events) -> FirstError | None:
     reason, count = reasons.most_common(1)[0]
     # A rubric or reward function makes rows void whose episodes have ended well.
     is_scoring = "ScoringError" in reason or episodes[0]["stop_reason"] not in _VOID
-    what = f"all {len(episodes)} episodes are void, {count} of them by: {reason}"
-    return FirstError(stage="reward" if is_scoring else "rollout", type="VoidEpisodes", message=what)
+    message = f"all {len(episodes)} episodes are void, {count} of them by: {reason}"
+    return FirstError(stage="reward" if is_scoring else "rollout", type="VoidEpisodes", message=message)
 
 
-def _exception_in(text: str) -> tuple[str, str] | None:
+def _find_exception(text: str) -> tuple[str, str] | None:
     """Returns type and message of the first exception in a text; Ray's own exceptions come last."""
-    found = []
+    exceptions = []
     for line in text.splitlines():
         match = _EXCEPTION.match(_LINE_PREFIX.sub("", _LINE_PREFIX.sub("", line)).strip())
         if match is not None:
-            found.append((match[1].rpartition(".")[2], match[2], match[1].startswith("ray.")))
-    found.sort(key=lambda entry: entry[2])
-    return found[0][:2] if found else None
+            exceptions.append((match[1].rpartition(".")[2], match[2], match[1].startswith("ray.")))
+    exceptions.sort(key=lambda entry: entry[2])
+    return exceptions[0][:2] if exceptions else None
 
 
-def _under_way(events: Events) -> str:
+def _find_open_stage(events: Events) -> str:
     """Returns the stage that has begun and not ended."""
     ended = Counter(event["stage"] for event in events.of("stage"))
     begun = Counter(event["stage"] for event in events.of("begin"))
@@ -219,7 +223,7 @@ def _under_way(events: Events) -> str:
     return last[-1] if last else "start"
 
 
-def _order(expected: ExpectedStep) -> list[str]:
+def _list_stages(expected: ExpectedStep) -> list[str]:
     order = ["start", "rollout", "reward", "log_probs", "advantage", "critic", "gradient", "update", "weights"]
     return [name for name in order if name != "critic" or expected.has_critic]
 
@@ -234,22 +238,22 @@ def _is_reached(name: str, events: Events, rows: Sequence[Any], proof: Proof | N
     return any(event["stage"] == name for event in events.of("stage"))
 
 
-def _seconds(events: Events, name: str, metrics: Mapping[str, float]) -> float | None:
+def _sum_seconds(events: Events, name: str, metrics: Mapping[str, float]) -> float | None:
     if name == "gradient":
         return None  # a part of the update
-    found = [event["seconds"] for event in events.of("stage") if event["stage"] == name]
-    return sum(found) if found else metrics.get(f"timing_s/{name}")
+    durations = [event["seconds"] for event in events.of("stage") if event["stage"] == name]
+    return sum(durations) if durations else metrics.get(f"timing_s/{name}")
 
 
-def _sessions(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+def _group_sessions(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
     sessions: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row["index"]):
         sessions[row["uid"], row["session"]].append(row)
     return sessions
 
 
-def _rollout(stage: Stage, rows: Sequence[dict[str, Any]], completions: Sequence[dict[str, Any]]) -> None:
-    last = [session[-1] for session in _sessions(rows).values()]
+def _judge_rollout(stage: Stage, rows: Sequence[dict[str, Any]], completions: Sequence[dict[str, Any]]) -> None:
+    last = [session[-1] for session in _group_sessions(rows).values()]
     reasons = Counter(row["stop_reason"] or "ended" for row in last)
     calls = sum(row["numbers"].get("tool_calls", 0.0) for row in last)
     scripted = sum(row["numbers"].get("external", 0.0) for row in last)
@@ -271,14 +275,14 @@ def _rollout(stage: Stage, rows: Sequence[dict[str, Any]], completions: Sequence
         stage.warn(f"the agent failed in all episodes; the first: {last[0]['error']}")
 
 
-def _stored(stage: Stage, events: Events) -> None:
+def _note_stored_episodes(stage: Stage, events: Events) -> None:
     """Adds the episodes of a step that ended before its update."""
     reasons = Counter(episode["stop_reason"] for episode in events.of("episode"))
     stage.seen.append(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
 
 
-def _reward(stage: Stage, rows: Sequence[dict[str, Any]], expected: ExpectedStep) -> None:
-    sessions = _sessions(rows)
+def _judge_reward(stage: Stage, rows: Sequence[dict[str, Any]], expected: ExpectedStep) -> None:
+    sessions = _group_sessions(rows)
     paid = {key: sum(row["reward"] or 0.0 for row in session) for key, session in sessions.items()}
     if not all(map(math.isfinite, paid.values())):
         stage.fail(f"rewards are not finite, got {sorted(set(map(str, paid.values())))[:5]}")
@@ -305,7 +309,7 @@ def _reward(stage: Stage, rows: Sequence[dict[str, Any]], expected: ExpectedStep
         )
 
 
-def _log_probs(stage: Stage, metrics: Mapping[str, float]) -> None:
+def _judge_log_probs(stage: Stage, metrics: Mapping[str, float]) -> None:
     diff = metrics.get("training/rollout_probs_diff_max")
     if diff is None:
         return
@@ -314,7 +318,7 @@ def _log_probs(stage: Stage, metrics: Mapping[str, float]) -> None:
         stage.warn(f"rollout and trainer disagree by up to {diff:.3g} about a token's probability")
 
 
-def _advantage(stage: Stage, rows: Sequence[dict[str, Any]], metrics: Mapping[str, float]) -> None:
+def _judge_advantage(stage: Stage, rows: Sequence[dict[str, Any]], metrics: Mapping[str, float]) -> None:
     low, high = min(row["advantage_min"] for row in rows), max(row["advantage_max"] for row in rows)
     groups: dict[str, bool] = defaultdict(bool)
     for row in rows:
@@ -327,7 +331,7 @@ def _advantage(stage: Stage, rows: Sequence[dict[str, Any]], metrics: Mapping[st
         stage.fail(f"advantages are not finite, got {low} to {high}")
     elif not signal:
         rewards: dict[tuple[str, bool], set[float]] = defaultdict(set)
-        for (uid, _), session in _sessions(rows).items():
+        for (uid, _), session in _group_sessions(rows).items():
             is_guided = bool(session[-1]["numbers"].get("guided"))  # no sibling of sessions without guidance
             if any(row["model_tokens"] for row in session):  # not void
                 rewards[uid, is_guided].add(round(sum(row["reward"] or 0.0 for row in session), 9))
@@ -337,7 +341,7 @@ def _advantage(stage: Stage, rows: Sequence[dict[str, Any]], metrics: Mapping[st
             stage.warn("all episodes of every group have the same reward, so there is no signal")
 
 
-def _gradient(stage: Stage, proof: Proof | None) -> None:
+def _judge_gradient(stage: Stage, proof: Proof | None) -> None:
     assert proof is not None
     for kind, count in sorted(proof.kinds.items()):
         stage.seen.append(f"{kind}: {count.with_gradient} of {count.tokens} tokens have a gradient")
@@ -348,7 +352,7 @@ def _gradient(stage: Stage, proof: Proof | None) -> None:
         stage.warn(why)
 
 
-def _critic(
+def _judge_critic(
     stage: Stage, updates: Sequence[Mapping[str, Any]], completions: Sequence[dict[str, Any]], events: Events
 ) -> None:
     proof = prove([{**update, "targets": None} for update in updates], completions, every_token=False)
@@ -362,7 +366,7 @@ def _critic(
             stage.fail(why)
 
 
-def _update(stage: Stage, events: Events, proof: Proof | None) -> None:
+def _judge_update(stage: Stage, events: Events, proof: Proof | None) -> None:
     updates = [event for event in events.of("update") if event["output"] == "log_probs"]
     norms, changed = [event["grad_norm"] for event in updates], max(event["changed"] for event in updates)
     losses = ", ".join(f"{event['loss']:.4g}" for event in updates)
@@ -377,7 +381,7 @@ def _update(stage: Stage, events: Events, proof: Proof | None) -> None:
         stage.fail("there is a gradient, but no parameter changed; check the learning rate")
 
 
-def _weights(stage: Stage, events: Events) -> None:
+def _judge_weights(stage: Stage, events: Events) -> None:
     updates = [event for event in events.of("update") if event["output"] == "log_probs"]
     sent = [event for event in events.of("server_weights") if not updates or event["time"] > updates[-1]["time"]]
     if not sent:

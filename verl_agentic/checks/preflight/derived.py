@@ -34,10 +34,10 @@ def derived_numbers(run: PlannedRun) -> list[Number]:
     """Returns the numbers of a training step; numbers that the configuration leaves open are missing."""
     if not isinstance(run.get("data.train_batch_size"), int) or sizes_below_1(run):
         return []
-    return [*_of_batch(run), *_of_tokens(run), *_of_episodes(run), *_of_time(run)]
+    return [*_iter_batch_numbers(run), *_iter_token_numbers(run), *_iter_episode_numbers(run), *_iter_time_numbers(run)]
 
 
-def _of_batch(run: PlannedRun) -> Iterator[Number]:
+def _iter_batch_numbers(run: PlannedRun) -> Iterator[Number]:
     prompts, n = int(run.number("data.train_batch_size")), int(run.number(f"{_ROLLOUT}.n", 1))
     yield Number(name="samples per step", value=prompts * n, unit="episodes", how=f"{prompts} prompts x {n}")
     steps, epochs = run.parameter_sync_step, int(run.number(f"{_ACTOR}.ppo_epochs", 1))
@@ -55,7 +55,7 @@ def _of_batch(run: PlannedRun) -> Iterator[Number]:
         yield Number(name="steps", value=total, unit="steps", how=how)
 
 
-def _of_tokens(run: PlannedRun) -> Iterator[Number]:
+def _iter_token_numbers(run: PlannedRun) -> Iterator[Number]:
     prompt, response = (int(run.number(f"{_ROLLOUT}.{name}_length")) for name in ("prompt", "response"))
     if run.get(f"{_ACTOR}.use_dynamic_bsz"):
         budget, spread = int(run.number(f"{_ACTOR}.ppo_max_token_len_per_gpu")), sequence_parallel(run)
@@ -66,9 +66,9 @@ def _of_tokens(run: PlannedRun) -> Iterator[Number]:
         how = f"micro-batches of {micro} x ({prompt} + {response})"
         yield Number(name="tokens per GPU at most", value=micro * (prompt + response), unit="tokens", how=how)
     if (ranks := data_parallel(run)) is not None:
-        most = math.ceil(padded_samples(run) / ranks) * (prompt + response)
+        max_tokens = math.ceil(padded_samples(run) / ranks) * (prompt + response)
         how = f"{padded_samples(run)} rows / {ranks} ranks x ({prompt} + {response})"
-        yield Number(name="tokens per rank and update batch at most", value=most, unit="tokens", how=how)
+        yield Number(name="tokens per rank and update batch at most", value=max_tokens, unit="tokens", how=how)
 
 
 def concurrent_episodes(run: PlannedRun) -> tuple[int, str]:
@@ -87,11 +87,11 @@ def concurrent_episodes(run: PlannedRun) -> tuple[int, str]:
     return prompts * n * batches, f"{prompts} prompts x {n}{in_flight}"
 
 
-def _of_episodes(run: PlannedRun) -> Iterator[Number]:
+def _iter_episode_numbers(run: PlannedRun) -> Iterator[Number]:
     episodes, how = concurrent_episodes(run)
     workers = int(run.number(f"{_ROLLOUT}.agent.num_workers", 1))
-    what = "sandboxes at the peak" if run.is_ours else "episodes at the peak"
-    yield Number(name=what, value=episodes, unit="environments",
+    peak_name = "sandboxes at the peak" if run.is_ours else "episodes at the peak"
+    yield Number(name=peak_name, value=episodes, unit="environments",
                  how=f"{how}, on {workers} workers; environments that share a pool of sandboxes wait beyond its size; "
                  "validation runs data.val_batch_size or all its rows at once")  # fmt: skip
     servers = max(1, run.num_gpus // max(1, int(run.number(f"{_ROLLOUT}.tensor_model_parallel_size", 1))))
@@ -107,7 +107,7 @@ def _of_episodes(run: PlannedRun) -> Iterator[Number]:
         yield Number(name="KV cache per server at the peak", value=round(size, 2), unit="GiB", how=how)
 
 
-def _of_time(run: PlannedRun) -> Iterator[Number]:
+def _iter_time_numbers(run: PlannedRun) -> Iterator[Number]:
     if not run.is_ours:
         return
     try:

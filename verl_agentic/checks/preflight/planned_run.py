@@ -173,16 +173,16 @@ class PlannedRun:
 
     def get(self, path: str, default: Any = None) -> Any:
         """Returns a value of the configuration; `default` if it is not set or null."""
-        return found if (found := _at(self.config, path)) not in (None, MISSING) else default
+        return value if (value := _get_value(self.config, path)) not in (None, MISSING) else default
 
     def default(self, path: str) -> Any:
         """Returns verl's default of a key."""
-        return _at(self.defaults, path)
+        return _get_value(self.defaults, path)
 
     def number(self, path: str, default: float = 0) -> Any:
         """Returns a number of the configuration; `default` if it is not set."""
-        found = self.get(path, default)
-        return found if isinstance(found, int | float) and not isinstance(found, bool) else default
+        value = self.get(path, default)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else default
 
     @property
     def trainer_mode(self) -> str:
@@ -233,7 +233,7 @@ class PlannedRun:
         return int(self.number(f"trainer.v1.{mode}.parameter_sync_step", 1))
 
 
-def _at(tree: Mapping[str, Any], path: str) -> Any:
+def _get_value(tree: Mapping[str, Any], path: str) -> Any:
     for key in path.split("."):
         if not isinstance(tree, Mapping) or key not in tree:
             return None

@@ -26,7 +26,7 @@ _OF_SUPERVISED = (
 """The checks that do not read an agent, a rollout or an advantage."""
 
 
-def judge(run: PlannedRun, own: Sequence[str] = ()) -> list[Finding]:
+def judge(run: PlannedRun, addresses: Sequence[str] = ()) -> list[Finding]:
     """Returns the findings of all checks, and of the user's own, which are given by address.
 
     A check that raises becomes a finding.
@@ -35,12 +35,12 @@ def judge(run: PlannedRun, own: Sequence[str] = ()) -> list[Finding]:
         ConfigError: there is no function at an address.
     """
     names = _OF_SUPERVISED if run.is_supervised else check_names()
-    checks = {name: load_check(name) for name in (*names, *own)}
-    found = []
+    checks = {name: load_check(name) for name in (*names, *addresses)}
+    all_findings = []
     for name, check in checks.items():
         findings, failures = guarded(name, check, run)
-        found += [replace(finding, check=name) for finding in findings] + failures
-    return found
+        all_findings += [replace(finding, check=name) for finding in findings] + failures
+    return all_findings
 
 
 def guarded(name: str, look: Callable[[PlannedRun], list[T]], run: PlannedRun) -> tuple[list[T], list[Finding]]:

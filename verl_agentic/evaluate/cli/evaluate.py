@@ -137,16 +137,16 @@ def run(args: argparse.Namespace) -> int:
     if args.select and args.rank:
         raise ConfigError(f"--select and --rank both choose an episode, got --rank {args.rank}; leave one out")
     if args.turns:
-        return _curve(args)
+        return _evaluate_turns(args)
     summary = asyncio.run(evaluate_model(args))
     if args.json:
         print(json.dumps(summary))
     else:
-        _show(summary)
+        _print_summary(summary)
     return 0 if summary["episodes"] > summary["void"] else 1
 
 
-def _curve(args: argparse.Namespace) -> int:
+def _evaluate_turns(args: argparse.Namespace) -> int:
     """Evaluates each number of turns; returns 1 if all episodes of one of them are void."""
     import json
 
@@ -160,22 +160,24 @@ def _curve(args: argparse.Namespace) -> int:
         turns = [0]
     if turns[0] < 1:
         raise ConfigError(f"--turns must be numbers from 1 on, such as 1,2,4,8, got {args.turns!r}")
-    folder, points = _folder(args), []
+    folder, points = _choose_folder(args), []
     for number in turns:
-        own = {"limit": [*args.limit, f"max_turns={number}"], "out": folder / f"turns-{number}"}
-        summary = asyncio.run(evaluate_model(argparse.Namespace(**{**vars(args), **own})))
+        overrides = {"limit": [*args.limit, f"max_turns={number}"], "out": folder / f"turns-{number}"}
+        summary = asyncio.run(evaluate_model(argparse.Namespace(**{**vars(args), **overrides})))
         if not args.json:
-            _show(summary)
+            _print_summary(summary)
         success = summary.get("success") or {"mean": None, "stderr": None}
         points.append({"step": number, **success, "episodes": summary["episodes"], "void": summary["void"]})
     means = [(point["step"], point["mean"]) for point in points if point["mean"] is not None]
     drawn = line_file([Series(label="success", points=means, colour="#0b6e4f")], x="max_turns", y="share of episodes")
     (folder / "turns.svg").write_text(drawn, encoding="utf-8")
-    told = [{"max_turns": point.pop("step"), **point} for point in points]
-    (folder / "turns.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    write_turns_page(folder / "report.html", told, title=f"{args.env} with {args.model}")
-    print(json.dumps(told) if args.json else f"success over max_turns: {folder}/report.html, turns.json, turns.svg")
-    return 0 if all(point["episodes"] > point["void"] for point in told) else 1
+    turn_points = [{"max_turns": point.pop("step"), **point} for point in points]
+    (folder / "turns.json").write_text(json.dumps(turn_points, indent=2) + "\n", encoding="utf-8")
+    write_turns_page(folder / "report.html", turn_points, title=f"{args.env} with {args.model}")
+    print(
+        json.dumps(turn_points) if args.json else f"success over max_turns: {folder}/report.html, turns.json, turns.svg"
+    )
+    return 0 if all(point["episodes"] > point["void"] for point in turn_points) else 1
 
 
 async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
@@ -191,21 +193,21 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
     from verl_agentic.evaluate.selection import select_episodes
     from verl_agentic.log.run_files import write_tokenizer
 
-    package, price = load_env_package(args.env), _price(args.prices)
+    package, price = load_env_package(args.env), _parse_price(args.prices)
     config = parse_key_values(args.config, option="--config")
     package.configured(config)  # fails before the first request
     _check_phi(args)
-    choose = _chooser(args)
-    out = _folder(args)
-    plan = attempts(_rows(args, package), args.samples)
+    choose = _make_chooser(args)
+    out = _choose_folder(args)
+    plan = attempts(_load_rows(args, package), args.samples)
     journal = Journal(out / "episodes.jsonl")
     try:
-        keep_settings(out / "evaluation.json", _settings(args, config), has_begun=bool(journal.records))
-        make_work = functools.partial(_attempts_in_process, args, config, _endpoint_config(args))
+        keep_settings(out / "evaluation.json", _collect_settings(args, config), has_begun=bool(journal.records))
+        make_work = functools.partial(_open_attempt_runner, args, config, _make_endpoint_config(args))
         if args.tokenizer:
-            write_tokenizer(out, _codec(args)[0])  # for the viewer
+            write_tokenizer(out, _make_codec(args)[0])  # for the viewer
         async with work_of(args, make_work, concurrency=args.concurrency) as run_attempt:
-            with _progress(len(plan), is_quiet=args.json) as advance:
+            with _show_progress(len(plan), is_quiet=args.json) as advance:
                 records = await evaluate(
                     plan,
                     run_attempt=run_attempt,
@@ -219,7 +221,7 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
     summary = {
         "env": args.env,
         "model": args.model,
-        "mode": _mode(args),
+        "mode": _choose_mode(args),
         "out": str(out),
         **summarise(records, price=price),
     }
@@ -236,7 +238,7 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def _attempts_in_process(
+async def _open_attempt_runner(
     args: argparse.Namespace, config: Mapping[str, Any], endpoint_config: EndpointConfig
 ) -> AsyncIterator[RunAttempt]:
     """Yields the function that runs an attempt in this process."""
@@ -247,7 +249,7 @@ async def _attempts_in_process(
 
     endpoint = Endpoint(endpoint_config, max_connections=args.concurrency)
     try:
-        backend_for = await connect(_mode(args), _backend_config(args, endpoint))
+        backend_for = await connect(_choose_mode(args), _make_backend_config(args, endpoint))
         yield attempt_runner(load_env_package(args.env).configured(config), backend_for)
     finally:
         await endpoint.close()
@@ -274,22 +276,22 @@ def _export_viewer(out: Path, groups: Sequence[tuple[str, int, str]]) -> str:
     return _VIEWER
 
 
-def _price(written: str | None) -> Price | None:
+def _parse_price(text: str | None) -> Price | None:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.graders.models.client import Price
 
-    if written is None:
+    if text is None:
         return None
     try:
-        prompt, sampled = map(float, written.split(","))
+        prompt, sampled = map(float, text.split(","))
     except ValueError:
         prompt = sampled = -1.0
     if not (0 <= prompt < math.inf and 0 <= sampled < math.inf):
-        raise ConfigError(f"--prices must be two numbers from 0 on, such as 0.5,1.5, got {written!r}")
+        raise ConfigError(f"--prices must be two numbers from 0 on, such as 0.5,1.5, got {text!r}")
     return Price(input=prompt, output=sampled)
 
 
-def _mode(args: argparse.Namespace) -> Mode:
+def _choose_mode(args: argparse.Namespace) -> Mode:
     from verl_agentic.base.errors import ConfigError
 
     if args.mode == "completions" and not args.tokenizer:
@@ -299,12 +301,12 @@ def _mode(args: argparse.Namespace) -> Mode:
     return args.mode or ("completions" if args.tokenizer else "chat")
 
 
-def _folder(args: argparse.Namespace) -> Path:
+def _choose_folder(args: argparse.Namespace) -> Path:
     name = re.sub(r"[^\w.-]+", "_", f"{Path(args.env).name}-{args.model}")
     return args.out or Path("outputs") / "evaluate" / name
 
 
-def _rows(args: argparse.Namespace, package: EnvPackage) -> list[EnvRow]:
+def _load_rows(args: argparse.Namespace, package: EnvPackage) -> list[EnvRow]:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.prepare import make_rows
     from verl_agentic.log.files.rows import read_rows
@@ -315,17 +317,17 @@ def _rows(args: argparse.Namespace, package: EnvPackage) -> list[EnvRow]:
     return make_rows(package, split=args.split, count=args.count, seed=args.seed, options=options)
 
 
-def _settings(args: argparse.Namespace, config: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_settings(args: argparse.Namespace, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that must stay the same when an evaluation is resumed."""
     names = ("env", "model", "limit", "temperature", "top_p", "sampling_seed", "tokenizer", "protocol", "tool_format")
     q = args.q or f"{args.phi} over {args.reference}"
-    by = {"best_of": args.best_of, "q": q} if args.best_of > 1 else {}
-    best_of = by | ({"diversity": args.diversity} if args.diversity else {})
+    choice_settings = {"best_of": args.best_of, "q": q} if args.best_of > 1 else {}
+    best_of = choice_settings | ({"diversity": args.diversity} if args.diversity else {})
     named = {name: getattr(args, name) for name in names}
-    return {**named, "mode": _mode(args), "config": dict(config), "request": args.request, **best_of}
+    return {**named, "mode": _choose_mode(args), "config": dict(config), "request": args.request, **best_of}
 
 
-def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
+def _make_endpoint_config(args: argparse.Namespace) -> EndpointConfig:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.evaluate.policies.completions import EndpointConfig
 
@@ -344,7 +346,7 @@ def _check_phi(args: argparse.Namespace) -> None:
     from verl_agentic.base.errors import ConfigError
 
     is_used = args.select or args.best_of > 1
-    if args.phi and (not args.reference or not is_used or args.q or _mode(args) != "completions"):
+    if args.phi and (not args.reference or not is_used or args.q or _choose_mode(args) != "completions"):
         raise ConfigError(
             f"--phi takes --reference, --tokenizer, and --best-of or --select, and no --q, got --reference "
             f"{args.reference}, --tokenizer {args.tokenizer}, --best-of {args.best_of}, --q {args.q}; change them"
@@ -356,23 +358,23 @@ def _check_phi(args: argparse.Namespace) -> None:
         )
 
 
-def _chooser(args: argparse.Namespace) -> Choose | None:
+def _make_chooser(args: argparse.Namespace) -> Choose | None:
     """Returns what chooses an episode of each task in place of the environment."""
     from verl_agentic.base.registry import load_address
     from verl_agentic.evaluate.selection import highest_log_prob, highest_phi
 
     if args.rank:
         return highest_log_prob(load_address(args.rank, what="value function"))
-    return highest_phi(_phi(args)) if args.phi and args.select else None
+    return highest_phi(_load_phi(args)) if args.phi and args.select else None
 
 
-def _phi(args: argparse.Namespace) -> LogRatio:
+def _load_phi(args: argparse.Namespace) -> LogRatio:
     from verl_agentic.cpu.inference.log_ratio import LogRatio
 
     return LogRatio.from_pretrained(args.phi, args.reference, device=read_device(args))
 
 
-def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConfig:
+def _make_backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConfig:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.base.settings import read_settings
     from verl_agentic.cli.options.key_values import parse_key_values
@@ -380,8 +382,8 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
     from verl_agentic.evaluate.policies.completions import Sampling
     from verl_agentic.evaluate.policy_backends import BackendConfig
 
-    tokenizer, codec = _codec(args) if args.tokenizer else (None, None)
-    if args.protocol != "chat" and _mode(args) == "chat":
+    tokenizer, codec = _make_codec(args) if args.tokenizer else (None, None)
+    if args.protocol != "chat" and _choose_mode(args) == "chat":
         raise ConfigError(f"mode chat leaves the protocol to the server, got --protocol {args.protocol}; use tokens")
     value = None
     if args.q or args.diversity or args.best_of != 1:
@@ -396,11 +398,11 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
             )
         if args.diversity and args.ray:
             raise ConfigError("--diversity compares the attempts of one process, got --ray; leave one out")
-        value = _phi(args) if args.phi else load_address(args.q, what="Q function") if args.q else None
-    given = parse_key_values(args.limit, option="--limit")
+        value = _load_phi(args) if args.phi else load_address(args.q, what="Q function") if args.q else None
+    limits_by_name = parse_key_values(args.limit, option="--limit")
     limits = read_settings(
         EpisodeLimits,
-        given,
+        limits_by_name,
         section="limits",
         max_response_tokens=_MAX_RESPONSE_TOKENS,
         max_context_tokens=_MAX_CONTEXT_TOKENS,
@@ -415,7 +417,7 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
         best_of=args.best_of,
         value=value,
         diversity=args.diversity,
-        has_default_context="max_context_tokens" not in given,
+        has_default_context="max_context_tokens" not in limits_by_name,
     )
 
 
@@ -426,12 +428,12 @@ def _load_codec(tokenizer: str, tool_format: str, protocol: str) -> tuple[Any, C
     return load_codec(tokenizer, tool_format=tool_format, protocol=protocol)
 
 
-def _codec(args: argparse.Namespace) -> tuple[Any, Codec]:
+def _make_codec(args: argparse.Namespace) -> tuple[Any, Codec]:
     return _load_codec(args.tokenizer, args.tool_format, args.protocol)
 
 
 @contextlib.contextmanager
-def _progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def _show_progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Shows the number of finished episodes and their mean outcome."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -444,13 +446,13 @@ def _progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[Mapping[str, 
         def advance(record: Mapping[str, Any]) -> None:
             if not record["void"]:
                 outcomes.append(record["outcome"])
-            shown = f"outcome {sum(outcomes) / len(outcomes):.3f}" if outcomes else "all void"
-            progress.update(task, advance=1, description=shown)
+            description = f"outcome {sum(outcomes) / len(outcomes):.3f}" if outcomes else "all void"
+            progress.update(task, advance=1, description=description)
 
         yield advance
 
 
-def _show(summary: Mapping[str, Any]) -> None:
+def _print_summary(summary: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 
-def signed_names(written: str) -> list[str]:
+def signed_names(text: str) -> list[str]:
     """Returns the names of `A,B,-C`; a minus sign stays, and means that less is better."""
-    return [name.strip() for name in written.split(",") if name.strip()]
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def front_of(names: Sequence[str], means: Mapping[str, Sequence[float]]) -> list[str]:

@@ -49,20 +49,20 @@ def malformed(
     probes: list[Adversary] = []
     unwritable: list[str] = []
     special = "".join(special_tokens)
-    turns = [turn for schema in tools[:_MAX_TOOLS] for turn in _calls_of(schema, special)]
-    for turn in [*turns, *_turns(example_call(tools[0]) if tools else _UNKNOWN, special)]:
+    turns = [turn for schema in tools[:_MAX_TOOLS] for turn in _iter_call_turns(schema, special)]
+    for turn in [*turns, *_iter_turns(example_call(tools[0]) if tools else _UNKNOWN, special)]:
         try:
             text = turn.write(codec)
         except Exception:  # some protocols cannot write some turns
             unwritable.append(turn.name)
         else:
-            probes.append(Adversary(name=turn.name, begin=_once(text), is_answered=turn.is_answered))
+            probes.append(Adversary(name=turn.name, begin=_say_once(text), is_answered=turn.is_answered))
     return probes, unwritable
 
 
 def example_call(schema: Schema) -> ToolCall:
     """Returns a call with meaningless arguments of the schema's types."""
-    return _call(schema, _example)
+    return _make_call(schema, _make_example)
 
 
 @dataclass(frozen=True)
@@ -77,52 +77,52 @@ class _Turn:
 _UNKNOWN = ToolCall("no_such_tool", {"x": 1})
 
 
-def _turns(call: ToolCall, special: str) -> Iterator[_Turn]:
-    yield _Turn("truncated call", lambda codec: _cut(_write(codec, call)))
-    yield _Turn("empty call", lambda codec: _hollow(_write(codec, call)))
-    yield _Turn("unknown tool", lambda codec: _write(codec, _UNKNOWN))
-    yield _Turn("call without a name", lambda codec: _write(codec, ToolCall("", {})))
-    yield _Turn("two calls", lambda codec: _write(codec, call, call), True)
+def _iter_turns(call: ToolCall, special: str) -> Iterator[_Turn]:
+    yield _Turn("truncated call", lambda codec: _cut_text(_render_calls(codec, call)))
+    yield _Turn("empty call", lambda codec: _empty_call(_render_calls(codec, call)))
+    yield _Turn("unknown tool", lambda codec: _render_calls(codec, _UNKNOWN))
+    yield _Turn("call without a name", lambda codec: _render_calls(codec, ToolCall("", {})))
+    yield _Turn("two calls", lambda codec: _render_calls(codec, call, call), True)
     yield _Turn("huge text", lambda codec: _HUGE)
-    yield _Turn("special tokens", lambda codec: special + _write(codec, call) + special, True)
+    yield _Turn("special tokens", lambda codec: special + _render_calls(codec, call) + special, True)
     yield _Turn("control characters", lambda codec: _CONTROL)
 
 
-def _calls_of(schema: Schema, special: str) -> Iterator[_Turn]:
+def _iter_call_turns(schema: Schema, special: str) -> Iterator[_Turn]:
     name, call = schema["function"]["name"], example_call(schema)
     needs_arguments = bool((schema["function"].get("parameters") or {}).get("required"))
-    yield _Turn(f"{name}: no arguments", _writer(ToolCall(name, {})), not needs_arguments)
-    yield _Turn(f"{name}: unknown argument", _writer(ToolCall(name, {"no_such_argument": 1})), not needs_arguments)
+    yield _Turn(f"{name}: no arguments", _make_writer(ToolCall(name, {})), not needs_arguments)
+    yield _Turn(f"{name}: unknown argument", _make_writer(ToolCall(name, {"no_such_argument": 1})), not needs_arguments)
     if not call.arguments:
         return
-    yield _Turn(f"{name}: wrong argument types", _writer(_call(schema, _wrong)))
-    yield _Turn(f"{name}: deeply nested argument", lambda codec: _deep(codec, call))
-    for what, text in (("huge", _HUGE), ("special tokens", special), ("control characters", _CONTROL)):
-        told = _call(schema, lambda kind, text=text: _text(kind, text))
-        yield _Turn(f"{name}: {what} in arguments", _writer(told), True)
+    yield _Turn(f"{name}: wrong argument types", _make_writer(_make_call(schema, _make_wrong_value)))
+    yield _Turn(f"{name}: deeply nested argument", lambda codec: _nest_argument(codec, call))
+    for label, text in (("huge", _HUGE), ("special tokens", special), ("control characters", _CONTROL)):
+        filled_call = _make_call(schema, lambda kind, text=text: _fill_text(kind, text))
+        yield _Turn(f"{name}: {label} in arguments", _make_writer(filled_call), True)
 
 
-def _writer(call: ToolCall) -> Callable[[Codec], str]:
-    return lambda codec: _write(codec, call)
+def _make_writer(call: ToolCall) -> Callable[[Codec], str]:
+    return lambda codec: _render_calls(codec, call)
 
 
-def _write(codec: Codec, *calls: ToolCall) -> str:
+def _render_calls(codec: Codec, *calls: ToolCall) -> str:
     return codec.render_action(Message("assistant", "", tool_calls=calls))
 
 
-def _once(text: str) -> Callable[[], NextText]:
+def _say_once(text: str) -> Callable[[], NextText]:
     def begin() -> NextText:
-        left = [text]
-        return lambda messages: left.pop() if left else ""
+        unsaid = [text]
+        return lambda messages: unsaid.pop() if unsaid else ""
 
     return begin
 
 
-def _cut(text: str) -> str:
+def _cut_text(text: str) -> str:
     return text[: len(text) * 2 // 3]
 
 
-def _hollow(text: str) -> str:
+def _empty_call(text: str) -> str:
     """Returns the call without content.
 
     Raises:
@@ -134,37 +134,37 @@ def _hollow(text: str) -> str:
     return hollow
 
 
-def _deep(codec: Codec, call: ToolCall) -> str:
+def _nest_argument(codec: Codec, call: ToolCall) -> str:
     """Returns the call with its first argument nested too deeply."""
     marker = "@nested@"
-    text = _write(codec, ToolCall(call.name, {**call.arguments, next(iter(call.arguments)): marker}))
+    text = _render_calls(codec, ToolCall(call.name, {**call.arguments, next(iter(call.arguments)): marker}))
     nested = "[" * _DEEP + "]" * _DEEP
     return text.replace(f'"{marker}"', nested).replace(marker, nested)
 
 
-def _call(schema: Schema, value_of: Callable[[Mapping[str, Any]], Any]) -> ToolCall:
+def _make_call(schema: Schema, value_of: Callable[[Mapping[str, Any]], Any]) -> ToolCall:
     function = schema["function"]
     properties = (function.get("parameters") or {}).get("properties") or {}
     return ToolCall(function["name"], {name: value_of(kind) for name, kind in properties.items()})
 
 
-def _example(kind: Mapping[str, Any]) -> Any:
+def _make_example(kind: Mapping[str, Any]) -> Any:
     if kind.get("enum"):
         return kind["enum"][0]
     for branch in kind.get("anyOf") or kind.get("oneOf") or ():
-        return _example(branch)
+        return _make_example(branch)
     examples = {"integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}, "null": None}
-    return examples.get(_type(kind), "x")
+    return examples.get(_read_type(kind), "x")
 
 
-def _wrong(kind: Mapping[str, Any]) -> Any:
-    return _WRONG.get(_type(kind), ["neither", {"this": "nor"}, "that"])
+def _make_wrong_value(kind: Mapping[str, Any]) -> Any:
+    return _WRONG.get(_read_type(kind), ["neither", {"this": "nor"}, "that"])
 
 
-def _text(kind: Mapping[str, Any], text: str) -> Any:
-    return text if _type(kind) == "string" else _example(kind)
+def _fill_text(kind: Mapping[str, Any], text: str) -> Any:
+    return text if _read_type(kind) == "string" else _make_example(kind)
 
 
-def _type(kind: Mapping[str, Any]) -> str:
+def _read_type(kind: Mapping[str, Any]) -> str:
     name = kind.get("type", "string")
     return name if isinstance(name, str) else name[0]

@@ -60,7 +60,7 @@ async def check_answers(
         scorer: of a rubric; None: the rewards of the environment.
     """
     rows = [harness.rows[index] for index in indices]
-    answers = [_final_answer(episode, row) for episode, row in zip(solved, rows, strict=True)]
+    answers = [_find_final_answer(episode, row) for episode, row in zip(solved, rows, strict=True)]
     findings = AnswerFindings()
     if all(answers):
         check = _AnswerCheck(harness, rows, solved, [answer for answer in answers if answer], findings, scorer)
@@ -110,7 +110,7 @@ class _Answer:
     after: str
 
 
-def _final_answer(episode: Episode, row: EnvRow) -> _Answer | None:
+def _find_final_answer(episode: Episode, row: EnvRow) -> _Answer | None:
     """Returns the final answer of a solution if it holds an answer of the row's ground truth."""
     message = episode.messages[-1] if episode.messages else None
     if message is None or message.role != "assistant" or episode.stop_reason is not StopReason.ANSWERED:
@@ -118,8 +118,8 @@ def _final_answer(episode: Episode, row: EnvRow) -> _Answer | None:
     truth = row.ground_truth
     golds = [truth["answer"]] if isinstance(truth, dict) and isinstance(truth.get("answer"), str) else gold_of(truth)
     for gold in map(str.strip, golds):
-        before, found, after = message.content.rpartition(gold)
-        if gold and found:
+        before, separator, after = message.content.rpartition(gold)
+        if gold and separator:
             return _Answer(before, gold, after)
     return None
 
@@ -139,11 +139,11 @@ class _AnswerCheck:
         """Plays constants and the solutions of other rows."""
         golds = [answer.gold for answer in self.answers]
         for text in dict.fromkeys((*CONSTANTS, "", *golds)):
-            paid = await self._paid([text] * len(self.rows))
+            paid = await self._check_paid([text] * len(self.rows))
             num_golds = sum(_is_same(text, gold) for gold in golds)
             chance = (num_golds + 1) / (len(golds) + 1)
             if sum(paid) > num_golds and exceeds_chance(sum(paid), len(paid), chance):
-                self.findings.paid.append(f"always {text[:60]!r}: {_rows(paid)}, the answer of {num_golds}")
+                self.findings.paid.append(f"always {text[:60]!r}: {_format_count(paid)}, the answer of {num_golds}")
 
     async def play_questions(self) -> None:
         """Plays each line of the question, except the answer."""
@@ -152,48 +152,48 @@ class _AnswerCheck:
         paid = [False] * len(self.rows)
         for number in range(max(map(len, lines))):
             texts = [
-                own[number] if number < len(own) and not _is_same(own[number], answer.gold) else None
-                for own, answer in zip(lines, self.answers, strict=True)
+                row_lines[number] if number < len(row_lines) and not _is_same(row_lines[number], answer.gold) else None
+                for row_lines, answer in zip(lines, self.answers, strict=True)
             ]
-            paid = list(map(operator.or_, paid, await self._paid(texts)))
+            paid = list(map(operator.or_, paid, await self._check_paid(texts)))
         if exceeds_chance(sum(paid), len(paid), 1 / (len(paid) + 1)):
-            self.findings.paid.append(f"a line of the question: {_rows(paid)}")
+            self.findings.paid.append(f"a line of the question: {_format_count(paid)}")
 
     async def play_variants(self) -> None:
         """Plays solutions that are altered, and solutions that are spelled otherwise."""
         for variants_of, is_right in ((altered_answers, False), (spellings_of, True)):
             variants = [variants_of(answer.gold) for answer in self.answers]
-            for kind in sorted({kind for own in variants for kind in own}):
-                texts = [own.get(kind) for own in variants]
-                paid = await self._paid(texts)
-                wrong = [kind in own and p != is_right for own, p in zip(variants, paid, strict=True)]
-                shown = next((str(text)[:80] for text, is_wrong in zip(texts, wrong, strict=True) if is_wrong), "")
+            for kind in sorted({kind for row_variants in variants for kind in row_variants}):
+                texts = [row_variants.get(kind) for row_variants in variants]
+                paid = await self._check_paid(texts)
+                wrong = [kind in row_variants and p != is_right for row_variants, p in zip(variants, paid, strict=True)]
+                example = next((str(text)[:80] for text, is_wrong in zip(texts, wrong, strict=True) if is_wrong), "")
                 if any(wrong) and is_right:
-                    self.findings.refused.append(f"{kind}: {_rows(wrong)}, such as {shown!r}")
+                    self.findings.refused.append(f"{kind}: {_format_count(wrong)}, such as {example!r}")
                 elif any(wrong):
-                    self.findings.paid.append(f"{kind}: {_rows(wrong)}, such as {shown!r}")
+                    self.findings.paid.append(f"{kind}: {_format_count(wrong)}, such as {example!r}")
 
-    async def _paid(self, texts: Sequence[str | None]) -> list[bool]:
+    async def _check_paid(self, texts: Sequence[str | None]) -> list[bool]:
         """Returns for each row whether the solution is paid with this text in the place of its answer; False for None.
 
         A text is played once in each row.
         """
-        asked = [(place, text) for place, text in enumerate(texts) if text is not None]
-        new = [key for key in asked if key not in self.paid_texts]
+        keys = [(place, text) for place, text in enumerate(texts) if text is not None]
+        new = [key for key in keys if key not in self.paid_texts]
         begins = []
         for place, text in new:
             answer = self.answers[place]
             text = f"{answer.before}{text}{answer.after}"
-            begins.append(_replayed(self.solved[place], text, self.harness.codec, gold=answer.gold))
+            begins.append(_make_replay(self.solved[place], text, self.harness.codec, gold=answer.gold))
         turns = 1 + max(len(episode.actions) for episode in self.solved)
         rows = [self.rows[place] for place, _ in new]
-        paid = await _play(self.harness, begins, rows, max_turns=turns, scorer=self.scorer)
+        paid = await _play_policies(self.harness, begins, rows, max_turns=turns, scorer=self.scorer)
         self.paid_texts.update(zip(new, paid, strict=True))
         self.findings.num_policies += 1
         return [text is not None and self.paid_texts[place, text] for place, text in enumerate(texts)]
 
 
-async def _play(
+async def _play_policies(
     harness: EnvHarness,
     begins: Sequence[Callable[[], NextText]],
     rows: Sequence[EnvRow],
@@ -209,16 +209,18 @@ async def _play(
     ]
 
 
-def _replayed(episode: Episode, answer: str, codec: Codec, *, gold: str) -> Callable[[], NextText]:
+def _make_replay(episode: Episode, answer: str, codec: Codec, *, gold: str) -> Callable[[], NextText]:
     """Returns a policy that repeats the calls of a solution, and then gives an answer."""
     turns = [m for m in episode.messages if m.role == "assistant" and m.tool_calls]
-    written = codec.render_action(Message("assistant", gold))
-    if written == gold or written not in episode.messages[-1].content:  # else: the message has the protocol's tags
+    rendered_gold = codec.render_action(Message("assistant", gold))
+    if (
+        rendered_gold == gold or rendered_gold not in episode.messages[-1].content
+    ):  # else: the message has the protocol's tags
         answer = codec.render_action(Message("assistant", answer))
 
     def begin() -> NextText:
-        left = list(turns)
-        return lambda messages: codec.render_action(left.pop(0)) if left else answer
+        pending_turns = list(turns)
+        return lambda messages: codec.render_action(pending_turns.pop(0)) if pending_turns else answer
 
     return begin
 
@@ -231,30 +233,30 @@ async def _play_actions(
     scorer: Scorer | None,
 ) -> None:
     """Plays each of the commonest actions of the solutions for ever."""
-    actions = [[_key_of(call) for call in _calls(episode)] for episode in solved]
-    calls = {_key_of(call): call for episode in solved for call in _calls(episode)}
-    counts = Counter(key for own in actions for key in set(own))
+    actions = [[_make_key(call) for call in _list_calls(episode)] for episode in solved]
+    calls = {_make_key(call): call for episode in solved for call in _list_calls(episode)}
+    counts = Counter(key for row_actions in actions for key in set(row_actions))
     card = harness.package.card
     for key, _ in counts.most_common(_MAX_ACTIONS):
         call = ToolCall(calls[key].name, calls[key].arguments)
         text = harness.codec.render_action(Message("assistant", "", tool_calls=(call,)))
         begins = [lambda text=text: lambda messages: text] * len(rows)
-        paid = await _play(harness, begins, rows, max_turns=_MAX_ACTION_TURNS, scorer=scorer)
-        num_golds = sum(set(own) == {key} for own in actions)
+        paid = await _play_policies(harness, begins, rows, max_turns=_MAX_ACTION_TURNS, scorer=scorer)
+        num_golds = sum(set(row_actions) == {key} for row_actions in actions)
         bound = card.max_scripted if card is not None else 0.0
         chance = max(bound, (num_golds + 1) / (len(rows) + 1))
         name = f"always {call.name}({', '.join(map(str, call.arguments.values()))})"[:80]
         findings.num_policies += 1
         findings.best_action = max(findings.best_action, (name, sum(paid) / len(paid)), key=lambda best: best[1])
         if sum(paid) > num_golds and exceeds_chance(sum(paid), len(paid), chance):
-            findings.paid.append(f"{name}: {_rows(paid)}")
+            findings.paid.append(f"{name}: {_format_count(paid)}")
 
 
-def _key_of(call: ToolCall) -> str:
+def _make_key(call: ToolCall) -> str:
     return f"{call.name} {sorted((name, repr(value)) for name, value in call.arguments.items())}"
 
 
-def _calls(episode: Episode) -> list[ToolCall]:
+def _list_calls(episode: Episode) -> list[ToolCall]:
     return [call for message in episode.messages if message.role == "assistant" for call in message.tool_calls]
 
 
@@ -262,5 +264,5 @@ def _is_same(text: str, gold: str) -> bool:
     return "".join(text.split()).casefold() == "".join(gold.split()).casefold()
 
 
-def _rows(paid: Sequence[bool]) -> str:
+def _format_count(paid: Sequence[bool]) -> str:
     return f"{sum(paid)} of {len(paid)} rows"

@@ -55,7 +55,7 @@ class EnvHarness:
         Raises:
             EnvError: it takes too long. Exceptions of the environment pass unchanged.
         """
-        env = self._make(row)
+        env = self._make_env(row)
         try:
             messages = await within(env.start(), _LIMITS.start_timeout_s, what="start")
             return tuple(messages), list_schemas(env.tools)
@@ -66,7 +66,7 @@ class EnvHarness:
 
     async def run_solution(self) -> list[Episode]:
         """Runs the solution of every row, one after the other and timed."""
-        return await self._run(self._solution, self.rows, self.stopwatch.timed(self._make), 1)
+        return await self._run_policies(self._make_solution, self.rows, self.stopwatch.timed(self._make_env), 1)
 
     async def run(self, begin: Callable[[], NextText], rows: Sequence[EnvRow]) -> list[Episode]:
         """Runs rows with a policy that does not depend on them, for a few turns.
@@ -81,79 +81,83 @@ class EnvHarness:
         """Runs each row with a policy of its own."""
         limits = replace(_LIMITS, max_turns=max_turns)
         unchecked = cast("Codec", _Unchecked(self.codec))
-        return await self._run(
-            lambda index: begins[index](), rows, self._make, _CONCURRENT, limits=limits, codec=unchecked
+        return await self._run_policies(
+            lambda index: begins[index](), rows, self._make_env, _CONCURRENT, limits=limits, codec=unchecked
         )
 
     async def run_beginning(self) -> list[Episode]:
         """Runs the first turn of every row's solution, then silence."""
-        return await self._run_limited(self._beginning, self.rows, _CONCURRENT)
+        return await self._run_limited(self._make_beginning, self.rows, _CONCURRENT)
 
     async def replay_solution(self) -> list[list[Episode]]:
         """Runs the solution of every row four more times."""
-        return await self._replay(self._solution, self._run_counted)
+        return await self._replay_rows(self._make_solution, self._run_counted)
 
     async def replay_beginning(self) -> list[list[Episode]]:
         """Runs the first turn of every row's solution four more times."""
-        return await self._replay(self._beginning, self._run_limited)
+        return await self._replay_rows(self._make_beginning, self._run_limited)
 
     async def replay(self, begin: Callable[[], NextText]) -> list[list[Episode]]:
         """Runs every row four more times with a policy that does not depend on it."""
-        return await self._replay(lambda index: begin(), self._run_limited)
+        return await self._replay_rows(lambda index: begin(), self._run_limited)
 
-    async def _replay(self, script_of: Callable[[int], NextText], run: _Run) -> list[list[Episode]]:
+    async def _replay_rows(self, script_of: Callable[[int], NextText], run: _Run) -> list[list[Episode]]:
         """Returns the four episodes of each row: beside other rows, twice at once, and alone in the reverse order.
 
         This finds state that leaks between episodes of one row, between rows, and between siblings.
         """
         count = len(self.rows)
-        found: list[list[Episode]] = [[] for _ in range(count)]
+        episodes_by_row: list[list[Episode]] = [[] for _ in range(count)]
         twice = [index for index in range(count) for _ in range(2)]
         for order, max_concurrent in ((range(count), _CONCURRENT), (twice, _CONCURRENT), (range(count)[::-1], 1)):
             rows = [self.rows[index] for index in order]
             episodes = await run(lambda place, order=order: script_of(order[place]), rows, max_concurrent)
             for index, episode in zip(order, episodes, strict=True):
-                found[index].append(episode)
-        return found
+                episodes_by_row[index].append(episode)
+        return episodes_by_row
 
     async def _run_counted(
         self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
     ) -> list[Episode]:
-        return await self._run(script_of, rows, self.stopwatch.counted(self._make), max_concurrent)
+        return await self._run_policies(script_of, rows, self.stopwatch.counted(self._make_env), max_concurrent)
 
     async def _run_limited(
         self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
     ) -> list[Episode]:
         unchecked = cast("Codec", _Unchecked(self.codec))
-        return await self._run(script_of, rows, self._make, max_concurrent, limits=_FEW_TURNS, codec=unchecked)
+        return await self._run_policies(
+            script_of, rows, self._make_env, max_concurrent, limits=_FEW_TURNS, codec=unchecked
+        )
 
     async def burst(self) -> None:
         """Ends environments in all ways: finished, only started, and cancelled."""
         for number in range(BURST):
             index = number % len(self.rows)
-            await self._run(lambda _, index=index: self._solution(index), [self.rows[index]], self._make, 1)
+            await self._run_policies(
+                lambda _, index=index: self._make_solution(index), [self.rows[index]], self._make_env, 1
+            )
             with contextlib.suppress(Exception):  # a failing start is reported elsewhere
                 await self.start(self.rows[index])
-            await self._cancel(index)
+            await self._cancel_episode(index)
 
-    async def _cancel(self, index: int) -> None:
+    async def _cancel_episode(self, index: int) -> None:
         """Runs the first turn of the solution, and cancels the episode during the second."""
         is_thinking = asyncio.Event()
-        solution = self._solution(index)
-        said: list[str] = []
+        solution = self._make_solution(index)
+        texts: list[str] = []
 
         async def next_text(messages: Sequence[Message]) -> str:
-            if said:
+            if texts:
                 is_thinking.set()
                 await asyncio.Event().wait()
-            said.append(solution(messages))
-            return said[0]
+            texts.append(solution(messages))
+            return texts[0]
 
         playing = asyncio.ensure_future(
             run_episode(
                 self.rows[index],
-                make_env=self._make,
-                setup=self._setup(next_text, _LIMITS, None),
+                make_env=self._make_env,
+                setup=self._make_setup(next_text, _LIMITS, None),
                 request_id="cancelled",
             )
         )
@@ -163,7 +167,7 @@ class EnvHarness:
             task.cancel()
         await asyncio.gather(playing, thinking, return_exceptions=True)
 
-    async def _run(
+    async def _run_policies(
         self,
         policy_of: Callable[[int], NextText],
         rows: Sequence[EnvRow],
@@ -175,26 +179,26 @@ class EnvHarness:
         episodes = await run_episodes(
             rows,
             make_env=make_env,
-            setup_for=lambda index, row: self._setup(policy_of(index), limits, codec),
+            setup_for=lambda index, row: self._make_setup(policy_of(index), limits, codec),
             max_concurrent=max_concurrent,
         )
         self.episodes += episodes
         return episodes
 
-    def _setup(self, script: Script, limits: EpisodeLimits, codec: Codec | None) -> EpisodeSetup:
+    def _make_setup(self, script: Script, limits: EpisodeLimits, codec: Codec | None) -> EpisodeSetup:
         return scripted(script, codec=codec or self.codec, tokenizer=self.tokenizer, limits=limits)
 
-    def _solution(self, index: int) -> NextText:
+    def _make_solution(self, index: int) -> NextText:
         if self.package.gold is None:
             return NULL.begin()
         solution = self.package.gold(self.rows[index])
         return lambda messages: render_next_action(self.codec, solution(messages), before=messages)
 
-    def _beginning(self, index: int) -> NextText:
-        left = [self._solution(index)]
-        return lambda messages: left.pop()(messages) if left else ""
+    def _make_beginning(self, index: int) -> NextText:
+        solutions = [self._make_solution(index)]
+        return lambda messages: solutions.pop()(messages) if solutions else ""
 
-    def _make(self, row: EnvRow) -> Env:
+    def _make_env(self, row: EnvRow) -> Env:
         return self.package.make_env(row, **self.config)
 
 

@@ -57,16 +57,16 @@ def wrong_answers(gold: Sequence[str], others: Sequence[str]) -> list[WrongAnswe
         others: right answers of other rows.
     """
     answer = gold[0].strip()
-    made = [WrongAnswer(kind="empty", text="", is_near=False)]
+    answers = [WrongAnswer(kind="empty", text="", is_near=False)]
     if (other := next((o for o in others if _is_unrelated(o, gold)), None)) is not None:
-        made.append(WrongAnswer(kind="other", text=other, is_near=False))
-    near = {"digits": _other_digits(answer), "negated": _negated(answer), "truncated": _truncated(answer)}
-    made += [
+        answers.append(WrongAnswer(kind="other", text=other, is_near=False))
+    near = {"digits": _change_digits(answer), "negated": _negate_answer(answer), "truncated": _truncate_answer(answer)}
+    answers += [
         WrongAnswer(kind=kind, text=text, is_near=True)
         for kind, text in near.items()
         if text is not None and not any(_is_same(text, right) for right in gold)
     ]
-    return made
+    return answers
 
 
 def altered_answers(answer: str) -> dict[str, str]:
@@ -76,7 +76,7 @@ def altered_answers(answer: str) -> dict[str, str]:
     altered = {
         "extended": f"{answer} or something else",
         "prefixed": f"It is false that {answer}",
-        **({} if is_zero else {"negated": _negated(answer) or f"-{answer}"}),
+        **({} if is_zero else {"negated": _negate_answer(answer) or f"-{answer}"}),
     }
     return {kind: text for kind, text in altered.items() if not _is_same(text, answer)}
 
@@ -130,13 +130,13 @@ def _is_unrelated(other: str, gold: Sequence[str]) -> bool:
     )
 
 
-def _other_digits(answer: str) -> str | None:
+def _change_digits(answer: str) -> str | None:
     """Returns an answer with another first digit, never a leading 0."""
-    changed = re.sub(r"\d", lambda found: str(int(found[0]) % 9 + 1), answer, count=1)
+    changed = re.sub(r"\d", lambda match: str(int(match[0]) % 9 + 1), answer, count=1)
     return None if changed == answer else changed
 
 
-def _negated(answer: str) -> str | None:
+def _negate_answer(answer: str) -> str | None:
     if _NUMBER.fullmatch(answer):
         return answer.removeprefix("-") if answer.startswith("-") else f"-{answer}"
     if answer.casefold() in ("yes", "no"):
@@ -144,7 +144,7 @@ def _negated(answer: str) -> str | None:
     return f"not {answer}" if _WORDS.fullmatch(answer) else None
 
 
-def _truncated(answer: str) -> str | None:
+def _truncate_answer(answer: str) -> str | None:
     if _NUMBER.fullmatch(answer):
         return answer[:-1] if answer[:-1].strip("-0.") else None
     is_long = _WORDS.fullmatch(answer) and len(answer) >= _MIN_TRUNCATED_CHARS

@@ -32,21 +32,23 @@ async def find_leftovers(burst: Callable[[], Awaitable[object]], *, episodes: in
     await burst()  # fills pools and caches
     gc.collect()  # otherwise old garbage that is freed now would hide a leak
     with tempfile.TemporaryDirectory() as folder:
-        async with _temporary_files_in(folder):
-            before = await _count(folder)
-            first = await _growth(burst, before, folder, episodes)
+        async with _redirect_temporary_files(folder):
+            before = await _count_resources(folder)
+            first = await _measure_growth(burst, before, folder, episodes)
             if not any(value >= episodes for value in first.values()):
                 return {}
-            second = await _growth(burst, await _count(folder), folder, episodes)
+            second = await _measure_growth(burst, await _count_resources(folder), folder, episodes)
     return {kind: (first[kind], second[kind]) for kind in first if min(first[kind], second[kind]) >= episodes}
 
 
-async def _growth(burst: Callable[[], Awaitable[object]], before: Counts, folder: str, bound: int) -> dict[str, int]:
+async def _measure_growth(
+    burst: Callable[[], Awaitable[object]], before: Counts, folder: str, bound: int
+) -> dict[str, int]:
     """Returns the growth of each count, once it is stable."""
     await burst()
     deadline = asyncio.get_running_loop().time() + _SETTLE_S
     while True:
-        after = await _count(folder)
+        after = await _count_resources(folder)
         growth = {kind: after[kind] - before[kind] for kind in before}
         if all(value < bound for value in growth.values()) or asyncio.get_running_loop().time() > deadline:
             return growth
@@ -54,7 +56,7 @@ async def _growth(burst: Callable[[], Awaitable[object]], before: Counts, folder
         await asyncio.sleep(_POLL_S)
 
 
-async def _count(folder: str) -> dict[str, int]:
+async def _count_resources(folder: str) -> dict[str, int]:
     pools = [await pool.metrics() for pool in open_pools()]
     tasks = len(asyncio.all_tasks())
     in_use = int(sum(metrics["running"] for metrics in pools))
@@ -74,7 +76,7 @@ def _count_here(folder: str) -> dict[str, int]:
 
 
 @contextlib.asynccontextmanager
-async def _temporary_files_in(folder: str) -> AsyncIterator[None]:
+async def _redirect_temporary_files(folder: str) -> AsyncIterator[None]:
     """Gives the block its own folder for temporary files."""
     before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
     tempfile.tempdir = os.environ["TMPDIR"] = folder

@@ -24,18 +24,18 @@ def replay_problem(episodes: Sequence[Episode]) -> str:
         return f"{count} of {len(episodes)} runs failed ({first.stop_reason.value}), got {first.error}"
     if episodes[0].is_void:
         return ""
-    for name, values in _numbers(episodes).items():
+    for name, values in _collect_numbers(episodes).items():
         if max(values) - min(values) > _TOLERANCE:
             return f"{name} differs between runs, got {', '.join(f'{value:g}' for value in values)}"
     reasons = [episode.stop_reason.value for episode in episodes]
     if len(set(reasons)) > 1:
         return f"the stop reason differs between runs, got {', '.join(reasons)}"
-    if any(_observed(episode) != _observed(episodes[0]) for episode in episodes):
+    if any(_list_observations(episode) != _list_observations(episodes[0]) for episode in episodes):
         return "repeated turns got different observations"
     return ""
 
 
-def _numbers(episodes: Sequence[Episode]) -> Mapping[str, list[float]]:
+def _collect_numbers(episodes: Sequence[Episode]) -> Mapping[str, list[float]]:
     """Returns name -> the value of each run; a missing part counts as 0."""
     played = [
         {
@@ -49,6 +49,6 @@ def _numbers(episodes: Sequence[Episode]) -> Mapping[str, list[float]]:
     return {name: [numbers.get(name, 0.0) for numbers in played] for name in names}
 
 
-def _observed(episode: Episode) -> list[Any]:
+def _list_observations(episode: Episode) -> list[Any]:
     # Durations of tools vary.
     return [replace(message, elapsed_s=0.0) for message in episode.messages if message.role != "assistant"]

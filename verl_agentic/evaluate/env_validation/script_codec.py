@@ -95,7 +95,7 @@ class _Builder:
         self._encode = tokenizer.encode
 
     def build_initial_tokens(self, messages: list[Any], *, tools: list[Any] | None = None) -> list[int]:
-        return self._encode(_render(messages, tools=tools, add_generation_prompt=True))
+        return self._encode(_render_messages(messages, tools=tools, add_generation_prompt=True))
 
     def merge_context_tokens(
         self,
@@ -106,27 +106,27 @@ class _Builder:
         tools: Any = None,
     ) -> _Merge:
         new = updated_messages[len(previous_messages) :]
-        text = _render([*_BEFORE, *new], add_generation_prompt=True).removeprefix(_text_before())
+        text = _render_messages([*_BEFORE, *new], add_generation_prompt=True).removeprefix(_render_text_before())
         # A turn ends with this token, and the template goes on with a line break.
         is_ended = runtime_token_ids[-1:] == self._encode(END)
         return _Merge([*runtime_token_ids, *self._encode("\n" * is_ended + text)])
 
     def render_delta_token_id(self, prefix_messages: list[Any], appended_messages: list[Any]) -> list[int]:
-        text = _render([*prefix_messages, *appended_messages])
-        return self._encode(text.removeprefix(_render(prefix_messages)))
+        text = _render_messages([*prefix_messages, *appended_messages])
+        return self._encode(text.removeprefix(_render_messages(prefix_messages)))
 
 
-def _render(messages: Sequence[Any], **options: Any) -> str:
-    return _template().render(messages=messages, **options)
-
-
-@functools.cache
-def _text_before() -> str:
-    return _render(_BEFORE)
+def _render_messages(messages: Sequence[Any], **options: Any) -> str:
+    return _load_template().render(messages=messages, **options)
 
 
 @functools.cache
-def _template() -> Any:
+def _render_text_before() -> str:
+    return _render_messages(_BEFORE)
+
+
+@functools.cache
+def _load_template() -> Any:
     """Returns the template with the settings of transformers."""
     import jinja2
 

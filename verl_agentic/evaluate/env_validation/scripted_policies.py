@@ -32,7 +32,7 @@ def scripted_policies(codec: Codec, tools: Sequence[Schema]) -> list[Adversary]:
     """Returns the policies for an environment with these tools. They know nothing about its tasks."""
     ends = [schema for schema in tools if not _END.search(schema["function"]["name"])]
     reads = [schema for schema in ends if _READ.search(schema["function"]["name"])] or ends
-    policies = [Adversary(name=f"always {text!r}", begin=_constant(_as_answer(text))) for text in _CONSTANTS]
+    policies = [Adversary(name=f"always {text!r}", begin=_always_say(_format_answer(text))) for text in _CONSTANTS]
     return [
         *policies,
         Adversary(name="dump of all tool outputs", begin=lambda: _Dump(codec, reads, asks=False)),
@@ -42,12 +42,12 @@ def scripted_policies(codec: Codec, tools: Sequence[Schema]) -> list[Adversary]:
     ]
 
 
-def _as_answer(text: str) -> str:
+def _format_answer(text: str) -> str:
     """Returns an answer in all common forms at once."""
     return text if " " in text or text == "sorry" else f"The answer is \\boxed{{{text}}}.\n<answer>{text}</answer>"
 
 
-def _constant(text: str) -> Callable[[], NextText]:
+def _always_say(text: str) -> Callable[[], NextText]:
     return lambda: lambda messages: text
 
 
@@ -61,13 +61,15 @@ class _Calls:
     def __call__(self, messages: Sequence[Message]) -> str:
         number = next(self._number)
         if number > _LOOP_TURNS:
-            return _as_answer("0")
+            return _format_answer("0")
         if not self._tools:
             return str(number) if self._counts else "I think about it."
         calls = []
         for schema in self._tools:
             call = example_call(schema)
-            values = {name: _harmless(name, value, number * self._counts) for name, value in call.arguments.items()}
+            values = {
+                name: _make_harmless(name, value, number * self._counts) for name, value in call.arguments.items()
+            }
             calls.append(ToolCall(call.name, values))
         return self._codec.render_action(Message("assistant", "", tool_calls=tuple(calls)))
 
@@ -83,7 +85,7 @@ class _Dump:
     def __call__(self, messages: Sequence[Message]) -> str:
         if self._begin:
             return self._begin.pop()
-        calls = list(itertools.islice(self._next_calls(messages), _CALLS_EACH)) if self._turns_left else []
+        calls = list(itertools.islice(self._iter_next_calls(messages), _CALLS_EACH)) if self._turns_left else []
         self._turns_left -= bool(calls)
         if calls:
             return self._codec.render_action(Message("assistant", "", tool_calls=tuple(calls)))
@@ -93,24 +95,26 @@ class _Dump:
         read = "\n".join(message.content for message in messages if message.role == "tool")[:_MAX_CHARS]
         return f"{read}\n<answer>{read}</answer>"
 
-    def _next_calls(self, messages: Sequence[Message]) -> Iterator[ToolCall]:
+    def _iter_next_calls(self, messages: Sequence[Message]) -> Iterator[ToolCall]:
         """Yields calls that were not made yet, the tools in turn."""
-        seen = [message.content for message in messages if message.role in ("user", "tool")]
-        asked = next((message.content for message in messages if message.role == "user"), "")
-        candidates = list(dict.fromkeys(found[1] or found[0] for text in reversed(seen) for found in
+        contents = [message.content for message in messages if message.role in ("user", "tool")]
+        task_text = next((message.content for message in messages if message.role == "user"), "")
+        candidates = list(dict.fromkeys(match[1] or match[0] for text in reversed(contents) for match in
                                         _TOKEN.finditer(text[:_MAX_CHARS])))[:_MAX_CANDIDATES]  # fmt: skip
         candidates.sort(key=lambda word: not re.search(r"\d", word) or word.isdigit())
         for number, schema in itertools.product(range(max(1, len(candidates))), self._tools):
             function = schema["function"]
             parameters = (function.get("parameters") or {}).get("properties") or {}
-            arguments = {name: _read_value(name, kind, candidates, asked, number) for name, kind in parameters.items()}
+            arguments = {
+                name: _read_value(name, kind, candidates, task_text, number) for name, kind in parameters.items()
+            }
             key = f"{function['name']} {arguments}"
             if key not in self._tried:
                 self._tried.add(key)
                 yield ToolCall(function["name"], arguments)
 
 
-def _harmless(name: str, value: Any, number: int) -> Any:
+def _make_harmless(name: str, value: Any, number: int) -> Any:
     if not isinstance(value, str):
         return number if isinstance(value, int) and not isinstance(value, bool) and number else value
     if _CODE.search(name):
@@ -120,7 +124,7 @@ def _harmless(name: str, value: Any, number: int) -> Any:
     return str(number) if number and value == "x" else value
 
 
-def _read_value(name: str, kind: Mapping[str, Any], candidates: Sequence[str], asked: str, number: int) -> Any:
+def _read_value(name: str, kind: Mapping[str, Any], candidates: Sequence[str], task_text: str, number: int) -> Any:
     """Returns an argument of a call that reads something: a word that was seen, or the task's text."""
     example = example_call({"function": {"name": "", "parameters": {"properties": {name: kind}}}}).arguments[name]
     if kind.get("enum"):
@@ -128,11 +132,11 @@ def _read_value(name: str, kind: Mapping[str, Any], candidates: Sequence[str], a
     if not isinstance(example, str):
         return [candidates[number]] if isinstance(example, list) and candidates else example
     if _CODE.search(name) or _COMMAND.search(name):
-        return _harmless(name, example, 0)
+        return _make_harmless(name, example, 0)
     if "email" in name:
         return next((word for word in candidates if "@" in word), example)
     if "zip" in name:
         return next((word for word in candidates if re.fullmatch(r"\d{5}", word)), example)
     if _WORDS.search(name) and number == 0:
-        return asked[-500:]
+        return task_text[-500:]
     return candidates[number] if candidates else example

@@ -111,7 +111,7 @@ async def validate(
             raise
         except Exception as error:  # foreign code: whatever it raises is the finding
             problems, detail = [f"{type(error).__name__}: {error}"], ""
-        checks.append(_finding(name, problems, detail))
+        checks.append(_make_finding(name, problems, detail))
         on_check(checks[-1])
     return Validation(
         env_id=package.env_id, num_rows=len(harness.rows), checks=tuple(checks), figures=harness.stopwatch.figures()
@@ -122,13 +122,13 @@ _Findings = tuple[list[str], str]
 """Problems, and a detail."""
 
 
-def _finding(name: str, problems: list[str], detail: str) -> Finding:
+def _make_finding(name: str, problems: list[str], detail: str) -> Finding:
     evidence = {"detail": detail, "problems": problems}
     if not problems:
         return Finding(check=name, status="ok", found=detail, evidence=evidence)
     hidden = len(problems) - _SHOWN_PROBLEMS
-    shown = [*problems[:_SHOWN_PROBLEMS], *([f"and {hidden} more"] if hidden > 0 else [])]
-    return Finding(check=name, status="fail", found="\n".join(shown), evidence=evidence)
+    shown_problems = [*problems[:_SHOWN_PROBLEMS], *([f"and {hidden} more"] if hidden > 0 else [])]
+    return Finding(check=name, status="fail", found="\n".join(shown_problems), evidence=evidence)
 
 
 @dataclass(kw_only=True)
@@ -144,7 +144,7 @@ class _Examination:
     firsts: dict[str, list[Episode]] = field(default_factory=dict)
     """Script -> the first episode of each row, for comparison with the replays."""
     answers: AnswerFindings = field(default_factory=AnswerFindings)
-    told: list[tuple[int, str, str]] = field(default_factory=list)
+    unearned_texts: list[tuple[int, str, str]] = field(default_factory=list)
     """Row, probe and text of observations that probes got without a valid tool call."""
 
     def looks(self) -> dict[str, Callable[[], Awaitable[_Findings]]]:
@@ -170,9 +170,9 @@ class _Examination:
         problems: list[str] = []
         for index, row in enumerate(self.harness.rows):
             if not row.prompt:
-                problems.append(f"{self._name(index)}: the prompt is empty")
+                problems.append(f"{self._name_row(index)}: the prompt is empty")
             if not is_json(row.extra) or not is_json(row.ground_truth):
-                problems.append(f"{self._name(index)}: extra and ground_truth must be plain JSON values")
+                problems.append(f"{self._name_row(index)}: extra and ground_truth must be plain JSON values")
         package = self.harness.package
         examples = package.folder / "example.jsonl"
         is_elsewhere = package.card is not None and package.card.kind == "servers"  # whatever it serves
@@ -191,12 +191,12 @@ class _Examination:
             except EnvUnavailableError:
                 raise  # each episode would wait for the server
             except Exception as error:  # foreign code: whatever it raises is the finding
-                problems.append(f"{self._name(index)}: start failed, got {type(error).__name__}: {error}")
+                problems.append(f"{self._name_row(index)}: start failed, got {type(error).__name__}: {error}")
                 continue
             self.prompts[index], self.schemas[index] = first
             if first != second:
-                what = "prompts" if first[0] != second[0] else "tools"
-                problems.append(f"{self._name(index)}: two starts gave different {what}")
+                difference = "prompts" if first[0] != second[0] else "tools"
+                problems.append(f"{self._name_row(index)}: two starts gave different {difference}")
         return problems, "two starts of every row gave the same"
 
     async def _look_at_solution(self) -> _Findings:
@@ -204,7 +204,7 @@ class _Examination:
             return ["the package has no gold(row); add the solution of its tasks"], ""
         solved = self.firsts["the solution"] = await self.harness.run_solution()
         problems = [
-            f"{self._name(index)}: {_end_of(episode)}"
+            f"{self._name_row(index)}: {_end_of(episode)}"
             for index, episode in enumerate(solved)
             if episode.is_void or abs(episode.reward.outcome - 1.0) > 1e-9
         ]
@@ -230,7 +230,7 @@ class _Examination:
 
     async def _look_at_scripts(self) -> _Findings:
         harness = self.harness
-        indices = self._scripted_indices()
+        indices = self._list_scripted_indices()
         results = await run_scripts(harness, self.schemas, indices)
         solution = None
         if harness.package.gold is not None:
@@ -257,7 +257,7 @@ class _Examination:
     async def _look_at_spellings(self) -> _Findings:
         return self.answers.refused, ""
 
-    def _scripted_indices(self) -> range:
+    def _list_scripted_indices(self) -> range:
         return spread_indices(len(self.harness.rows), MAX_SCRIPTED_ROWS)
 
     async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[str]:
@@ -267,10 +267,12 @@ class _Examination:
         problems = []
         for index, episode in zip(indices, episodes, strict=True):
             if episode.is_void or episode.reward.outcome > 0:
-                problems.append(f"{self._name(index)}, {adversary.name}: {_end_of(episode)}")
+                problems.append(f"{self._name_row(index)}, {adversary.name}: {_end_of(episode)}")
             if not adversary.is_answered:
                 after_prompt = episode.messages[len(self.prompts.get(index, ())) :]
-                self.told += [(index, adversary.name, m.content) for m in after_prompt if m.role != "assistant"]
+                self.unearned_texts += [
+                    (index, adversary.name, m.content) for m in after_prompt if m.role != "assistant"
+                ]
         return problems
 
     async def _look_at_replays(self) -> _Findings:
@@ -283,7 +285,7 @@ class _Examination:
             replayed["the solution"] = (firsts["the solution"], await harness.replay_solution())
             replayed["the solution's first turn"] = (await harness.run_beginning(), await harness.replay_beginning())
         problems = [
-            f"{self._name(index)}, {name}: {problem}"
+            f"{self._name_row(index)}, {name}: {problem}"
             for name, (first, rest) in replayed.items()
             for index in range(len(harness.rows))
             if (problem := replay_problem([first[index], *rest[index]]))
@@ -299,30 +301,32 @@ class _Examination:
                 skipped[reason] = skipped.get(reason, 0) + 1
             texts = [("the prompt", message.content) for message in self.prompts.get(index, row.prompt)]
             texts += [("the schemas of the tools", json.dumps(self.schemas.get(index, ()), default=str))]
-            texts += [(f"the observations of {adversary!r}", text) for i, adversary, text in self.told if i == index]
+            texts += [
+                (f"the observations of {adversary!r}", text) for i, adversary, text in self.unearned_texts if i == index
+            ]
             places = {place for place, text in texts for answer in answers if appears_in(answer, text)}
-            problems += [f"{self._name(index)}: the ground truth is in {place}" for place in sorted(places)]
+            problems += [f"{self._name_row(index)}: the ground truth is in {place}" for place in sorted(places)]
         looked_at = len(self.harness.rows) - sum(skipped.values())
         return problems, "; ".join([f"{looked_at} rows", *(f"{n} skipped: {why}" for why, n in skipped.items())])
 
     async def _look_at_tokens(self) -> _Findings:
-        problems = {problem for episode in self.harness.episodes for problem in _token_problems(episode)}
+        problems = {problem for episode in self.harness.episodes for problem in _find_token_problems(episode)}
         return sorted(problems), f"{len(self.harness.episodes)} episodes"
 
     async def _look_for_leftovers(self) -> _Findings:
-        found = await find_leftovers(self.harness.burst, episodes=BURST)
+        leftovers = await find_leftovers(self.harness.burst, episodes=BURST)
         problems = [
             f"{kind}: {first} more after {3 * BURST} environments, {second} more after {3 * BURST} others"
-            for kind, (first, second) in found.items()
+            for kind, (first, second) in leftovers.items()
         ]
         return problems, "after episodes that were finished, only started, and cancelled"
 
     async def _look_for_changes(self) -> _Findings:
         pairs = enumerate(zip(self.before, self.harness.rows, strict=True))
         changed = [index for index, (before, row) in pairs if before != row]
-        return [f"{self._name(index)}: an episode changed its row, which siblings share" for index in changed], ""
+        return [f"{self._name_row(index)}: an episode changed its row, which siblings share" for index in changed], ""
 
-    def _name(self, index: int) -> str:
+    def _name_row(self, index: int) -> str:
         task_id = self.harness.rows[index].extra.get("task_id")
         return f"row {index}" + (f" ({task_id})" if task_id else "")
 
@@ -333,7 +337,7 @@ def _end_of(episode: Episode) -> str:
     return f"scored {episode.reward.outcome:g}, stopped by {episode.stop_reason.value}"
 
 
-def _token_problems(episode: Episode) -> list[str]:
+def _find_token_problems(episode: Episode) -> list[str]:
     """Returns the rules of a training row that an episode breaks."""
     problems = []
     for trajectory in () if episode.is_void else episode.trajectories:

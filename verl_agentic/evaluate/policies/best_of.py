@@ -58,30 +58,41 @@ class BestOfPolicy:
     ) -> Completion:
         """Samples turns; see `Policy.generate`. Raises PolicyError if the Q function fails."""
         names = [request_id, *(f"{request_id}-{number}" for number in range(1, self.count))]
-        asked = (
+        requests = (
             self.policy.generate(prompt_ids, messages=messages, max_tokens=max_tokens, request_id=name)
             for name in names
         )
-        sampled = await asyncio.gather(*asked)
+        sampled = await asyncio.gather(*requests)
         # A server may refuse some turns.
-        found = [one for one in sampled if one.finish_reason in ("stop", "length")] or sampled[:1]
-        values = await asyncio.gather(*(self._value(prompt_ids, messages, one) for one in found))
-        words = [set(self._text(one).split()) for one in found]
-        taken = self.taken.setdefault(_place(messages), [])
-        scores = [value - self._penalty(own, taken) for value, own in zip(values, words, strict=True)]
-        chosen = max(range(len(found)), key=scores.__getitem__)
-        taken += [words[chosen]] * (self.diversity > 0)
-        return found[chosen]
+        candidates = [
+            completion for completion in sampled if completion.finish_reason in ("stop", "length")
+        ] or sampled[:1]
+        values = await asyncio.gather(
+            *(self._compute_value(prompt_ids, messages, completion) for completion in candidates)
+        )
+        words = [set(self._decode_text(completion).split()) for completion in candidates]
+        taken_turns = self.taken.setdefault(_locate_turn(messages), [])
+        scores = [
+            value - self._compute_penalty(turn_words, taken_turns)
+            for value, turn_words in zip(values, words, strict=True)
+        ]
+        chosen = max(range(len(candidates)), key=scores.__getitem__)
+        taken_turns += [words[chosen]] * (self.diversity > 0)
+        return candidates[chosen]
 
-    def _text(self, completion: Completion) -> str:
+    def _decode_text(self, completion: Completion) -> str:
         return self.tokenizer.decode(list(completion.token_ids))
 
-    def _penalty(self, words: set[str], taken: Sequence[set[str]]) -> float:
+    def _compute_penalty(self, words: set[str], taken_turns: Sequence[set[str]]) -> float:
         if not self.diversity:
             return 0.0
-        return self.diversity * max((len(words & one) / max(1, len(words | one)) for one in taken), default=0.0)
+        return self.diversity * max(
+            (len(words & taken_words) / max(1, len(words | taken_words)) for taken_words in taken_turns), default=0.0
+        )
 
-    async def _value(self, prompt_ids: Sequence[int], messages: Sequence[Message], completion: Completion) -> float:
+    async def _compute_value(
+        self, prompt_ids: Sequence[int], messages: Sequence[Message], completion: Completion
+    ) -> float:
         if self.value is None:
             return sum(completion.log_probs or ()) / max(1, len(completion.token_ids))
         ids = list(completion.token_ids)
@@ -89,14 +100,14 @@ class BestOfPolicy:
             if isinstance(self.value, TokenValue):
                 value = self.value.of(prompt_ids, ids, [1] * len(ids))
             else:
-                value = self.value(messages, self._text(completion))
+                value = self.value(messages, self._decode_text(completion))
             value = float(await value if inspect.isawaitable(value) else value)
             if not math.isfinite(value):
                 raise ValueError(f"a value must be a finite number, got {value}")
             return value
 
 
-def _place(messages: Sequence[Message]) -> tuple[str, int]:
+def _locate_turn(messages: Sequence[Message]) -> tuple[str, int]:
     """Returns the task, as the messages before the first turn, and the number of turns."""
     turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
     prompt = messages[: turns[0]] if turns else messages

@@ -17,14 +17,14 @@ class ByteTokenizer:
         """Returns one id per four bytes; never adds special tokens."""
         data = text.encode("utf-8", "surrogatepass")
         # The leading 1 preserves zero bytes and the length.
-        return [int.from_bytes(b"\x01" + data[at : at + _WIDTH], "big") for at in range(0, len(data), _WIDTH)]
+        return [int.from_bytes(b"\x01" + data[start : start + _WIDTH], "big") for start in range(0, len(data), _WIDTH)]
 
     def decode(self, token_ids: Sequence[int], *, clean_up_tokenization_spaces: bool = False) -> str:
         """Returns the text of ids; unknown ids and incomplete characters become U+FFFD."""
-        data = b"".join(self._bytes_of(token) for token in token_ids if token != self.eos_token_id)
+        data = b"".join(self._decode_bytes(token) for token in token_ids if token != self.eos_token_id)
         return data.decode("utf-8", "replace")
 
     @staticmethod
-    def _bytes_of(token: int) -> bytes:
+    def _decode_bytes(token: int) -> bytes:
         data = token.to_bytes(max(1, (token.bit_length() + 7) // 8), "big")
         return data[1:] if data[0] == 1 else b"\xef\xbf\xbd"

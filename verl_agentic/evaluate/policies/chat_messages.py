@@ -108,7 +108,7 @@ class ChatConversation:
         self._sources: set[IdSource] = set()
         self._guard: Guard = getattr(codec, "guard", None) or Guard(_AnyTokenizer())
         self._tools: list[dict[str, Any]] = []
-        self._said: dict[tuple[int, ...], Message] = {}
+        self._messages_by_ids: dict[tuple[int, ...], Message] = {}
         """Ids of a turn -> the server's message."""
         self._unreadable: dict[str, str] = {}
         """Id of a call -> its raw arguments, if they are not JSON."""
@@ -139,39 +139,39 @@ class ChatConversation:
             return refused.completion
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)
-        finish_reason, said = finish_reason_of(choice), self._read(answer, number=len(self._said))
+        finish_reason, reply = finish_reason_of(choice), self._read_message(answer, number=len(self._messages_by_ids))
         token_ids = token_ids_of(choice) if self._asks_for_ids else None
         if token_ids is None:
             self._sources.add("approximate")
             # The local count may exceed the server's. Then the record is cut, the message is not.
-            token_ids = [*self._encode(self.render_action(said)), int(self.tokenizer.eos_token_id)][:max_tokens]
+            token_ids = [*self._encode_text(self.render_action(reply)), int(self.tokenizer.eos_token_id)][:max_tokens]
         else:
             served = prompt_ids_of(answer, choice)
             self._sources.add("exact" if served == list(prompt_ids) else "sampled")
             self._report_difference(prompt_ids, served)
-        self._said[tuple(token_ids)] = said
+        self._messages_by_ids[tuple(token_ids)] = reply
         return Completion(token_ids=token_ids, log_probs=None, finish_reason=finish_reason)
 
     def _report_difference(self, prompt_ids: Sequence[int], served: Sequence[int] | None) -> None:
         """Warns once per server where its prompt differs from that of training."""
         url = self._endpoint.config.url
-        found = find_difference(prompt_ids, served, decode=self.tokenizer.decode) if served else None
-        if found is not None and url not in _reported:
+        difference = find_difference(prompt_ids, served, decode=self.tokenizer.decode) if served else None
+        if difference is not None and url not in _reported:
             _reported.add(url)
             logger.warning(
                 "the server's prompt differs from that of training at token %d: %r here, %r there; see tools_as, and "
                 "the chat template of the server",
-                *found,
+                *difference,
             )
 
     @property
     def id_source(self) -> IdSource:
         """The source of all ids so far."""
         worst_first: tuple[IdSource, ...] = ("approximate", "sampled", "exact")
-        found = self._sources or {"exact" if self._asks_for_ids else "approximate"}
-        return next(source for source in worst_first if source in found)
+        sources = self._sources or {"exact" if self._asks_for_ids else "approximate"}
+        return next(source for source in worst_first if source in sources)
 
-    def _read(self, answer: Mapping[str, Any], *, number: int) -> Message:
+    def _read_message(self, answer: Mapping[str, Any], *, number: int) -> Message:
         """Returns the message of an answer. Raises PolicyError if it has no message."""
         try:
             choice = read_choice(answer)
@@ -179,8 +179,8 @@ class ChatConversation:
             raise PolicyError(str(cause)) from cause
         calls = [self._read_call(call, f"call_{number}_{index}") for index, call in enumerate(choice.calls)]
         self._reasoning_fields = [name for name, text in choice.thoughts.items() if text] or self._reasoning_fields
-        reasoning = _encodable(next(filter(None, choice.thoughts.values()), ""))
-        return Message("assistant", _encodable(choice.content), tool_calls=tuple(calls), reasoning=reasoning)
+        reasoning = _replace_surrogates(next(filter(None, choice.thoughts.values()), ""))
+        return Message("assistant", _replace_surrogates(choice.content), tool_calls=tuple(calls), reasoning=reasoning)
 
     def _read_call(self, call: Any, default_id: str) -> ToolCall:
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -191,7 +191,7 @@ class ChatConversation:
         try:
             value = load_arguments(arguments, load=load_json)
         except UNREADABLE as cause:
-            self._unreadable[call_id] = _encodable(str(arguments))
+            self._unreadable[call_id] = _replace_surrogates(str(arguments))
             return ToolCall(name, {}, call_id, f"the arguments are no JSON: {reason_of(cause)}", "malformed_json")
         return replace(call_with(name, value, call_id=call_id), call_id=call_id)
 
@@ -242,7 +242,7 @@ class ChatConversation:
         self._tools = [dict(tool) for tool in tools]
         if self._codec is not None:
             return await self._codec.encode_prompt(messages, tools)
-        return self._encode("".join(map(json.dumps, self._tools)) + _text_of(messages))
+        return self._encode_text("".join(map(json.dumps, self._tools)) + _join_messages(messages))
 
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
@@ -250,7 +250,7 @@ class ChatConversation:
         """Returns ids of new messages, encoded here; see `Codec.encode_context`."""
         if self._codec is not None:
             return await self._codec.encode_context(previous, new, stream=stream, tools=tools)
-        return ContextTokens(0, self._encode(_text_of(new)))
+        return ContextTokens(0, self._encode_text(_join_messages(new)))
 
     def announce_tools(self, tools: Sequence[Schema], *, added: Sequence[Schema]) -> str:
         """Returns the tools as text. Without a codec, requests have the new tools, too: many servers refuse calls of
@@ -262,49 +262,49 @@ class ChatConversation:
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         """Returns the server's message for these ids; arguments are checked as in training."""
-        said = self._said.get(tuple(token_ids))
-        if self._codec is not None and (said is None or not said.tool_calls):
-            return await self._read_text(self._codec, said, token_ids, turn=turn, tools=tools)
-        if said is None:
-            said = Message("assistant", self.tokenizer.decode(token_ids))
+        message = self._messages_by_ids.get(tuple(token_ids))
+        if self._codec is not None and (message is None or not message.tool_calls):
+            return await self._read_text(self._codec, message, token_ids, turn=turn, tools=tools)
+        if message is None:
+            message = Message("assistant", self.tokenizer.decode(token_ids))
         parameters = parameters_of(tools)
-        calls = tuple(fit_arguments(call, parameters.get(call.name), raw={}) for call in said.tool_calls)
+        calls = tuple(fit_arguments(call, parameters.get(call.name), raw={}) for call in message.tool_calls)
         return Action(
             turn=turn,
-            text=self.render_action(said),
-            content=said.content,
+            text=self.render_action(message),
+            content=message.content,
             tool_calls=calls,
-            reasoning=said.reasoning,
+            reasoning=message.reasoning,
         )
 
     async def _read_text(
-        self, codec: Codec, said: Message | None, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]
+        self, codec: Codec, message: Message | None, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]
     ) -> Action:
         """Returns a turn without calls of the server's, read by the codec: its text may hold calls."""
-        if said is None or not said.reasoning:
+        if message is None or not message.reasoning:
             return await codec.decode_action(token_ids, turn=turn, tools=tools)
-        ids = self._encode(codec.render_action(replace(said, reasoning="")))
+        ids = self._encode_text(codec.render_action(replace(message, reasoning="")))
         action = await codec.decode_action(ids, turn=turn, tools=tools)
         closing = codec.render_action(Message("assistant", "")).strip()
         return replace(
             action,
-            text=self.render_action(said),
+            text=self.render_action(message),
             content=action.content.removeprefix(closing).strip(),
-            reasoning=said.reasoning,
+            reasoning=message.reasoning,
         )
 
     def untrained_spans(self, token_ids: Sequence[int]) -> Sequence[tuple[int, int]]:
         """Empty: this policy is not trained."""
         return ()
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode_text(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
 
-def _text_of(messages: Sequence[Message]) -> str:
+def _join_messages(messages: Sequence[Message]) -> str:
     return "".join(f"{message.role}\n{message.content}\n" for message in messages)
 
 
-def _encodable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Returns the text without lone surrogates, which JSON may contain but UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()

@@ -86,7 +86,7 @@ class Endpoint:
             ConfigError: the server rejects the key.
             PolicyError: it is unreachable.
         """
-        response, answer = await self._send("GET", "/models", None)
+        response, answer = await self._send_request("GET", "/models", None)
         if response.status_code != 200:
             self._check_key(response)
             return {}
@@ -101,21 +101,23 @@ class Endpoint:
             TurnRefusedError: the conversation is longer than the model's context, or a filter refuses it.
             PolicyError: the server rejects the request, or all retries failed.
         """
-        response, answer = await self._send("POST", path, {"model": self.config.model, **body, **self.config.extra})
+        response, answer = await self._send_request(
+            "POST", path, {"model": self.config.model, **body, **self.config.extra}
+        )
         status, choice = response.status_code, first_choice(answer)
         if status == 200 and choice and finish_of(choice) != "error":
             return answer
         if (refusal := refusal_of(status, answer)) is not None:
-            self._log_refusal(refusal, _reason(response))
-            raise TurnRefusedError(f"the server answers {status}, got {_reason(response)}", refusal=refusal)
+            self._log_refusal(refusal, _read_reason(response))
+            raise TurnRefusedError(f"the server answers {status}, got {_read_reason(response)}", refusal=refusal)
         if status == 200:
             failure = passing_failure(status, answer)
             raise PolicyError(failure or f"an answer must be JSON with a choice, got {response.text[:200]!r}")
         self._check_key(response)
         hint = _HOPELESS.get(status)
         if hint is not None:
-            raise ConfigError(f"{self._url}{path} answers {status}, got {_reason(response)}; {hint}")
-        raise PolicyError(f"the server answers {status}, got {_reason(response)}")
+            raise ConfigError(f"{self._url}{path} answers {status}, got {_read_reason(response)}; {hint}")
+        raise PolicyError(f"the server answers {status}, got {_read_reason(response)}")
 
     def _log_refusal(self, refusal: Refusal, reason: str) -> None:
         if refusal not in self._refusals:
@@ -128,10 +130,10 @@ class Endpoint:
 
     def _check_key(self, response: httpx.Response) -> None:
         if response.status_code in (401, 403):
-            shown = "a key" if self.config.api_key else "no key"
-            raise ConfigError(f"{self._url} refuses {shown}, got {_reason(response)}; set the right one")
+            key_state = "a key" if self.config.api_key else "no key"
+            raise ConfigError(f"{self._url} refuses {key_state}, got {_read_reason(response)}; set the right one")
 
-    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, Any]:
+    async def _send_request(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, Any]:
         """Returns the response and the answer in it, after retries."""
         from httpx import TransportError
 
@@ -211,15 +213,15 @@ class CompletionsPolicy:
 
 def token_ids_of(choice: Mapping[str, Any]) -> list[int] | None:
     """Returns the sampled ids of an answer to a request with `return_token_ids`; None if the server gives none."""
-    return _ids_of(choice, "token_ids", "response_token_ids")  # the second one: chats of SGLang
+    return _read_ids(choice, "token_ids", "response_token_ids")  # the second one: chats of SGLang
 
 
 def prompt_ids_of(answer: Mapping[str, Any], choice: Mapping[str, Any]) -> list[int] | None:
     """Returns the ids of the prompt, which servers give in the answer or in its choice; None if they give none."""
-    return _ids_of(answer, "prompt_token_ids") or _ids_of(choice, "prompt_token_ids")
+    return _read_ids(answer, "prompt_token_ids") or _read_ids(choice, "prompt_token_ids")
 
 
-def _ids_of(section: Mapping[str, Any], *names: str) -> list[int] | None:
+def _read_ids(section: Mapping[str, Any], *names: str) -> list[int] | None:
     values = (section.get(name) for name in names)
     ids = (value for value in values if isinstance(value, list) and all(isinstance(token, int) for token in value))
     return next(ids, None)
@@ -241,7 +243,7 @@ def usage_of(answer: Mapping[str, Any]) -> dict[str, int]:
     return {"requests": 1, **{name: counted[name] for name in names if isinstance(counted.get(name), int)}}
 
 
-def _reason(response: httpx.Response) -> str:
+def _read_reason(response: httpx.Response) -> str:
     """Returns a server's error message."""
     try:
         error = response.json()["error"]

@@ -24,16 +24,16 @@ def base_too_weak(history: History, *, never_solved: float = _SHARE.warn, window
     outcomes = history.first(_OUTCOME, len(history))
     if share is not None:
         status, evidence = _SHARE.judge(share, warn=never_solved), {"never_solved_share": share}
-        found = f"{share:.0%} of the prompts seen were never solved (limit {never_solved:.0%})"
+        message = f"{share:.0%} of the prompts seen were never solved (limit {never_solved:.0%})"
     elif len(outcomes) >= window:
         best = max(outcomes)
         status, evidence = "ok" if best > 0 else "fail", {"outcome": best}
-        found = f"the outcome of all episodes so far is at most {best:g} (limit: above 0)"
+        message = f"the outcome of all episodes so far is at most {best:g} (limit: above 0)"
     else:
         return None
     return judged(
         status,
-        found=found if status == "ok" else f"base too weak: {found}",
+        found=message if status == "ok" else f"base too weak: {message}",
         evidence=evidence,
         advice="check that gold answers score (verl-agentic reward audit, verl-agentic env validate); then start from "
         "a model that solves some tasks (SFT), use easier ones, or reward partial success (agentic.rubric.components); "

@@ -21,17 +21,17 @@ def boundary_collapse(history: History, *, margin: float = 0.02, window: int = 1
 
     Paper: https://arxiv.org/abs/2508.00222 (RL-PLUS). Deviations: the paper names the effect; the test is ours.
     """
-    for one in history.matching(_MEAN):
-        prefix, count = one.rsplit("/mean@", 1)
-        many = f"{prefix}/best@{count}/mean"
-        one_before, one_now = history.start(one, window), history.level(one, window)
-        many_before, many_now = history.start(many, window), history.level(many, window)
+    for mean_metric in history.matching(_MEAN):
+        prefix, count = mean_metric.rsplit("/mean@", 1)
+        best_metric = f"{prefix}/best@{count}/mean"
+        one_before, one_now = history.start(mean_metric, window), history.level(mean_metric, window)
+        many_before, many_now = history.start(best_metric, window), history.level(best_metric, window)
         if one_before is None or one_now is None or many_before is None or many_now is None:
             continue
         if one_now > one_before and many_now < many_before - margin:
             return warn(
-                found=f"the policy solves fewer tasks in several attempts: {one} rose from {one_before:.3g} to "
-                f"{one_now:.3g}, but {many} fell from {many_before:.3g} to {many_now:.3g} (margin {margin:g})",
+                found=f"the policy solves fewer tasks in several attempts: {mean_metric} rose from {one_before:.3g} to "
+                f"{one_now:.3g}, but {best_metric} fell from {many_before:.3g} to {many_now:.3g} (margin {margin:g})",
                 evidence={
                     "metric": prefix,
                     "one_before": one_before,

@@ -30,15 +30,15 @@ def credit_horizon(run: RunEvidence) -> Finding:
         return unknown(f"all of {count} episodes of {num_turns} turns have the same credit")
     factor = variance_of_sum(num_turns, variance=1.0, correlation=correlation) / num_turns
     evidence = {"turns": num_turns, "episodes": count, "variance": variance, "correlation": correlation}
-    found = (
+    message = (
         f"in {count} episodes of {num_turns} turns, advantages of two turns are correlated by {correlation:.2f}: the "
         f"variance of their sum is {factor:.1f}x that of independent turns"
     )
     if num_turns < _LONG or correlation < _SAME:
-        return Finding(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=message, evidence=evidence)
     return Finding(
         status="warn",
-        found=found,
+        found=message,
         advice="give turns their own credit: algorithm.adv_estimator=turn_group, gigpo or salt, or turn_gae with a "
         "critic",
         evidence=evidence,

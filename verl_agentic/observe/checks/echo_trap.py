@@ -57,13 +57,13 @@ def echo_trap(
     if not signs["alarm"] or (outcome is not None and outcome >= solved):
         return None
     halves = {name: (values[:window], values[window:]) for name, values in series.items()}
-    told = {name: (statistics.median(before), statistics.median(now)) for name, (before, now) in halves.items()}
-    listed = ", ".join(f"{name} {before:.3g} to {now:.3g}" for name, (before, now) in told.items())
+    medians = {name: (statistics.median(before), statistics.median(now)) for name, (before, now) in halves.items()}
+    listed = ", ".join(f"{name} {before:.3g} to {now:.3g}" for name, (before, now) in medians.items())
     return warn(
         found=f"siblings become alike and the reward does not rise: {listed} (limits: fallen to {fallen_to:.0%}, risen "
         f"to {risen_to:g} times, gain of {gain:g} standard deviations)",
-        evidence={f"{name}_before": before for name, (before, _) in told.items()}
-        | {f"{name}_now": now for name, (_, now) in told.items()},
+        evidence={f"{name}_before": before for name, (before, _) in medians.items()}
+        | {f"{name}_now": now for name, (_, now) in medians.items()},
         advice="resume from an earlier checkpoint; keep groups with different rewards "
         "(agentic.sampling.gates=[void_groups,{name: top_p_signal, p: 0.9}]), clip higher "
         "(actor_rollout_ref.actor.clip_ratio_high=0.28), update less often per batch "

@@ -22,17 +22,17 @@ def first_errors(run: RunEvidence) -> Finding:
     errors = run.errors
     if not errors:
         return Finding(status="ok", found="no errors were logged (no errors-*.jsonl)")
-    found = "; ".join(_told(error) for error in errors[:_MOST])
-    found += f"; {len(errors) - _MOST} more" if len(errors) > _MOST else ""
+    message = "; ".join(_describe_error(error) for error in errors[:_MOST])
+    message += f"; {len(errors) - _MOST} more" if len(errors) > _MOST else ""
     return Finding(
         status="fail" if run_state.diagnose(run).status == "fail" else "warn",
-        found=found,
+        found=message,
         advice="fix the first: later ones often follow from it",
         evidence={"kinds": len(errors), "errors": sum(error.count for error in errors)},
     )
 
 
-def _told(error: ErrorRecord) -> str:
+def _describe_error(error: ErrorRecord) -> str:
     line = next(iter(error.message.strip().splitlines()), "")[:_MAX_CHARS]
-    where = f", {error.where}" if error.where else ""
-    return f"{error.type}: {line} ({error.count}x in {error.actor or error.process}{where})"
+    place = f", {error.where}" if error.where else ""
+    return f"{error.type}: {line} ({error.count}x in {error.actor or error.process}{place})"

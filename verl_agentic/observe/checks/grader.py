@@ -37,19 +37,19 @@ def grader(run: RunEvidence) -> Finding:
     if len(judged) < _MIN_ANSWERS:
         return unknown("no final answers with a ground truth to compare with")
     right, wrong = ([float(r["acc"]) for r, is_right in judged if is_right == kind] for kind in (True, False))
-    found = f"{len(right)} answers with the ground truth have a mean outcome of {_mean(right):.2g}, "
-    found += f"{len(wrong)} without it {_mean(wrong):.2g}"
-    evidence = {"right": _mean(right), "wrong": _mean(wrong), "wrong_share": len(wrong) / len(judged)}
+    message = f"{len(right)} answers with the ground truth have a mean outcome of {_compute_mean(right):.2g}, "
+    message += f"{len(wrong)} without it {_compute_mean(wrong):.2g}"
+    evidence = {"right": _compute_mean(right), "wrong": _compute_mean(wrong), "wrong_share": len(wrong) / len(judged)}
     # Where no answer has it, the ground truth is not the text of an answer.
-    is_blind = right and len(wrong) >= max(_MIN_ANSWERS, _MIN_WRONG * len(judged)) and _mean(wrong) >= _PAID
+    is_blind = right and len(wrong) >= max(_MIN_ANSWERS, _MIN_WRONG * len(judged)) and _compute_mean(wrong) >= _PAID
     if not is_blind:
-        return Finding(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=message, evidence=evidence)
     paid = [key_of(record) for record, is_right in judged if not is_right and record["acc"] >= _PAID]
-    found = f"the grader gives wrong answers the outcome of right ones: {found}"
-    return Finding(status="fail", found=found, advice=_ADVICE, evidence=evidence, look_at=tuple(paid[:2]))
+    message = f"the grader gives wrong answers the outcome of right ones: {message}"
+    return Finding(status="fail", found=message, advice=_ADVICE, evidence=evidence, look_at=tuple(paid[:2]))
 
 
-def _mean(values: list[float]) -> float:
+def _compute_mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
@@ -65,16 +65,19 @@ def _is_right(record: Mapping[str, Any]) -> bool | None:
         return None
     if not truths:
         return None
-    numbers = {_value(text) for text in _NUMBER.findall(answer.replace(",", ""))}
+    numbers = {_parse_number(text) for text in _NUMBER.findall(answer.replace(",", ""))}
     text = normalise(answer)
-    return any(_value(truth) in numbers if _value(truth) is not None else normalise(truth) in text for truth in truths)
+    return any(
+        _parse_number(truth) in numbers if _parse_number(truth) is not None else normalise(truth) in text
+        for truth in truths
+    )
 
 
 def _is_number(truth: Any) -> bool:
     return isinstance(truth, int | float) and not isinstance(truth, bool)
 
 
-def _value(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     """Returns the value of a number or a fraction; None for other texts."""
     over, _, under = text.replace(",", "").strip().partition("/")
     try:

@@ -33,7 +33,7 @@ _ADVICE = {
 _MAX_CHARS = 120
 
 
-def _void_rows(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+def _describe_void_rows(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     void = run.recent[run.recent["is_void"].astype(bool)]
     errors = Counter(error.split("\n", 1)[0][:_MAX_CHARS] for error in void["error"] if error)
     return "".join(f"{count}x: {error}" for error, count in errors.most_common(1)), keys_of(void)
@@ -42,7 +42,7 @@ def _void_rows(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
 @alarm(
     reads=("|".join(_NAMES),),
     also=("episode/error/*", "episode/stop/timeout", "episode/stop/cancelled", "episode/retries"),
-    details=_void_rows,
+    details=_describe_void_rows,
 )
 def infra_errors(
     history: History, *, void: float = _SHARE.warn, retries: float = 0.5, window: int = 5
@@ -64,12 +64,12 @@ def infra_errors(
     worst = max(kinds, key=lambda name: kinds[name], default="")
     status = _SHARE.judge(share, warn=void)
     if status == "ok" and again >= retries:
-        status, found = "warn", f"{again:.2g} retries per episode (limit {retries:g})"
+        status, message = "warn", f"{again:.2g} retries per episode (limit {retries:g})"
     else:
-        found = f"{share:.1%} of the episodes are void (limit {void:.0%})"
+        message = f"{share:.1%} of the episodes are void (limit {void:.0%})"
     return judged(
         status,
-        found=f"{found}; by cause: {listed or 'not known'}" if share or again else found,
+        found=f"{message}; by cause: {listed or 'not known'}" if share or again else message,
         evidence={"void_share": share, "retries": again, **kinds},
         advice=_ADVICE.get(worst.rpartition("/")[2] if listed else "", _ADVICE["env"]),
     )

@@ -33,7 +33,7 @@ _ELSE = (
 )
 
 
-def _unknown_names(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+def _describe_unknown_names(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     calls = [
         (call["name"], key_of(record)) for record, call in calls_of(run.sample) if call["error_kind"] == "unknown_tool"
     ]
@@ -45,7 +45,7 @@ def _unknown_names(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
 @alarm(
     reads=(_CALLS, "episode/call_error/*"),
     also=tuple(f"episode/call_error/{kind}" for kind in _KINDS),
-    details=_unknown_names,
+    details=_describe_unknown_names,
 )
 def invalid_calls(
     history: History, *, unknown_tool: float = _UNKNOWN.warn, invalid: float = 0.3, window: int = 10

@@ -63,10 +63,10 @@ def kl_blowup(
     }
     worst = max(statuses, key=lambda name: ORDER.index(statuses[name]))
     listed = [name for name in values if statuses[name] != "ok"] or list(values)
-    found = ", ".join(f"{values[name]:.3g} from {_NAMES[name]} (limit {limits[name]:g})" for name in listed)
+    distances = ", ".join(f"{values[name]:.3g} from {_NAMES[name]} (limit {limits[name]:g})" for name in listed)
     return judged(
         statuses[worst],
-        found=f"the policy is at a KL per token of {found}",
+        found=f"the policy is at a KL per token of {distances}",
         evidence={f"kl_{name}": value for name, value in values.items()},
         advice=_ADVICE[worst],
         check=worst,

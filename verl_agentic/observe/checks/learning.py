@@ -38,30 +38,30 @@ def learning(run: RunEvidence) -> Finding:
     rates, outcome = run.series("actor/lr"), run.series(*REWARD)
     last = [value for _, value in rates[-_FROZEN_STEPS:]]
     if (len(last) >= _FROZEN_STEPS and not any(last)) or run.setting(_RATE) in (0, 0.0):
-        found = "the learning rate is 0" + (f" since step {_first_zero(rates)}" if rates else f": {_RATE}=0")
+        message = "the learning rate is 0" + (f" since step {_find_first_zero(rates)}" if rates else f": {_RATE}=0")
         advice = f"set {_RATE} to about 1e-6; check lr_warmup_steps and trainer.total_training_steps"
-        return Finding(status="fail", found=f"{found}: no update changes a weight", advice=advice,
+        return Finding(status="fail", found=f"{message}: no update changes a weight", advice=advice,
                        evidence={"is_frozen": True})  # fmt: skip
     if len(outcome) < 2:
         return unknown(f"none of {', '.join(REWARD)} was logged")
     before, now = ends(outcome)
-    slope = _slope(outcome)
-    found = f"reward {before:.3g} -> {now:.3g} in {len(outcome)} steps"
+    slope = _compute_slope_t(outcome)
+    message = f"reward {before:.3g} -> {now:.3g} in {len(outcome)} steps"
     evidence = {"before": before, "now": now, "slope": slope}
     if len(outcome) < _MIN_STEPS or has_risen(before, now) or slope >= _SURE or now >= _SOLVED:
-        return Finding(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=message, evidence=evidence)
     is_over, is_whole = not is_running(run), outcome[0][0] <= _FIRST_STEPS
-    found += ": it does not rise" + (", and the run is over" if is_over else "")
+    message += ": it does not rise" + (", and the run is over" if is_over else "")
     status = "fail" if is_whole and (is_over or len(outcome) >= _LONG) else "warn"
-    return Finding(status=status, found=found, advice=_FLAT.format(rate=_RATE), evidence=evidence)
+    return Finding(status=status, found=message, advice=_FLAT.format(rate=_RATE), evidence=evidence)
 
 
-def _first_zero(rates: Series) -> int:
+def _find_first_zero(rates: Series) -> int:
     nonzero = [step for step, value in rates if value]
     return rates[0][0] if not nonzero else nonzero[-1] + 1
 
 
-def _slope(series: Series) -> float:
+def _compute_slope_t(series: Series) -> float:
     """Returns the slope of a line through the values, in its standard errors."""
     steps, values = (np.asarray(column, dtype=float) for column in zip(*series, strict=True))
     if len(steps) < 3:

@@ -32,13 +32,17 @@ def low_diversity(
         history.start(_ACTIONS, window),
     )
     if texts is not None and texts <= share:
-        kind, now, told = "texts", texts, "repeat the tokens of another one"
+        kind, now, description = "texts", texts, "repeat the tokens of another one"
     elif actions is not None and before is not None and actions <= min(share, fallen_to * before):
-        kind, now, told = "actions", actions, f"repeat the actions of another one ({1 - before:.0%} at the beginning)"
+        kind, now, description = (
+            "actions",
+            actions,
+            f"repeat the actions of another one ({1 - before:.0%} at the beginning)",
+        )
     else:
         return None
     return warn(
-        found=f"{1 - now:.0%} of the siblings that could differ {told} (limit {1 - share:.0%})",
+        found=f"{1 - now:.0%} of the siblings that could differ {description} (limit {1 - share:.0%})",
         evidence={"distinct_share": now, **({"outcome": outcome} if outcome is not None else {})},
         advice="raise actor_rollout_ref.rollout.temperature towards 1, clip higher "
         "(actor_rollout_ref.actor.clip_ratio_high=0.28), reward entropy (actor_rollout_ref.actor.entropy_coeff=0.001), "

@@ -30,33 +30,33 @@ _ADVICE = {
 @record_check
 def mask(run: RunEvidence) -> Finding:
     """Returns the findings of two audits: of every batch in training, and of stored rows, token by token."""
-    found, examples = _noted(run)
+    counts, examples = _collect_noted(run)
     trained = [record for record in run.sample if any(record["response_mask"])]
     for record in trained:
-        for name, what in breaches(record, run.tokenizer):
-            found[name] += 1
-            examples.setdefault(name, (what, key_of(record)))
-    gaps = _incomplete(run.rows)
-    if gaps and GROUP_INCOMPLETE not in found:
-        found[GROUP_INCOMPLETE] = len(gaps)
+        for name, breach in breaches(record, run.tokenizer):
+            counts[name] += 1
+            examples.setdefault(name, (breach, key_of(record)))
+    gaps = _find_incomplete_groups(run.rows)
+    if gaps and GROUP_INCOMPLETE not in counts:
+        counts[GROUP_INCOMPLETE] = len(gaps)
         examples[GROUP_INCOMPLETE] = (f"step {gaps[0][0]}, uid {gaps[0][1]} lacks a session", "")
-    scope = _scope(run, len(trained))
+    scope = _describe_scope(run, len(trained))
     if not scope:
         return unknown("no trajectories are logged (agentic.log.dir), and no audit (audit/breaches)")
-    if not found:
+    if not counts:
         return Finding(status="ok", found=f"{scope}: nothing wrong")
-    worst = found.most_common(1)[0][0]
-    told = "; ".join(f"{name} {count}x, such as: {examples[name][0]}" for name, count in found.most_common())
+    worst = counts.most_common(1)[0][0]
+    message = "; ".join(f"{name} {count}x, such as: {examples[name][0]}" for name, count in counts.most_common())
     return Finding(
-        status="warn" if set(found) == {GROUP_INCOMPLETE} else "fail",
-        found=f"{told} ({scope})",
+        status="warn" if set(counts) == {GROUP_INCOMPLETE} else "fail",
+        found=f"{message} ({scope})",
         advice=_ADVICE.get(worst, "open the row in the viewer"),
-        evidence=dict(found),
+        evidence=dict(counts),
         look_at=tuple(dict.fromkeys(key for _, key in examples.values() if key))[:3],
     )
 
 
-def _scope(run: RunEvidence, num_trained: int) -> str:
+def _describe_scope(run: RunEvidence, num_trained: int) -> str:
     """Returns a description of the audited rows; empty without any."""
     audited = run.series("audit/breaches")
     parts = [f"{len(audited)} steps audited in training"] if audited else []
@@ -66,11 +66,11 @@ def _scope(run: RunEvidence, num_trained: int) -> str:
     return "; ".join(parts)
 
 
-def _noted(run: RunEvidence) -> tuple[Counter[str], dict[str, tuple[str, str]]]:
+def _collect_noted(run: RunEvidence) -> tuple[Counter[str], dict[str, tuple[str, str]]]:
     """Returns the breaches that the run recorded, with an example of each: description and row, if known."""
     noted: Any = run.rows[run.rows["breach"].fillna("") != ""]
     names = noted["breach"].str.extract(r"^(\w+)", expand=False).fillna("breach") if len(noted) else []
-    found, examples = Counter(names), {}
+    counts, examples = Counter(names), {}
     for name, (_, row) in zip(names, noted.iterrows(), strict=True):
         examples.setdefault(name, (row["breach"].removeprefix(f"{name}: "), key_of(row)))
     for finding in run.findings:
@@ -78,16 +78,16 @@ def _noted(run: RunEvidence) -> tuple[Counter[str], dict[str, tuple[str, str]]]:
         if kind == "audit":
             # The batch's audit also counts rows with a breach of their own.
             rows = int((finding.get("evidence") or {}).get("rows", 1))
-            found[name] = found[name] + rows if name != TEXT_MISMATCH else max(found[name], rows)
+            counts[name] = counts[name] + rows if name != TEXT_MISMATCH else max(counts[name], rows)
             examples.setdefault(name, (f"step {finding.get('step')}, {finding.get('message')}", ""))
     for step, count in run.series("audit/breaches"):
-        if count and not found:
-            found["breaches"] = int(count)
+        if count and not counts:
+            counts["breaches"] = int(count)
             examples["breaches"] = (f"step {step}", "")
-    return found, examples
+    return counts, examples
 
 
-def _incomplete(rows: Frame) -> list[tuple[int, str]]:
+def _find_incomplete_groups(rows: Frame) -> list[tuple[int, str]]:
     """Returns (step, uid) of groups of which a session with a lower number was not trained on.
 
     Groups without a trained row are left out: they may still run, or gates may have dropped them.

@@ -48,15 +48,15 @@ def memory_growth(
         return None
     for name in names:
         recent = history.last(name, window)
-        if len(recent) == window and _tau(recent) >= steadiness:
-            gained = _slope(recent) * (window - 1)
+        if len(recent) == window and _compute_kendall_tau(recent) >= steadiness:
+            gained = _compute_theil_sen_slope(recent) * (window - 1)
             if gained >= max(least_gb, growth * abs(recent[0])):
                 status = "warn"
                 grown.append((gained, name, recent))
     for name in history.matching(_HOST):
         values = history.first(name, len(history))
-        slow = _SLOW.judge(_ratio(history, name)) if len(values) >= _MIN_STEPS else "ok"
-        if slow != "ok" and _tau(values) >= steadiness and values[-1] >= _KEPT * max(values):
+        slow = _SLOW.judge(_compute_ratio(history, name)) if len(values) >= _MIN_STEPS else "ok"
+        if slow != "ok" and _compute_kendall_tau(values) >= steadiness and values[-1] >= _KEPT * max(values):
             status = slow
             grown.append((values[-1] - values[0], name, values))
     gained, name, values = max(grown)
@@ -70,19 +70,19 @@ def memory_growth(
     )
 
 
-def _ratio(history: History, name: str) -> float:
+def _compute_ratio(history: History, name: str) -> float:
     """Returns the memory at the end as a multiple of that at the beginning; 1 if the run is too short."""
     before, now = history.start(name, _ENDS), history.level(name, _ENDS)
     return now / before if before and now else 1.0
 
 
-def _slope(values: Sequence[float]) -> float:
+def _compute_theil_sen_slope(values: Sequence[float]) -> float:
     """Returns the median of the slopes of all pairs (Theil-Sen)."""
     pairs = ((i, j) for j in range(len(values)) for i in range(j))
     return statistics.median((values[j] - values[i]) / (j - i) for i, j in pairs)
 
 
-def _tau(values: Sequence[float]) -> float:
+def _compute_kendall_tau(values: Sequence[float]) -> float:
     """Returns Kendall's tau with time: the share of pairs that rise less that of pairs that fall."""
     signs = [(values[j] > values[i]) - (values[j] < values[i]) for j in range(len(values)) for i in range(j)]
     return sum(signs) / len(signs)

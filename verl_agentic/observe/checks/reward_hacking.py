@@ -27,7 +27,7 @@ _CLOSE = {
 }
 
 
-def _rewards_of_attempts(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+def _compare_attempt_rewards(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     valid = run.valid
     has = valid["hacking"].map(len) > 0
     if not has.any():
@@ -36,7 +36,7 @@ def _rewards_of_attempts(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     return f"the mean reward of {has.sum()} of {len(valid)} recent ones is {means}", keys_of(valid[has])
 
 
-@alarm(reads=(_ANY,), also=tuple(f"episode/hacking/{kind}" for kind in _CLOSE), details=_rewards_of_attempts)
+@alarm(reads=(_ANY,), also=tuple(f"episode/hacking/{kind}" for kind in _CLOSE), details=_compare_attempt_rewards)
 def reward_hacking(history: History, *, share: float = 0.1, window: int = 5) -> Finding | None:
     """Many episodes attempt to edit tests, read git's history, reach the network or the grader, or echo the prompt.
 

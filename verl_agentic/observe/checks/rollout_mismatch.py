@@ -27,12 +27,12 @@ _MEAN, _PROBS = "batch/log_prob_diff/mean", "training/rollout_probs_diff_mean"
 _TURNS = "batch/log_prob_diff/turn_*"
 
 
-def _worst_row(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+def _describe_worst_row(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     means = {key_of(record): distances.mean() for record in run.sample if len(distances := token_distances(record)[0])}
     return "", (max(means, key=lambda key: means[key]),) if means else ()
 
 
-@alarm(reads=(f"{_MEAN}|{_PROBS}",), also=(_MEAN, _TURNS, "batch/log_prob_diff/max"), details=_worst_row)
+@alarm(reads=(f"{_MEAN}|{_PROBS}",), also=(_MEAN, _TURNS, "batch/log_prob_diff/max"), details=_describe_worst_row)
 def rollout_mismatch(
     history: History,
     *,

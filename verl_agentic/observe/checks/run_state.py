@@ -32,13 +32,13 @@ def run_state(run: RunEvidence) -> Finding:
     if has_ended(run):
         return Finding(status="ok", found=f"ended at {step}", evidence={**evidence, "state": "ended"})
     if is_running(run):
-        found = f"running: {step}, last file written {quiet_s:.0f} s ago"
-        return Finding(status="ok", found=found, evidence={**evidence, "state": "running"})
-    signs = _signs_of_death(run)
+        message = f"running: {step}, last file written {quiet_s:.0f} s ago"
+        return Finding(status="ok", found=message, evidence={**evidence, "state": "running"})
+    signs = _find_signs_of_death(run)
     ago = f"{quiet_s / 60:.0f} min ago"
     if not signs:
-        found = f"stopped at {step}, {ago}; it may have ended or died (no ended.jsonl)"
-        return Finding(status="unknown", found=found, evidence={**evidence, "state": "stopped"})
+        message = f"stopped at {step}, {ago}; it may have ended or died (no ended.jsonl)"
+        return Finding(status="unknown", found=message, evidence={**evidence, "state": "stopped"})
     return Finding(
         status="fail",
         found=f"died at {step}, {ago}: {'; '.join(signs)}",
@@ -65,7 +65,7 @@ def has_ended(run: RunEvidence) -> bool:
     return bool(total and run.last_step >= total) or any(sign in run.output for sign in _DONE)
 
 
-def _signs_of_death(run: RunEvidence) -> list[str]:
+def _find_signs_of_death(run: RunEvidence) -> list[str]:
     """Returns signs that the run died; empty if there are only errors and reports, which good runs leave, too."""
     total = run.setting("trainer.total_training_steps")
     signs = [f"{run.last_step} of {total} steps were made"] if total else []

@@ -9,7 +9,7 @@ from verl_agentic.observe.health.alarm import alarm
 from verl_agentic.observe.history import REWARD, History, Row, first_of
 
 
-def _spread(row: Row) -> float | None:
+def _read_spread(row: Row) -> float | None:
     if "credit/abs_advantage_mean" in row:
         return row["credit/abs_advantage_mean"]
     ends = [row.get(f"critic/advantages/{end}") for end in ("max", "min")]
@@ -18,7 +18,7 @@ def _spread(row: Row) -> float | None:
 
 _SIGNALS = {
     "advantages": (
-        _spread,
+        _read_spread,
         "see zero_signal_groups, and check that rewards differ among siblings (critic/score/min, max)",
     ),
     "gradient": ("actor/grad_norm", "check that advantages reach sampled tokens (verl-agentic dryrun)"),

@@ -22,7 +22,7 @@ def starved(history: History, *, drop_rate: float = 0.8, window: int = 5) -> Fin
     if dropped is None or dropped < drop_rate:
         return None
     too_hard, too_easy = (history.level(name, window) for name in _RATES)
-    gates = {name.split("/")[2]: history.level(name, window) or 0.0 for name in _gates(history)}
+    gates = {name.split("/")[2]: history.level(name, window) or 0.0 for name in _list_gates(history)}
     worst = max(gates, key=lambda gate: gates[gate], default="unknown")
     if too_hard is not None and too_easy is not None and max(too_hard, too_easy) >= 0.5:
         advice = "tasks are too hard: use easier ones" if too_hard > too_easy else "tasks are too easy: use harder ones"
@@ -37,5 +37,5 @@ def starved(history: History, *, drop_rate: float = 0.8, window: int = 5) -> Fin
     )
 
 
-def _gates(history: History) -> list[str]:
+def _list_gates(history: History) -> list[str]:
     return history.matching("training/gate/*/dropped_groups")

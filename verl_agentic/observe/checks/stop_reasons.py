@@ -32,17 +32,17 @@ def stop_reasons(run: RunEvidence) -> Finding:
     if not shares:
         return unknown("stop reasons are unknown: neither trajectories of env_agent nor episode/stop/*")
     listed = sorted(((name, share) for name, share in shares.items() if share), key=lambda pair: -pair[1])
-    found = ", ".join(f"{name} {share:.1%}" for name, share in listed)
+    message = ", ".join(f"{name} {share:.1%}" for name, share in listed)
     for name, advice in _ADVICE.items():
         if shares.get(name, 0.0) > _OUT_OF_TURNS:
             look_at = keys_of(run.recent[run.recent["stop_reason"] == name])
-            return Finding(status="warn", found=found, advice=advice, evidence=shares, look_at=look_at)
-    return Finding(status="ok", found=found, evidence=shares)
+            return Finding(status="warn", found=message, advice=advice, evidence=shares, look_at=look_at)
+    return Finding(status="ok", found=message, evidence=shares)
 
 
 def fractions(run: RunEvidence) -> dict[str, float]:
     """Returns the share of every stop reason among recent episodes; empty if unknown."""
-    known = run.recent["stop_reason"][run.recent["stop_reason"] != ""]
-    if len(known):
-        return {str(name): float(share) for name, share in known.value_counts(normalize=True).items()}
+    reasons = run.recent["stop_reason"][run.recent["stop_reason"] != ""]
+    if len(reasons):
+        return {str(name): float(share) for name, share in reasons.value_counts(normalize=True).items()}
     return {name.removeprefix(_PREFIX): recent_mean(run.series(name)) for name in run.names(_PREFIX)}

@@ -30,23 +30,23 @@ def task_variety(run: RunEvidence) -> Finding:
     groups = episodes[["step", "uid", "task_id"]].drop_duplicates(["step", "uid"])
     named = groups[groups["task_id"] != ""]
     per_step = int(groups["step"].value_counts().median()) if len(groups) else 0
-    rows = {record["uid"]: _content(record) for record in run.sample if record["place"] == "last"}
+    rows = {record["uid"]: _make_content_key(record) for record in run.sample if record["place"] == "last"}
     counts = {"tasks": (len(named), named["task_id"].nunique()), "rows": (len(rows), len({*rows.values()}))}
     counts = {name: count for name, count in counts.items() if count[0] >= _MIN_GROUPS}
     if not counts:
         return unknown("there are too few groups with a known task")
     name, (played, different) = max(counts.items(), key=lambda count: count[1][0] / count[1][1])
     times = played / different
-    found = f"{different} different {name} in {played} groups: each {times:.3g} times; {per_step} groups a step"
+    message = f"{different} different {name} in {played} groups: each {times:.3g} times; {per_step} groups a step"
     evidence = {"groups": float(played), "different": float(different)}
     if different <= per_step and times >= _OFTEN:
-        found = f"every step repeats the same few {name}: {found}"
-        return Finding(status="fail", found=found, advice=_ADVICE, evidence=evidence)
+        message = f"every step repeats the same few {name}: {message}"
+        return Finding(status="fail", found=message, advice=_ADVICE, evidence=evidence)
     status = "warn" if times >= _VERY_OFTEN else "ok"
-    return Finding(status=status, found=found, advice=_ADVICE if status == "warn" else "", evidence=evidence)
+    return Finding(status=status, found=message, advice=_ADVICE if status == "warn" else "", evidence=evidence)
 
 
-def _content(record: Mapping[str, Any]) -> tuple[Any, ...]:
+def _make_content_key(record: Mapping[str, Any]) -> tuple[Any, ...]:
     """Returns what tells a row from others, whatever its number is: copies of a row have other numbers."""
     try:
         extra = json.loads(record["extra"] or "{}")

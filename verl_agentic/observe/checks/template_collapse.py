@@ -37,8 +37,10 @@ def template_collapse(
     now, best = history.level(_INFORMATION, window), history.best(_INFORMATION, window)
     if now is None or best is None or best < least or now > fallen_to * best:
         return None
-    retrieval, most = history.level(_RETRIEVAL, window), history.best(_RETRIEVAL, window)
-    are_told_apart = retrieval is not None and most is not None and retrieval > retrieval_fallen_to * most
+    retrieval, best_retrieval = history.level(_RETRIEVAL, window), history.best(_RETRIEVAL, window)
+    are_told_apart = (
+        retrieval is not None and best_retrieval is not None and retrieval > retrieval_fallen_to * best_retrieval
+    )
     if are_told_apart or (outcome is not None and outcome >= solved):
         return None
     return warn(

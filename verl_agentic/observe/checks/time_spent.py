@@ -29,31 +29,31 @@ _ADVICE = {
 def time_spent(run: RunEvidence) -> Finding:
     """Returns the largest shares of a step's time, and whether steps became slower."""
     steps = run.series("timing_s/step", "perf/time_per_step")
-    parts = _parts(run)
+    parts = _average_parts(run)
     if not steps or not parts:
         return unknown("times were not logged: neither time/*_s nor timing_s/* with timing_s/step")
     total = recent_mean(steps)
     shares = {name: value / total for name, value in parts.items() if total}
     listed = sorted(shares.items(), key=lambda pair: -pair[1])[:4]
-    found = f"{total:.3g} s a step: {', '.join(f'{name} {share:.0%}' for name, share in listed)}"
+    message = f"{total:.3g} s a step: {', '.join(f'{name} {share:.0%}' for name, share in listed)}"
     evidence = {"step_s": total, **{f"share/{name}": share for name, share in shares.items()}}
     slowest = [(recent_mean(run.series(name)), name.split("/")[1]) for name in run.names("tool_time/") if "p95" in name]
     if slowest:
-        found += f"; slowest tool {max(slowest)[1]}, p95 {max(slowest)[0]:.3g} s"
+        message += f"; slowest tool {max(slowest)[1]}, p95 {max(slowest)[0]:.3g} s"
     top = listed[0][0] if listed else ""
     if top in _ADVICE and shares[top] > _MOSTLY:
-        return Finding(status="warn", found=found, advice=_ADVICE[top], evidence=evidence)
+        return Finding(status="warn", found=message, advice=_ADVICE[top], evidence=evidence)
     before, now = ends(steps)
     if len(steps) >= 6 and now > _SLOWED * before:
-        found += f"; steps became slower, {before:.3g} -> {now:.3g} s"
+        message += f"; steps became slower, {before:.3g} -> {now:.3g} s"
         longer, later = ends(run.series("episode/response_tokens", "response_length/mean") or [(0, 1.0)])
-        found += f" (response length {longer:.0f} -> {later:.0f})" if later > longer else ""
+        message += f" (response length {longer:.0f} -> {later:.0f})" if later > longer else ""
         advice = f"{top} is most of it: longer responses cost more; else see the lines `memory growth`, `infra errors`"
-        return Finding(status="warn", found=found, advice=advice, evidence=evidence)
-    return Finding(status="ok", found=found, evidence=evidence)
+        return Finding(status="warn", found=message, advice=advice, evidence=evidence)
+    return Finding(status="ok", found=message, evidence=evidence)
 
 
-def _parts(run: RunEvidence) -> dict[str, float]:
+def _average_parts(run: RunEvidence) -> dict[str, float]:
     for prefix in (_LEDGER, _TIMERS):
         names = [name for name in run.names(prefix) if name not in ("timing_s/step", "time/step_s")]
         if prefix == _LEDGER:

@@ -42,7 +42,7 @@ def tool_distribution(run: RunEvidence) -> Finding:
     if not series and not len(run.rows):
         return unknown("there are neither trajectories nor episode/tool_calls")
     evidence: dict[str, Any] = {"calls": dict(calls), "offered": offered}
-    if (failing := _failing(run, calls, evidence)) is not None:
+    if (failing := _judge_failing_calls(run, calls, evidence)) is not None:
         return failing
     if not calls:
         is_missing = not offered and run.setting("actor_rollout_ref.rollout.multi_turn.tool_config_path")
@@ -72,9 +72,9 @@ def spread(calls: Mapping[str, int], *, num_tools: int) -> tuple[float, float]:
     return max(shares), entropy / math.log(num_tools) if num_tools > 1 else 0.0
 
 
-def _failing(run: RunEvidence, calls: Counter[str], evidence: Mapping[str, Any]) -> Finding | None:
+def _judge_failing_calls(run: RunEvidence, calls: Counter[str], evidence: Mapping[str, Any]) -> Finding | None:
     """Returns calls that fail, with the most frequent result, and whether the policy or the tool is at fault."""
-    share, outcome = _error_share(run), run.series("episode/acc")
+    share, outcome = _compute_error_share(run), run.series("episode/acc")
     if share is None or (status := _CALLS_FAIL.judge(share)) == "ok":
         return None
     if outcome and ends(outcome)[1] >= _SOLVED:
@@ -85,20 +85,22 @@ def _failing(run: RunEvidence, calls: Counter[str], evidence: Mapping[str, Any])
         if call["is_error"]
     ]
     kinds, results = Counter(kind for kind, _, _ in failed), Counter(result for _, result, _ in failed)
-    found = f"{share:.0%} of recent calls fail" + (f" ({_list_counts(calls)})" if calls else "")
+    message = f"{share:.0%} of recent calls fail" + (f" ({_list_counts(calls)})" if calls else "")
     if failed:
-        found += f"; kinds of errors: {_list_counts(kinds)}; the most frequent result: {results.most_common(1)[0][0]!r}"
+        message += (
+            f"; kinds of errors: {_list_counts(kinds)}; the most frequent result: {results.most_common(1)[0][0]!r}"
+        )
     is_by_tool = not kinds or kinds.most_common(1)[0][0] in _BY_TOOL
     return judged(
         status,
-        found=found,
+        found=message,
         advice=_TOOL_ADVICE if is_by_tool else _ERROR_ADVICE,
         evidence={**evidence, "error_share": share, "tools_fail": status == "fail"},
         look_at=tuple(dict.fromkeys(key for _, _, key in failed))[-2:],
     )
 
 
-def _error_share(run: RunEvidence) -> float | None:
+def _compute_error_share(run: RunEvidence) -> float | None:
     recent = run.valid
     if len(recent) and recent["num_calls"].sum():
         return float(recent["num_call_errors"].sum() / recent["num_calls"].sum())

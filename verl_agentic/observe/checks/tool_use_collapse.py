@@ -25,19 +25,19 @@ _ADVICE = {
 }
 
 
-def _last_row(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+def _describe_offered_tools(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     offered = ", ".join(run.offered_tools)
     return f"the prompt offers {offered}" if offered else "", keys_of(run.valid, count=1)
 
 
-def _calls(row: Row) -> float | None:
+def _count_calls(row: Row) -> float | None:
     """Returns calls per episode; for verl's own loops, an estimate from the number of turns."""
     if "episode/tool_calls" in row:
         return row["episode/tool_calls"]
     return max(0.0, (row["num_turns/mean"] - 2) / 2) if "num_turns/mean" in row else None
 
 
-@alarm(reads=("episode/tool_calls|num_turns/mean",), also=(_OFFERED, *REWARD), details=_last_row)
+@alarm(reads=("episode/tool_calls|num_turns/mean",), also=(_OFFERED, *REWARD), details=_describe_offered_tools)
 def tool_use_collapse(
     history: History,
     *,
@@ -56,10 +56,10 @@ def tool_use_collapse(
         solved: outcome from which on the tasks need no tools.
         window: steps of the medians.
     """
-    now = history.level(_calls, window)
+    now = history.level(_count_calls, window)
     if now is None:
         return None
-    best = history.best(_calls, window)
+    best = history.best(_count_calls, window)
     rise = gain(history, window)
     status, kind, limit = "ok", "", f"limit {fallen_to:.0%} of the best"
     if best is not None and best >= was and (share := _SHARE.judge(now / best, warn=fallen_to)) != "ok":

@@ -26,14 +26,14 @@ _STOPS = tuple(f"episode/stop/{reason}" for reason in _ADVICE)
 _CLIPPED, _LONGEST = "response_length/clip_ratio", "response_length/max"
 
 
-def _truncated_rows(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+def _describe_truncated_rows(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     return "", keys_of(run.valid[run.valid["stop_reason"].isin(list(_ADVICE))])
 
 
 @alarm(
     reads=("episode/stop/max_tokens|response_length/clip_ratio",),
     also=("episode/stop/context_full", _LONGEST),
-    details=_truncated_rows,
+    details=_describe_truncated_rows,
 )
 def truncation(history: History, *, share: float = _SHARE.warn, window: int = 5) -> Finding | None:
     """Many episodes end because tokens ran out.

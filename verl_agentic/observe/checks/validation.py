@@ -28,7 +28,7 @@ def validation(run: RunEvidence) -> Finding:
     if len(played):
         last = played[played["step"] == played["step"].max()]
         evidence = pass_k(last)
-        found = f"step {last['step'].max()}: {', '.join(f'{name} {value:.3g}' for name, value in evidence.items())}"
+        message = f"step {last['step'].max()}: {', '.join(f'{name} {value:.3g}' for name, value in evidence.items())}"
         means = played["acc"].groupby(played["step"]).mean()
         series: Series = [(int(step), float(mean)) for step, mean in means.items()]
     else:
@@ -36,16 +36,16 @@ def validation(run: RunEvidence) -> Finding:
         series = run.series(name)
         if not series:
             return unknown("there was no validation: neither its trajectories nor val-core/* (trainer.test_freq)")
-        evidence, found = {name: series[-1][1]}, f"step {series[-1][0]}: {name} {series[-1][1]:.3g}"
+        evidence, message = {name: series[-1][1]}, f"step {series[-1][0]}: {name} {series[-1][1]:.3g}"
     best = max(series, key=lambda point: point[1])
     if series[-1][1] >= best[1] - _FALLEN:
-        return Finding(status="ok", found=found, evidence=evidence)
-    found += f"; it was {best[1]:.3g} at step {best[0]}"
+        return Finding(status="ok", found=message, evidence=evidence)
+    message += f"; it was {best[1]:.3g} at step {best[0]}"
     advice = (
         "resume from the checkpoint of that step; if training rewards still rise, the policy exploits the training "
         "grader or rows: see the line `reward part takeover`"
     )
-    return Finding(status="warn", found=found, advice=advice, evidence={**evidence, "best": best[1]})
+    return Finding(status="warn", found=message, advice=advice, evidence={**evidence, "best": best[1]})
 
 
 def pass_k(played: Frame) -> dict[str, float]:
@@ -56,9 +56,9 @@ def pass_k(played: Frame) -> dict[str, float]:
     prompt = played["task_id"].where(played["task_id"] != "", played["uid"])
     counts = [(len(group), int((group >= _SUCCESS).sum())) for _, group in played["acc"].groupby(prompt)]
     ks = [2**power for power in range(min(n for n, _ in counts).bit_length())]
-    found = {}
+    rates = {}
     for k in ks:
-        found[f"pass@{k}"] = sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
+        rates[f"pass@{k}"] = sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
     for k in ks[1:]:
-        found[f"pass^{k}"] = sum(pass_hat_k(n, c, k) for n, c in counts) / len(counts)
-    return found
+        rates[f"pass^{k}"] = sum(pass_hat_k(n, c, k) for n, c in counts) / len(counts)
+    return rates

@@ -29,30 +29,30 @@ def waiting(run: RunEvidence) -> Finding:
     is_alive = is_running(run)
     # A run that hangs writes nothing more, so reports count that were fresh when its last file was written.
     reports = [report for report in run.waiting if is_fresh(report, now_at=run.touched or 0.0)]
-    episodes = _oldest_first(run, reports, is_alive=is_alive)
+    episodes = _list_waiting(run, reports, is_alive=is_alive)
     if not episodes:
         why = f"{len(run.waiting)} reports are old: their workers have ended" if run.waiting else "no waiting-*.json"
         return Finding(status="ok", found=f"no episode waits ({why})")
     if not is_alive and has_ended(run):
-        found = f"{len(episodes)} episodes waited when the run ended: {describe(episodes[0])}"
-        return Finding(status="ok", found=found, evidence={"waiting": len(episodes), "oldest": episodes[0]})
+        message = f"{len(episodes)} episodes waited when the run ended: {describe(episodes[0])}"
+        return Finding(status="ok", found=message, evidence={"waiting": len(episodes), "oldest": episodes[0]})
     limit_s = run.setting(f"{_SECTION}.stuck_after_s") or WaitingOptions().stuck_after_s
     oldest, blocked = episodes[0], [r for r in reports if r.get("loop_lag_s", 0.0) > _BLOCKED_S]
     state = "wait" if is_alive else "waited when the run was last alive"
-    found = f"{len(episodes)} episodes {state}: {'; '.join(describe(episode) for episode in episodes[:_MOST])}"
+    message = f"{len(episodes)} episodes {state}: {'; '.join(describe(episode) for episode in episodes[:_MOST])}"
     evidence = {"waiting": len(episodes), "oldest": oldest, "age_s": oldest["age_s"]}
     if blocked:
         frames = "; ".join(str(frame).strip() for frame in list(blocked[0].get("blocked_by") or ())[-2:])
-        found += f"; the event loop of process {blocked[0].get('pid')} is blocked ({frames})"
+        message += f"; the event loop of process {blocked[0].get('pid')} is blocked ({frames})"
         advice = "code of an environment or reward blocks the worker's event loop: await it, or run it in a thread"
-        return Finding(status="fail", found=found, advice=advice, evidence=evidence)
+        return Finding(status="fail", found=message, advice=advice, evidence=evidence)
     if oldest["age_s"] < limit_s:
-        return Finding(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=message, evidence=evidence)
     status = "fail" if oldest["age_s"] >= _TIMES * limit_s else "warn"
-    return Finding(status=status, found=found, advice=_DEADLINES, evidence=evidence)
+    return Finding(status=status, found=message, advice=_DEADLINES, evidence=evidence)
 
 
-def _oldest_first(run: RunEvidence, reports: list[dict[str, Any]], *, is_alive: bool) -> list[dict[str, Any]]:
+def _list_waiting(run: RunEvidence, reports: list[dict[str, Any]], *, is_alive: bool) -> list[dict[str, Any]]:
     """Returns the waiting episodes, with their age now, or at the end of a finished run."""
     episodes = []
     for report in reports:

@@ -37,7 +37,7 @@ _ADVICE = {
 """By the most frequent result."""
 
 
-def _flat_groups(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
+def _describe_flat_groups(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
     spread = run.valid.groupby(["step", "uid"])["reward"].transform("std", ddof=0)
     return "", keys_of(run.valid[spread == 0], count=1)
 
@@ -45,9 +45,9 @@ def _flat_groups(run: RunEvidence) -> tuple[str, tuple[str, ...]]:
 @alarm(
     reads=("credit/zero_signal_group_frac|batch/zero_signal_group_frac",),
     also=tuple(
-        f"{by}/{kind}_group_frac" for by in ("credit", "batch") for kind in ("all_0", "all_1", "other_constant")
+        f"{source}/{kind}_group_frac" for source in ("credit", "batch") for kind in ("all_0", "all_1", "other_constant")
     ),
-    details=_flat_groups,
+    details=_describe_flat_groups,
 )
 def zero_signal_groups(
     history: History,

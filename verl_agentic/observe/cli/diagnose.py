@@ -45,17 +45,17 @@ def run(args: argparse.Namespace) -> int:
         )
     findings = diagnose(evidence, args.check)
     titles = {name: title(name) for name in findings}
-    code, prompts = exit_code(findings), _prompts(evidence, args.prompts)
+    code, prompts = exit_code(findings), _list_prompts(evidence, args.prompts)
     if args.json:
         lines = [{"check": name, "title": titles[name], **asdict(finding)} for name, finding in findings.items()]
         report = {"ok": code == 0, "run_dir": str(args.run_dir), "last_step": evidence.last_step, "verdicts": lines}
         print(json.dumps({**report, "prompts": prompts} if args.prompts else report, indent=2, default=str))
     else:
-        _show(findings, titles, prompts)
+        _print_diagnosis(findings, titles, prompts)
     return code
 
 
-def _prompts(evidence: RunEvidence, count: int) -> list[dict[str, Any]]:
+def _list_prompts(evidence: RunEvidence, count: int) -> list[dict[str, Any]]:
     """Returns the running success rate of prompts, the hardest first."""
     from verl_agentic.observe.diagnosis.record_metrics import pass_rates
 
@@ -65,7 +65,7 @@ def _prompts(evidence: RunEvidence, count: int) -> list[dict[str, Any]]:
     return [{**row, "prompt": names[int(row["prompt"])]} for row in rates.rows()[:count]] if rates else []
 
 
-def _show(findings: Mapping[str, Finding], titles: Mapping[str, str], prompts: list[dict[str, Any]]) -> None:
+def _print_diagnosis(findings: Mapping[str, Finding], titles: Mapping[str, str], prompts: list[dict[str, Any]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -81,5 +81,5 @@ def _show(findings: Mapping[str, Finding], titles: Mapping[str, str], prompts: l
             rates.add_row(Text(printable(str(row["prompt"]))), *cells)
         console.print(rates)
     failed = [titles[name] for name, finding in findings.items() if finding.status == "fail"]
-    told = f"[red]{len(failed)} failed, begin with: {failed[0]}[/]" if failed else "[green]nothing failed[/]"
-    console.print(told)
+    verdict = f"[red]{len(failed)} failed, begin with: {failed[0]}[/]" if failed else "[green]nothing failed[/]"
+    console.print(verdict)

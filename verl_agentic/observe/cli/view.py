@@ -34,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="export the N newest trajectories, in whole groups (default 200)",
     )
-    export.add_argument("--step", type=_steps, metavar="A[:B]", help="export only step A, or steps A to B")
+    export.add_argument("--step", type=_parse_steps, metavar="A[:B]", help="export only step A, or steps A to B")
     export.add_argument(
         "--key",
-        type=_key,
+        type=_parse_key,
         action="append",
         default=[],
         metavar="SPLIT/STEP/UID",
@@ -62,11 +62,11 @@ def run(args: argparse.Namespace) -> int:
     if args.export is None and chosen:
         raise ConfigError(f"--{chosen[0].replace('_', '-')} needs --export, got none; add --export FILE")
     with tempfile.TemporaryDirectory(prefix="verl-agentic-view-") as folder:
-        view = _open(args.run_dir, Path(folder))
-        return _serve(args, view) if args.export is None else _export(args, view)
+        view = _open_view(args.run_dir, Path(folder))
+        return _serve_view(args, view) if args.export is None else _export_page(args, view)
 
 
-def _open(run_dir: Path, folder: Path) -> RunView:
+def _open_view(run_dir: Path, folder: Path) -> RunView:
     """Returns the view of a run, or if there is none, of the evaluations in the folder.
 
     Args:
@@ -103,7 +103,7 @@ def _open(run_dir: Path, folder: Path) -> RunView:
     )
 
 
-def _serve(args: argparse.Namespace, view: RunView) -> int:
+def _serve_view(args: argparse.Namespace, view: RunView) -> int:
     import webbrowser
 
     from verl_agentic.observe.viewer.viewer_server import PageServer
@@ -116,7 +116,7 @@ def _serve(args: argparse.Namespace, view: RunView) -> int:
     return 0
 
 
-def _export(args: argparse.Namespace, view: RunView) -> int:
+def _export_page(args: argparse.Namespace, view: RunView) -> int:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.observe.viewer.export import newest_rows, spot_check_rows, write_page
     from verl_agentic.observe.viewer.query import Query
@@ -124,20 +124,20 @@ def _export(args: argparse.Namespace, view: RunView) -> int:
     if args.spot_check is not None:
         rows = spot_check_rows(view, count=args.spot_check, seed=args.seed)
         suspicious = sum(why != ["random"] for why in rows.values())
-        what = f"{len(rows) - suspicious} trajectories at random, {suspicious} suspicious"
+        description = f"{len(rows) - suspicious} trajectories at random, {suspicious} suspicious"
     else:
         query = Query(ranges={"step": args.step} if args.step else {})
         rows = {row: [] for row in newest_rows(view, limit=args.limit, query=query, keys=args.key)}
-        what = f"{len(rows)} trajectories"
+        description = f"{len(rows)} trajectories"
     try:
         write_page(args.export, view, rows)
     except OSError as cause:
         raise ConfigError(f"the page cannot be written, got {cause}; choose another --export") from cause
-    print(f"{args.export}: {what}, {args.export.stat().st_size / 1e6:.1f} MB")
+    print(f"{args.export}: {description}, {args.export.stat().st_size / 1e6:.1f} MB")
     return 0
 
 
-def _steps(text: str) -> tuple[float, float]:
+def _parse_steps(text: str) -> tuple[float, float]:
     first, _, last = text.partition(":")
     try:
         return float(int(first)), float(int(last or first))
@@ -145,7 +145,7 @@ def _steps(text: str) -> tuple[float, float]:
         raise argparse.ArgumentTypeError(f"must be a step, or two with a colon between, got {text!r}") from None
 
 
-def _key(text: str) -> tuple[str, int, str]:
+def _parse_key(text: str) -> tuple[str, int, str]:
     parts = text.split("/", 2)
     if len(parts) != 3 or not parts[1].isdigit():
         raise argparse.ArgumentTypeError(f"must be SPLIT/STEP/UID, such as train/12/3f2a, got {text!r}")

@@ -33,14 +33,20 @@ def fill_metrics(run: RunRecords) -> list[dict[str, Any]]:
     logged = {name for row in run.metrics for name in row}
     rows = {row["step"]: dict(row) for row in run.metrics}
     # Trajectories come last, because they are exact.
-    for step, name, value in chain(_of_verl(run), _of_parts(run), _of_episodes(run), _of_prompts(run), _of_sample(run)):
+    for step, name, value in chain(
+        _iter_verl_values(run),
+        _iter_part_values(run),
+        _iter_episode_values(run),
+        _iter_prompt_values(run),
+        _iter_sample_values(run),
+    ):
         # Rows with different metrics of success would mix their scales.
         if name not in logged and not (name in REWARD and logged & set(REWARD)):
             rows.setdefault(step, {"step": step})[name] = value
     return [rows[step] for step in sorted(rows)]
 
 
-def _of_verl(run: RunRecords) -> Values:
+def _iter_verl_values(run: RunRecords) -> Values:
     budget = run.setting("data.max_response_length")
     # With other modes, verl's means are not over tokens.
     is_per_token = run.setting("actor_rollout_ref.actor.loss_agg_mode") in (None, "token-mean")
@@ -62,7 +68,7 @@ def _of_verl(run: RunRecords) -> Values:
             yield row["step"], "batch/zero_signal_group_frac", float(is_flat)
 
 
-def _of_parts(run: RunRecords) -> Values:
+def _iter_part_values(run: RunRecords) -> Values:
     """Yields the shares of the absolute reward where those of its variance were not logged."""
     parts = sorted({name for row in run.metrics for name in row if name.startswith(_PART)})
     outcomes = {name for name in parts if _is_outcome(run, name)}
@@ -89,7 +95,7 @@ def _is_outcome(run: RunRecords, name: str) -> bool:
     return bool(np.allclose(values, factor * accs, atol=0.02 * max(1e-9, abs(values).max()))) and factor > 0
 
 
-def _of_episodes(run: RunRecords) -> Values:
+def _iter_episode_values(run: RunRecords) -> Values:
     budget = run.setting("data.max_response_length")
     for step, rows in run.episodes.groupby("step"):
         yield step, "episode/void", float(rows["is_void"].mean())
@@ -147,14 +153,14 @@ def pass_rates(run: RunRecords) -> Iterator[tuple[int, PassRates, list[str]]]:
         yield step, rates, names
 
 
-def _of_prompts(run: RunRecords) -> Values:
+def _iter_prompt_values(run: RunRecords) -> Values:
     for step, rates, _ in pass_rates(run):
         if rates.is_seen_N.sum() >= _MIN_PROMPTS:
             for name, value in rates.metrics().items():
                 yield step, f"curriculum/{name}", value
 
 
-def _of_sample(run: RunRecords) -> Values:
+def _iter_sample_values(run: RunRecords) -> Values:
     by_step: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for record in run.sample:
         by_step[record["step"]].append(record)

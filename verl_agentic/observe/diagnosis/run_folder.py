@@ -22,19 +22,19 @@ _NUMPY = re.compile(r"^np\.\w+\((.*)\)$")
 
 def read_steps(run_dir: Path) -> list[dict[str, Any]]:
     """Returns the metrics of each step, ascending: from metric files, else from verl's `console` logger."""
-    return read_metrics(run_dir) or _console_steps(read_output(run_dir))
+    return read_metrics(run_dir) or _read_console_steps(read_output(run_dir))
 
 
-def _console_steps(output: str) -> list[dict[str, Any]]:
+def _read_console_steps(output: str) -> list[dict[str, Any]]:
     by_step: dict[int, dict[str, Any]] = {}
     for match in _CONSOLE_STEP.finditer(output):
         step = int(match[1])
-        found = dict(_console_number(pair) for pair in match[2].split(" - ") if ":" in pair)
-        by_step.setdefault(step, {"step": step}).update({k: v for k, v in found.items() if v is not None})
+        numbers = dict(_parse_console_number(pair) for pair in match[2].split(" - ") if ":" in pair)
+        by_step.setdefault(step, {"step": step}).update({k: v for k, v in numbers.items() if v is not None})
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _console_number(pair: str) -> tuple[str, float | None]:
+def _parse_console_number(pair: str) -> tuple[str, float | None]:
     name, _, text = pair.strip().rpartition(":")
     try:
         return name, float(_NUMPY.sub(r"\1", text))
@@ -47,18 +47,18 @@ def read_output(run_dir: Path) -> str:
     texts = []
     for path in run_dir.rglob("*.log"):
         with contextlib.suppress(OSError), path.open("rb") as file:  # it may have just gone
-            known = os.fstat(file.fileno())
-            file.seek(max(0, known.st_size - _OUTPUT_BYTES))
-            texts.append((known.st_mtime, file.read().decode("utf-8", errors="replace")))
+            status = os.fstat(file.fileno())
+            file.seek(max(0, status.st_size - _OUTPUT_BYTES))
+            texts.append((status.st_mtime, file.read().decode("utf-8", errors="replace")))
     return "\n".join(text for _, text in sorted(texts, key=lambda pair: pair[0]))
 
 
 def read_json_lines(run_dir: Path, pattern: str) -> list[dict[str, Any]]:
     """Returns the objects of all files of that name; broken lines are left out."""
-    return [line for path in sorted(run_dir.rglob(pattern)) for line in _json_lines(path)]
+    return [line for path in sorted(run_dir.rglob(pattern)) for line in _read_json_lines(path)]
 
 
-def _json_lines(path: Path) -> list[dict[str, Any]]:
+def _read_json_lines(path: Path) -> list[dict[str, Any]]:
     objects = []
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

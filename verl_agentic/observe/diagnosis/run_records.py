@@ -70,7 +70,7 @@ class RunRecords:
     @cached_property
     def recent(self) -> Frame:
         """The episodes of the last steps."""
-        return _last_steps(self.episodes)
+        return _select_last_steps(self.episodes)
 
     @cached_property
     def valid(self) -> Frame:
@@ -84,8 +84,8 @@ class RunRecords:
         if self.log is None:
             return []
         usable = rows[(rows["split"] == "train") & ~rows["is_void"].astype(bool)]
-        recent = _spread(_last_steps(usable).index.to_numpy(), _SAMPLE // 2)
-        others = _spread(usable.index.difference(recent).to_numpy(), _SAMPLE - len(recent))
+        recent = _pick_evenly(_select_last_steps(usable).index.to_numpy(), _SAMPLE // 2)
+        others = _pick_evenly(usable.index.difference(recent).to_numpy(), _SAMPLE - len(recent))
         records, started = [], time.monotonic()
         for row in [*recent, *others]:
             if records and time.monotonic() - started > _SAMPLE_S:
@@ -176,11 +176,11 @@ class RunRecords:
         return value
 
 
-def _last_steps(rows: Frame) -> Frame:
+def _select_last_steps(rows: Frame) -> Frame:
     return rows[rows["step"] > rows["step"].max() - RECENT_STEPS] if len(rows) else rows
 
 
-def _spread(values: Sequence[int] | np.ndarray, count: int) -> list[int]:
+def _pick_evenly(values: Sequence[int] | np.ndarray, count: int) -> list[int]:
     if len(values) <= count:
         return [int(value) for value in values]
     return [int(values[place]) for place in np.linspace(0, len(values) - 1, count).astype(int)]

@@ -92,19 +92,19 @@ class PythonSigns:
         self._aliases: dict[str, str] = {}
         self._texts: dict[str, str] = {}
         for node in self._nodes:
-            self._note(node)
+            self._record_names(node)
         self._calls = [node for node in self._nodes if isinstance(node, ast.Call)]
 
     def shell(self) -> Iterator[str]:
         """Yields the shell commands that are run."""
         for call in self._calls:
-            if self._name(call.func) in _SHELLS and call.args:
+            if self._resolve_name(call.func) in _SHELLS and call.args:
                 first = call.args[0]
                 parts: Sequence[ast.expr] = (
                     first.elts if isinstance(first, ast.List | ast.Tuple) else call.args if len(call.args) > 1 else ()
                 )
-                words = [text for part in parts if (text := self._text(part)) is not None]
-                if (text := self._text(first)) is not None:
+                words = [text for part in parts if (text := self._resolve_text(part)) is not None]
+                if (text := self._resolve_text(first)) is not None:
                     yield text if not words else shlex.join(words)
                 elif words:
                     yield shlex.join(words)
@@ -112,47 +112,50 @@ class PythonSigns:
     def edits(self) -> Iterator[Edit]:
         """Yields the files that are written, moved or removed."""
         for call in self._calls:
-            name, first = self._name(call.func), self._argument(call, 0)
-            if name in ("open", "io.open") and first is not None and (mode := self._mode(call, 1)):
+            name, first = self._resolve_name(call.func), self._resolve_argument(call, 0)
+            if name in ("open", "io.open") and first is not None and (mode := self._read_mode(call, 1)):
                 yield first, "w" in mode or "x" in mode
             if name in _REMOVES and first is not None:
                 yield first, False
-            if name in _COPIES and (second := self._argument(call, 1)) is not None and is_file(second):
+            if name in _COPIES and (second := self._resolve_argument(call, 1)) is not None and is_file(second):
                 yield second, True
-            if isinstance(call.func, ast.Attribute) and (path := self._path(call.func.value)) is not None:
+            if isinstance(call.func, ast.Attribute) and (path := self._resolve_path(call.func.value)) is not None:
                 method = call.func.attr
-                if method in _PATH_WRITES or (method == "open" and "w" in self._mode(call, 0)):
+                if method in _PATH_WRITES or (method == "open" and "w" in self._read_mode(call, 0)):
                     yield path, True
-                elif method in _PATH_REMOVES or (method == "open" and self._mode(call, 0)):
+                elif method in _PATH_REMOVES or (method == "open" and self._read_mode(call, 0)):
                     yield path, False
 
     def reads_history(self) -> bool:
         """Returns whether git's files are read, directly or by a library."""
-        if any(reads_git_store(text.replace("*", "")) for text in self._arguments()):
+        if any(reads_git_store(text.replace("*", "")) for text in self._iter_arguments()):
             return True
         methods = {call.func.attr for call in self._calls if isinstance(call.func, ast.Attribute)}
-        return bool(self._roots() & _GIT_MODULES and methods & _GIT_READS)
+        return bool(self._list_roots() & _GIT_MODULES and methods & _GIT_READS)
 
     def tries_network(self) -> bool:
         """Returns whether another machine is called."""
-        known = self._modules | set(self._aliases.values())
-        if not any(name == client or name.startswith(f"{client}.") for name in known for client in _CLIENT_MODULES):
+        modules = self._modules | set(self._aliases.values())
+        if not any(name == client or name.startswith(f"{client}.") for name in modules for client in _CLIENT_MODULES):
             return False
-        return any(self._connects(call) for call in self._calls)
+        return any(self._is_connection(call) for call in self._calls)
 
     def reaches_harness(self) -> bool:
         """Returns whether the harness is imported, or searched in frames, objects or processes."""
-        if self._roots() & _HARNESS_ROOTS or any(self._name(call.func) in _FRAMES for call in self._calls):
+        if self._list_roots() & _HARNESS_ROOTS or any(self._resolve_name(call.func) in _FRAMES for call in self._calls):
             return True
         of_main = (node for node in self._nodes if isinstance(node, ast.Subscript))
-        if any(self._name(n.value) == "sys.modules" and self._text(n.slice) in _HARNESS_ROOTS for n in of_main):
+        if any(
+            self._resolve_name(n.value) == "sys.modules" and self._resolve_text(n.slice) in _HARNESS_ROOTS
+            for n in of_main
+        ):
             return True
-        return any(names_harness(text) for text in self._arguments())
+        return any(names_harness(text) for text in self._iter_arguments())
 
-    def _connects(self, call: ast.Call) -> bool:
-        name = self._name(call.func)
+    def _is_connection(self, call: ast.Call) -> bool:
+        name = self._resolve_name(call.func)
         values = [*call.args, *(keyword.value for keyword in call.keywords)]
-        targets = [text for value in values if (text := self._address(value)) is not None]
+        targets = [text for value in values if (text := self._resolve_address(value)) is not None]
         if any(map(is_loopback, targets)):
             return False
         module, _, verb = name.rpartition(".")
@@ -162,7 +165,7 @@ class PythonSigns:
         is_socket = method == "connect" and bool(call.args) and isinstance(call.args[0], ast.Tuple) and bool(targets)
         return is_socket or (method in _VERBS and any(text.startswith(_URLS) for text in targets))
 
-    def _note(self, node: ast.AST) -> None:
+    def _record_names(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 self._modules.add(alias.name)
@@ -174,73 +177,73 @@ class PythonSigns:
                 self._aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             value = node.value
-            if (text := self._path(value)) is not None:
+            if (text := self._resolve_path(value)) is not None:
                 self._texts[node.targets[0].id] = text
-        elif isinstance(node, ast.Call) and (module := self._imported(node)):
+        elif isinstance(node, ast.Call) and (module := self._read_import(node)):
             self._modules.add(module)
 
-    def _roots(self) -> set[str]:
+    def _list_roots(self) -> set[str]:
         return {module.split(".")[0] for module in self._modules}
 
-    def _name(self, node: ast.AST) -> str:
+    def _resolve_name(self, node: ast.AST) -> str:
         """Returns the dotted name of a call's target, as imported; empty if it has none."""
         if isinstance(node, ast.Name):
             return self._aliases.get(node.id, node.id)
         if isinstance(node, ast.Attribute):
-            inner = self._name(node.value)
+            inner = self._resolve_name(node.value)
             return f"{inner}.{node.attr}" if inner else ""
-        return self._imported(node) if isinstance(node, ast.Call) else ""
+        return self._read_import(node) if isinstance(node, ast.Call) else ""
 
-    def _imported(self, call: ast.Call) -> str:
+    def _read_import(self, call: ast.Call) -> str:
         """Returns the module that a call imports; empty of other calls."""
-        if self._name(call.func) not in ("__import__", "importlib.import_module") or not call.args:
+        if self._resolve_name(call.func) not in ("__import__", "importlib.import_module") or not call.args:
             return ""
-        return self._text(call.args[0]) or ""
+        return self._resolve_text(call.args[0]) or ""
 
-    def _text(self, node: ast.AST) -> str | None:
+    def _resolve_text(self, node: ast.AST) -> str | None:
         """Returns the text of an expression, if it is known."""
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
         if isinstance(node, ast.Name):
             return self._texts.get(node.id)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            left, right = self._text(node.left), self._text(node.right)
+            left, right = self._resolve_text(node.left), self._resolve_text(node.right)
             return None if left is None or right is None else left + right
         return None
 
-    def _path(self, node: ast.AST) -> str | None:
+    def _resolve_path(self, node: ast.AST) -> str | None:
         """Returns the path of an expression; a text counts as a path."""
-        if isinstance(node, ast.Call) and self._name(node.func) in _PATHS:
-            parts = [self._path(argument) for argument in node.args]
-            known = [part for part in parts if part is not None]
-            return posixpath.join(*known) if known and len(known) == len(parts) else None
+        if isinstance(node, ast.Call) and self._resolve_name(node.func) in _PATHS:
+            parts = [self._resolve_path(argument) for argument in node.args]
+            texts = [part for part in parts if part is not None]
+            return posixpath.join(*texts) if texts and len(texts) == len(parts) else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            left, right = self._path(node.left), self._path(node.right)
+            left, right = self._resolve_path(node.left), self._resolve_path(node.right)
             return right if left is None or right is None else posixpath.join(left, right)
-        return self._text(node)
+        return self._resolve_text(node)
 
-    def _argument(self, call: ast.Call, place: int) -> str | None:
-        return self._path(call.args[place]) if place < len(call.args) else None
+    def _resolve_argument(self, call: ast.Call, place: int) -> str | None:
+        return self._resolve_path(call.args[place]) if place < len(call.args) else None
 
-    def _mode(self, call: ast.Call, place: int) -> str:
+    def _read_mode(self, call: ast.Call, place: int) -> str:
         """Returns the mode of an `open` that writes; empty of one that reads."""
-        given = next((keyword.value for keyword in call.keywords if keyword.arg == "mode"), None)
-        node = given if given is not None else call.args[place] if place < len(call.args) else None
-        mode = self._text(node) if node is not None else None
+        keyword_node = next((keyword.value for keyword in call.keywords if keyword.arg == "mode"), None)
+        node = keyword_node if keyword_node is not None else call.args[place] if place < len(call.args) else None
+        mode = self._resolve_text(node) if node is not None else None
         return mode if mode is not None and set(mode) & set("wax+") else ""
 
-    def _arguments(self) -> Iterator[str]:
+    def _iter_arguments(self) -> Iterator[str]:
         for call in self._calls:
             for argument in call.args:
-                if (text := self._path(argument)) is not None:
+                if (text := self._resolve_path(argument)) is not None:
                     yield text
-            if isinstance(call.func, ast.Attribute) and (text := self._path(call.func.value)) is not None:
+            if isinstance(call.func, ast.Attribute) and (text := self._resolve_path(call.func.value)) is not None:
                 yield text
 
-    def _address(self, node: ast.AST) -> str | None:
+    def _resolve_address(self, node: ast.AST) -> str | None:
         """Returns a URL, or the host of an address, that a call is given."""
         if isinstance(node, ast.Tuple) and node.elts:
-            return self._text(node.elts[0])
+            return self._resolve_text(node.elts[0])
         if isinstance(node, ast.JoinedStr) and node.values:
-            return self._text(node.values[0])
-        return self._text(node)
+            return self._resolve_text(node.values[0])
+        return self._resolve_text(node)

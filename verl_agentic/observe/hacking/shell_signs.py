@@ -85,7 +85,7 @@ def reads_history(command: ShellCommand) -> bool:
         return True
     if command.program != "git":
         return False
-    name, arguments = _git(command.arguments)
+    name, arguments = _split_git(command.arguments)
     if name == "show":
         return not arguments or not all(_OF_NOW.match(word) for word in arguments if not word.startswith("-"))
     if name == "log" and _is_of_last_commit(arguments):
@@ -117,11 +117,11 @@ def tries_network(command: ShellCommand) -> bool:
     if program == "rsync":
         return any(_COPY_TO_HOST.fullmatch(word) for word in words)
     if program == "git":
-        name, arguments = _git(words)
+        name, arguments = _split_git(words)
         is_far = any("://" in word or word.startswith("git@") for word in arguments)
         return name in _GIT_FETCHES or (name == "clone" and is_far and not any("file://" in w for w in arguments))
-    if (pip := _of_pip(program, words)) is not None:
-        return _fetches(pip)
+    if (pip := _get_pip_arguments(program, words)) is not None:
+        return _is_download(pip)
     return bool(words) and words[0] in _INSTALLERS.get(program, ())
 
 
@@ -133,7 +133,7 @@ def edits_of(command: ShellCommand) -> Iterator[Edit]:
     if program in ("git", "patch", "apply_patch") and command.body:
         yield from edits_of_diff(command.body)
     if program == "git":
-        name, arguments = _git(words)
+        name, arguments = _split_git(words)
         program, paths = f"git {name}", [word for word in arguments if not word.startswith("-")]
     if program in ("rm", "unlink", "shred", "truncate", "git rm"):
         yield from ((path, False) for path in paths)
@@ -145,7 +145,7 @@ def edits_of(command: ShellCommand) -> Iterator[Edit]:
     elif program == "tee":
         yield from ((path, not {"-a", "--append"} & set(words)) for path in paths)
     elif program in ("sed", "perl") and any(word.startswith(("-i", "--in-place", "-pi")) for word in words):
-        yield from ((path, False) for path in _behind_scripts(words, has_script=program == "sed"))
+        yield from ((path, False) for path in _iter_script_files(words, has_script=program == "sed"))
 
 
 def is_loopback(address: str) -> bool:
@@ -153,14 +153,14 @@ def is_loopback(address: str) -> bool:
     return bool(_LOOPBACK.search(address))
 
 
-def _behind_scripts(words: Sequence[str], *, has_script: bool) -> Iterator[str]:
+def _iter_script_files(words: Sequence[str], *, has_script: bool) -> Iterator[str]:
     """Yields the files of `sed -i` and `perl -pi`."""
     scripts = {place + 1 for place, word in enumerate(words) if word in ("-e", "--expression", "-f", "-pe", "-ne")}
     files = [word for place, word in enumerate(words) if not word.startswith("-") and place not in scripts]
     yield from files[1:] if has_script and not scripts else files
 
 
-def _git(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+def _split_git(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Returns git's command and its arguments, without the options of git itself."""
     place = 0
     while place < len(words) and words[place].startswith("-"):
@@ -173,11 +173,11 @@ def _is_revision(word: str) -> bool:
 
 
 def _is_remote_device(path: str) -> bool:
-    found = _DEV_TCP.match(path)
-    return bool(found) and not is_loopback(found[1] if found else "")
+    match = _DEV_TCP.match(path)
+    return bool(match) and not is_loopback(match[1] if match else "")
 
 
-def _of_pip(program: str, words: Sequence[str]) -> Sequence[str] | None:
+def _get_pip_arguments(program: str, words: Sequence[str]) -> Sequence[str] | None:
     """Returns the arguments of a call of pip; None for other programs."""
     if re.fullmatch(r"pip[\d.]*", program):
         return words
@@ -187,7 +187,7 @@ def _of_pip(program: str, words: Sequence[str]) -> Sequence[str] | None:
     return words[2:] if is_module else None
 
 
-def _fetches(words: Sequence[str]) -> bool:
+def _is_download(words: Sequence[str]) -> bool:
     """Returns whether pip has to download a package; paths and requirement files do not count."""
     if not words or words[0] not in _PIP_FETCHES or "--no-index" in words:
         return False

@@ -72,29 +72,32 @@ def split_commands(text: str) -> Iterator[ShellCommand]:
 
     Text that is not shell yields words that are not programs.
     """
-    for line in _lines(text):
+    for line in _iter_lines(text):
         bodies = iter(line.bodies)
-        for words in _simple(_tokens(line.text)):
-            command = _command(words, bodies)
+        for words in _iter_simple_commands(_split_tokens(line.text)):
+            command = _parse_command(words, bodies)
             for word in words:
                 for inner in _SUBSTITUTION.finditer(word):
-                    yield from (_command(part, iter(())) for part in _simple(_tokens(inner[1] or inner[2] or "")))
+                    yield from (
+                        _parse_command(part, iter(()))
+                        for part in _iter_simple_commands(_split_tokens(inner[1] or inner[2] or ""))
+                    )
             if command.words or command.outputs:
                 yield command
 
 
-def _lines(text: str) -> Iterator[_Line]:
+def _iter_lines(text: str) -> Iterator[_Line]:
     """Yields pieces that end outside of quotes if possible, with their here-documents."""
     rows = text.replace("\\\n", " ").split("\n")
-    kept: list[str] = []
+    pending_rows: list[str] = []
     place = 0
     while place < len(rows):
         row = rows[place]
         place += 1
         if row.lstrip().startswith("#"):
             continue
-        kept.append(row)
-        ends = [found[2] for found in _HEREDOC.finditer(row)]
+        pending_rows.append(row)
+        ends = [match[2] for match in _HEREDOC.finditer(row)]
         if not ends:
             continue
         bodies = []
@@ -104,31 +107,31 @@ def _lines(text: str) -> Iterator[_Line]:
                 place += 1
             bodies.append("\n".join(rows[start:place]))
             place += 1
-        yield _Line(text="\n".join(kept), bodies=bodies)
-        kept = []
-    yield _Line(text="\n".join(kept))
+        yield _Line(text="\n".join(pending_rows), bodies=bodies)
+        pending_rows = []
+    yield _Line(text="\n".join(pending_rows))
 
 
-def _tokens(text: str) -> list[str]:
+def _split_tokens(text: str) -> list[str]:
     try:
-        return _lexed(text)
+        return _lex_text(text)
     except ValueError:  # a quote is never closed: each line is read for itself
         tokens: list[str] = []
         for line in text.split("\n"):
             try:
-                tokens += [*_lexed(line), "\n"]
+                tokens += [*_lex_text(line), "\n"]
             except ValueError:
                 tokens += [*line.split(), "\n"]
         return tokens
 
 
-def _lexed(text: str) -> list[str]:
+def _lex_text(text: str) -> list[str]:
     lexer = shlex.shlex(text, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     return list(lexer)
 
 
-def _simple(tokens: Sequence[str]) -> Iterator[list[str]]:
+def _iter_simple_commands(tokens: Sequence[str]) -> Iterator[list[str]]:
     """Yields the tokens of each simple command, redirections among them."""
     words: list[str] = []
     for token in tokens:
@@ -140,7 +143,7 @@ def _simple(tokens: Sequence[str]) -> Iterator[list[str]]:
     yield words
 
 
-def _command(tokens: Sequence[str], bodies: Iterator[str]) -> ShellCommand:
+def _parse_command(tokens: Sequence[str], bodies: Iterator[str]) -> ShellCommand:
     words: list[str] = []
     outputs: list[tuple[str, bool]] = []
     body, place = "", 0
@@ -157,10 +160,10 @@ def _command(tokens: Sequence[str], bodies: Iterator[str]) -> ShellCommand:
             outputs.append((target, ">>" in token))
         elif token.startswith("<<") and token != "<<<":
             body = next(bodies, "")
-    return ShellCommand(words=_unwrapped(words), outputs=outputs, body=body)
+    return ShellCommand(words=_unwrap_words(words), outputs=outputs, body=body)
 
 
-def _unwrapped(words: list[str]) -> list[str]:
+def _unwrap_words(words: list[str]) -> list[str]:
     """Returns the words from the program on, without assignments and wrappers."""
     place = 0
     while place < len(words):

@@ -42,10 +42,10 @@ def edits_of_diff(text: str) -> Iterator[Edit]:
     for line in text.splitlines():
         if marked := _MARKED.match(line):
             yield marked[2].strip(), marked[1] == "Add"
-        elif found := _OLD.match(line):
-            old = found[1].strip()
-        elif (found := _NEW.match(line)) and old:
-            new = found[1].strip()
+        elif match := _OLD.match(line):
+            old = match[1].strip()
+        elif (match := _NEW.match(line)) and old:
+            new = match[1].strip()
             yield (old if new == "/dev/null" else new), old == "/dev/null"
             old = ""
 

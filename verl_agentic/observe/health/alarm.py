@@ -67,17 +67,17 @@ class Alarm(Check):
     def missing(self, names: Iterable[str], **options: Any) -> list[str]:
         """Returns the metrics that it needs and that are not among the names."""
         names = list(names)
-        return [need for need in self._needs(options) if not any(_matches(name, need) for name in names)]
+        return [need for need in self._list_needs(options) if not any(_matches_need(name, need) for name in names)]
 
     def has_news(self, row: Row, **options: Any) -> bool:
         """Returns whether a row has a metric that it needs."""
-        return any(_matches(name, need) for need in self._needs(options) for name in row)
+        return any(_matches_need(name, need) for need in self._list_needs(options) for name in row)
 
     def watches(self, name: str, **options: Any) -> bool:
         """Returns whether it reads a metric."""
-        return any(_matches(name, need) for need in (*self._needs(options), *self.also))
+        return any(_matches_need(name, need) for need in (*self._list_needs(options), *self.also))
 
-    def _needs(self, options: Mapping[str, Any]) -> list[str]:
+    def _list_needs(self, options: Mapping[str, Any]) -> list[str]:
         return [need.format_map({**self.defaults, **options}) for need in self.reads]
 
     def check(self, options: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class Alarm(Check):
         if unknown := sorted(set(options) - set(self.defaults)):
             raise ConfigError(f"the alarm {self.name} has no options {unknown}; it has {sorted(self.defaults)}")
         for name, value in options.items():
-            _check_value(value, self.defaults[name], what=f"option {name} of the alarm {self.name}")
+            _check_value(value, self.defaults[name], option=f"option {name} of the alarm {self.name}")
 
 
 def alarm(
@@ -109,9 +109,9 @@ def alarm(
     """
 
     def to_alarm(judge: Callable[..., Finding | None]) -> Alarm:
-        what = (inspect.getdoc(judge) or "").split("\n", 1)[0]
+        condition = (inspect.getdoc(judge) or "").split("\n", 1)[0]
         return Alarm(
-            **{"name": judge.__name__, "what": what, "reads": tuple(reads), "also": tuple(also)},
+            **{"name": judge.__name__, "what": condition, "reads": tuple(reads), "also": tuple(also)},
             **{"judge": judge, "details": details, "patience": patience},
         )
 
@@ -123,16 +123,16 @@ load_alarm = _REGISTRY.load
 
 
 @functools.lru_cache(maxsize=100_000)
-def _matches(name: str, need: str) -> bool:
+def _matches_need(name: str, need: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern.strip()) for pattern in need.split("|"))
 
 
-def _check_value(value: Any, default: Any, *, what: str) -> None:
+def _check_value(value: Any, default: Any, *, option: str) -> None:
     if isinstance(default, int):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_FIRST // 2:
-            raise ConfigError(f"{what} must be a whole number from 1 to {MAX_FIRST // 2}, got {value!r}")
+            raise ConfigError(f"{option} must be a whole number from 1 to {MAX_FIRST // 2}, got {value!r}")
     elif isinstance(default, float):
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ConfigError(f"{what} must be a finite number, got {value!r}")
+            raise ConfigError(f"{option} must be a finite number, got {value!r}")
     elif not isinstance(value, str):
-        raise ConfigError(f"{what} must be text, got {value!r}")
+        raise ConfigError(f"{option} must be text, got {value!r}")

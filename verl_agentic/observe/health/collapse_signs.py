@@ -48,26 +48,26 @@ class CollapseWatch(Settings):
         grad_norm_rose = self._has_risen(grad_norm)
         is_flat = False
         if self._is_long(reward) and self._is_long(reward_std):
-            (before, after), (deviation, _) = self._ends(reward), self._ends(reward_std)
+            (before, after), (deviation, _) = self._compute_ends(reward), self._compute_ends(reward_std)
             is_flat = after - before <= self.gain * deviation
         alarm = is_flat and (std_fell or (entropy_fell and grad_norm_rose))
-        found = {"reward_std_fell": std_fell, "reward_flat": is_flat, "entropy_fell": entropy_fell}
-        return {name: float(sign) for name, sign in {**found, "grad_norm_rose": grad_norm_rose, "alarm": alarm}.items()}
+        flags = {"reward_std_fell": std_fell, "reward_flat": is_flat, "entropy_fell": entropy_fell}
+        return {name: float(sign) for name, sign in {**flags, "grad_norm_rose": grad_norm_rose, "alarm": alarm}.items()}
 
     def _is_long(self, series: Sequence[float]) -> bool:
         return len(series) >= 2 * self.window
 
-    def _ends(self, series: Sequence[float]) -> tuple[float, float]:
+    def _compute_ends(self, series: Sequence[float]) -> tuple[float, float]:
         return statistics.median(series[: self.window]), statistics.median(series[-self.window :])
 
     def _has_fallen(self, series: Sequence[float]) -> bool:
         if not self._is_long(series):
             return False
-        before, after = self._ends(series)
+        before, after = self._compute_ends(series)
         return after <= self.fallen_to * before and after < before
 
     def _has_risen(self, series: Sequence[float]) -> bool:
         if not self._is_long(series):
             return False
-        before, after = self._ends(series)
+        before, after = self._compute_ends(series)
         return after >= self.risen_to * before and after > before

@@ -28,7 +28,7 @@ class HealthFinding(Finding):
             "name": self.check,
             "level": self.level,
             "message": self.found,
-            "evidence": {name: _plain(value) for name, value in self.evidence.items()},
+            "evidence": {name: _to_plain_value(value) for name, value in self.evidence.items()},
             "advice": self.advice,
         }
 
@@ -37,7 +37,7 @@ class HealthFinding(Finding):
         return f"health/{self.check} at step {self.step}: {self.found}. Try: {self.advice}"
 
 
-def _plain(value: float | str) -> float | str:
+def _to_plain_value(value: float | str) -> float | str:
     if isinstance(value, str):
         return value
     return float(value) if math.isfinite(value) else str(value)

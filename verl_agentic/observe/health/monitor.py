@@ -32,20 +32,20 @@ _LEAST_CLEAR = 3  # otherwise an alarm with a patience of 1 would be raised at e
 _log = logging.getLogger(__name__)
 
 
-def _actions(written: Any, *, name: str) -> dict[str, Any]:
-    check_value(written, Mapping | None, name=name)
+def _read_actions(values: Any, *, name: str) -> dict[str, Any]:
+    check_value(values, Mapping | None, name=name)
     # YAML 1.1 reads a bare `off` as false.
-    actions = {alarm: "off" if action is False else action for alarm, action in (written or {}).items()}
+    actions = {alarm: "off" if action is False else action for alarm, action in (values or {}).items()}
     for alarm, action in actions.items():
         check_value(action, Action, name=f"{name}.{alarm}")
     return actions
 
 
-def _thresholds(written: Any, *, name: str) -> dict[str, dict[str, Any]]:
-    check_value(written, Mapping | None, name=name)
-    for alarm, options in (written or {}).items():
+def _read_thresholds(values: Any, *, name: str) -> dict[str, dict[str, Any]]:
+    check_value(values, Mapping | None, name=name)
+    for alarm, options in (values or {}).items():
         check_value(options, Mapping | None, name=f"{name}.{alarm}")
-    return {alarm: dict(options or {}) for alarm, options in (written or {}).items()}
+    return {alarm: dict(options or {}) for alarm, options in (values or {}).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +54,11 @@ class HealthSettings(Settings):
 
     enabled: bool = True
     """Turns the alarms on."""
-    alarms: Sequence[str] = setting((), read=lambda written, *, name: written or ())
+    alarms: Sequence[str] = setting((), read=lambda values, *, name: values or ())
     """Alarms of the user, each `package.module:function` or `path/file.py:function`; named like their functions."""
-    actions: Mapping[str, Action] = setting(factory=dict, read=_actions)
+    actions: Mapping[str, Action] = setting(factory=dict, read=_read_actions)
     """Alarm -> its action. `default` is for all other alarms; without it they `warn`."""
-    thresholds: Mapping[str, Mapping[str, Any]] = setting(factory=dict, read=_thresholds)
+    thresholds: Mapping[str, Mapping[str, Any]] = setting(factory=dict, read=_read_thresholds)
     """Alarm -> its options, see `docs/health.md`."""
     every: int = setting(1, min=1)
     """Steps between two checks of the alarms."""
@@ -66,26 +66,26 @@ class HealthSettings(Settings):
     """Maximum number of rollbacks; one more stops the run."""
 
     def check_together(self) -> None:
-        known = self.known
-        for key, names in (("actions", {*known, "default"}), ("thresholds", set(known))):
+        alarms = self.known
+        for key, names in (("actions", {*alarms, "default"}), ("thresholds", set(alarms))):
             if unknown := sorted(set(getattr(self, key)) - names):
-                hint = did_you_mean(unknown[0], known)
+                hint = did_you_mean(unknown[0], alarms)
                 raise ConfigError(f"{key} must name alarms, got {unknown}; known ones: {sorted(names)}{hint}")
         for name, options in self.thresholds.items():
-            known[name].check(options)
+            alarms[name].check(options)
 
     @property
     def known(self) -> dict[str, Alarm]:
         """All alarms by name, bundled and the user's."""
-        known = dict(ALARMS)
+        alarms = dict(ALARMS)
         for address in self.alarms:
             alarm = load_alarm(address)
-            if alarm.name in known:
+            if alarm.name in alarms:
                 raise ConfigError(
-                    f"alarms must have other names than {sorted(known)}, got {address!r}; rename the function"
+                    f"alarms must have other names than {sorted(alarms)}, got {address!r}; rename the function"
                 )
-            known[alarm.name] = alarm
-        return known
+            alarms[alarm.name] = alarm
+        return alarms
 
     def action(self, alarm: str) -> Action:
         """Returns the action of an alarm."""
@@ -109,23 +109,25 @@ class HealthSettings(Settings):
         named = [name for name in self.guards if self.action(name) == "rollback"]
         if not named:
             return
-        what, trainer = f"{section}.actions: {{{named[0]}: rollback}}", config.get("trainer") or {}
+        option, trainer = f"{section}.actions: {{{named[0]}: rollback}}", config.get("trainer") or {}
         mode = (trainer.get("v1") or {}).get("trainer_mode") or "sync"
         if not str(mode).endswith("sync") or "async" in str(mode):
             raise ConfigError(
-                f"{what} works with synchronous trainers, got trainer.v1.trainer_mode={mode}, which trains on samples "
-                "of other weights; use stop, or trainer_mode agentic_sync"
+                f"{option} works with synchronous trainers, got trainer.v1.trainer_mode={mode}, which trains on "
+                "samples of other weights; use stop, or trainer_mode agentic_sync"
             )
         if int(trainer.get("save_freq") or -1) < 1:
-            raise ConfigError(f"{what} needs checkpoints, got trainer.save_freq={trainer.get('save_freq')}; set it")
+            raise ConfigError(f"{option} needs checkpoints, got trainer.save_freq={trainer.get('save_freq')}; set it")
         for path in ("actor_rollout_ref.actor.checkpoint", "critic.checkpoint"):
-            saving = _at(config, path)
+            saving = _get_section(config, path)
             if saving.get("async_save"):
-                raise ConfigError(f"{what} needs synchronous checkpoints, got {path}.async_save=true")
+                raise ConfigError(f"{option} needs synchronous checkpoints, got {path}.async_save=true")
             for key in ("save_contents", "load_contents"):
-                given = saving.get(key)
-                if isinstance(given, list) and (lacks := {"model", "optimizer"} - set(given)):
-                    raise ConfigError(f"{what} needs {sorted(lacks)} in {path}.{key}, got {given}; add what is missing")
+                contents = saving.get(key)
+                if isinstance(contents, list) and (lacks := {"model", "optimizer"} - set(contents)):
+                    raise ConfigError(
+                        f"{option} needs {sorted(lacks)} in {path}.{key}, got {contents}; add what is missing"
+                    )
 
 
 @dataclass(kw_only=True)
@@ -145,20 +147,20 @@ class _Watch:
     well_at: int | None = None
     """Step of the last check at which it did not hold; None before the first."""
 
-    def note(self, seen: Finding | None, step: int, *, patience: int) -> bool:
+    def note(self, finding: Finding | None, step: int, *, patience: int) -> bool:
         """Records a check; returns whether the alarm is raised now."""
-        if seen is None:
+        if finding is None:
             self.held, self.clear, self.well_at = 0, self.clear + 1, step
             if self.clear >= max(patience, _LEAST_CLEAR):
                 self.raised = None
             return False
         self.clear = 0
-        if not self.held or seen.check != self.kind:
-            self.kind, self.held, self.since = seen.check, 0, step
+        if not self.held or finding.check != self.kind:
+            self.kind, self.held, self.since = finding.check, 0, step
         self.held += 1
-        if self.held < patience or self.raised == seen.check:
+        if self.held < patience or self.raised == finding.check:
             return False
-        self.raised = seen.check
+        self.raised = finding.check
         return True
 
 
@@ -178,15 +180,15 @@ class HealthMonitor:
         self._history = History()
         self._is_watched: dict[str, bool] = {}
         self._failed: set[str] = set()
-        self._told: set[str] = set()
+        self._alarms_with_news: set[str] = set()
         self._num_steps = 0
         self._begun_at: int | None = None
 
     @property
     def missing(self) -> dict[str, list[str]]:
         """Alarm -> its missing metrics, for alarms that lack some."""
-        found = {n: a.missing(self._history.names, **self._options(n)) for n, a in self._alarms.items()}
-        return {name: needs for name, needs in found.items() if needs}
+        needs_by_alarm = {n: a.missing(self._history.names, **self._get_options(n)) for n, a in self._alarms.items()}
+        return {name: needs for name, needs in needs_by_alarm.items() if needs}
 
     def observe(self, step: int, metrics: Mapping[str, Any]) -> list[HealthFinding]:
         """Returns the findings of the alarms that a step raises.
@@ -199,23 +201,25 @@ class HealthMonitor:
             return []
         if self._begun_at is None:
             self._begun_at = step - 1
-        row = self._watched(metrics)
+        row = self._select_watched(metrics)
         self._history.add({**row, _STEP: step})
         self._num_steps += 1
         # Some metrics are measured only now and then, between two checks.
-        self._told.update(name for name, alarm in self._alarms.items() if alarm.has_news(row, **self._options(name)))
+        self._alarms_with_news.update(
+            name for name, alarm in self._alarms.items() if alarm.has_news(row, **self._get_options(name))
+        )
         if self._num_steps % self.settings.every:
             return []
-        told, self._told = self._told, set()
-        looked = [self._look(name, step) for name in self._alarms if name in told]
+        due_alarms, self._alarms_with_news = self._alarms_with_news, set()
+        findings = [self._check_alarm(name, step) for name in self._alarms if name in due_alarms]
         if (rolled_back_to := _to_number(metrics.get(ROLLED_BACK_TO))) is not None:  # what was logged is read again
             self.forget(after=int(rolled_back_to))
-        return [finding for finding in looked if finding is not None]
+        return [finding for finding in findings if finding is not None]
 
     def forget(self, *, after: int) -> None:
         """Forgets the steps after a rollback's checkpoint, and resets all alarms."""
         self._history = self._history.where(lambda row: row[_STEP] <= after)
-        self._told.clear()
+        self._alarms_with_news.clear()
         for watch in self._watches.values():
             well_at = None if watch.well_at is None else min(watch.well_at, after)
             watch.held = watch.clear = watch.since = 0
@@ -223,18 +227,20 @@ class HealthMonitor:
 
     def healthy_until(self) -> int:
         """Returns the last step at which no stopping alarm that holds now held."""
-        held = [watch for name, watch in self._guards() if watch.held]
+        held = [watch for name, watch in self._list_guards() if watch.held]
         latest = int(self._history.now[_STEP]) if len(self._history) else 0
-        return min((self._well_at(watch) for watch in held), default=latest)
+        return min((self._find_well_step(watch) for watch in held), default=latest)
 
     def judged_until(self) -> set[int]:
         """Returns, for each stopping alarm that was checked, the last step at which it did not hold."""
-        return {self._well_at(watch) for _, watch in self._guards() if watch.held or watch.well_at is not None}
+        return {
+            self._find_well_step(watch) for _, watch in self._list_guards() if watch.held or watch.well_at is not None
+        }
 
-    def _guards(self) -> list[tuple[str, _Watch]]:
+    def _list_guards(self) -> list[tuple[str, _Watch]]:
         return [(name, self._watches[name]) for name in self.settings.guards]
 
-    def _well_at(self, watch: _Watch) -> int:
+    def _find_well_step(self, watch: _Watch) -> int:
         return (self._begun_at or 0) if watch.well_at is None else watch.well_at
 
     def since(self, name: str) -> int | None:
@@ -246,21 +252,21 @@ class HealthMonitor:
         """Returns `health/<alarm>`: 1 while it is raised, else 0."""
         return {f"health/{name}": float(watch.raised is not None) for name, watch in self._watches.items()}
 
-    def _watched(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+    def _select_watched(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Returns the numbers among the metrics that an alarm reads."""
         row: dict[str, float] = {}
         for name, value in metrics.items():
             if name not in self._is_watched:
-                self._is_watched[name] = any(a.watches(name, **self._options(n)) for n, a in self._alarms.items())
+                self._is_watched[name] = any(a.watches(name, **self._get_options(n)) for n, a in self._alarms.items())
             if self._is_watched[name] and (number := _to_number(value)) is not None:
                 row[name] = number
         return row
 
-    def _look(self, name: str, step: int) -> HealthFinding | None:
-        alarm, options = self._alarms[name], self._options(name)
-        seen = self._seen(alarm, options)
+    def _check_alarm(self, name: str, step: int) -> HealthFinding | None:
+        alarm, options = self._alarms[name], self._get_options(name)
+        finding = self._run_alarm(alarm, options)
         watch = self._watches[name]
-        if not watch.note(seen, step, patience=int(options.get("patience", alarm.patience))) or seen is None:
+        if not watch.note(finding, step, patience=int(options.get("patience", alarm.patience))) or finding is None:
             return None
         level = self.settings.action(name)
         assert level != "off"
@@ -269,15 +275,15 @@ class HealthMonitor:
             check=name,
             level=level,
             status="warn" if level in ("log", "warn") else "fail",
-            found=f"{seen.found}; since step {watch.since}",
-            evidence={**seen.evidence, "since_step": float(watch.since)},
-            advice=seen.advice,
+            found=f"{finding.found}; since step {watch.since}",
+            evidence={**finding.evidence, "since_step": float(watch.since)},
+            advice=finding.advice,
         )
 
-    def _options(self, name: str) -> Mapping[str, Any]:
+    def _get_options(self, name: str) -> Mapping[str, Any]:
         return self.settings.thresholds.get(name, {})
 
-    def _seen(self, alarm: Alarm, options: Mapping[str, Any]) -> Finding | None:
+    def _run_alarm(self, alarm: Alarm, options: Mapping[str, Any]) -> Finding | None:
         try:
             finding = alarm(self._history, **options)
             return None if finding is None or finding.status == "ok" else finding
@@ -299,7 +305,7 @@ def _to_number(value: Any) -> float | None:
         return None
 
 
-def _at(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+def _get_section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """Returns the section at a dotted path; empty without one."""
     section: Any = config
     for key in path.split("."):

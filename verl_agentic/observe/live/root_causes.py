@@ -53,9 +53,9 @@ def root_of(error: BaseException) -> Root:
     Ray wraps the exception of a task (`RayTaskError`, once for every process that it passes through), and sends the
     traceback as text. The death of an actor (`ActorDiedError`) is a cause itself.
     """
-    text, seen = "", set()
-    while id(error) not in seen:
-        seen.add(id(error))
+    text, visited_ids = "", set()
+    while id(error) not in visited_ids:
+        visited_ids.add(id(error))
         if is_sent(error):
             # A wrapper that is also an instance of its cause has only its text.
             text = vars(error).get("traceback_str") or str(error)
@@ -63,7 +63,7 @@ def root_of(error: BaseException) -> Root:
         if not isinstance(inner, BaseException):
             break
         error = inner
-    return Root(type=type(error).__name__, message=_message(error), traceback=text, where=last_frame(error, text))
+    return Root(type=type(error).__name__, message=_read_message(error), traceback=text, where=last_frame(error, text))
 
 
 def is_sent(error: BaseException) -> bool:
@@ -75,7 +75,7 @@ def _is_of_ray(error: BaseException) -> bool:
     return any(kind.__module__.startswith("ray.") for kind in type(error).__mro__)
 
 
-def _message(error: BaseException) -> str:
+def _read_message(error: BaseException) -> str:
     if not _is_of_ray(error):
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -96,13 +96,13 @@ def last_frame(error: BaseException, text: str = "") -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if frames and not text:
         return f"{frames[-1].filename}:{frames[-1].lineno}"
-    found = _FILE.findall(text)
-    return f"{found[-1][0]}:{found[-1][1]}" if found else ""
+    places = _FILE.findall(text)
+    return f"{places[-1][0]}:{places[-1][1]}" if places else ""
 
 
 def read_errors(run_dir: Path, *, since: float = 0.0) -> list[ErrorRecord]:
     """Returns the errors that `verl.extensions.monitoring.error_log` wrote in the processes of a run."""
-    found = []
+    records = []
     for path in run_dir.rglob("errors-*.jsonl"):
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
@@ -115,17 +115,17 @@ def read_errors(run_dir: Path, *, since: float = 0.0) -> list[ErrorRecord]:
             except (ValueError, TypeError):
                 continue  # cut off, or of another version
             if record.time >= since:
-                found.append(record)
-    return found
+                records.append(record)
+    return records
 
 
 def merged(records: Sequence[ErrorRecord]) -> list[ErrorRecord]:
     """Returns one record for each kind, the earliest first, with the counts of all processes."""
     kinds: dict[tuple[str, str], ErrorRecord] = {}
     for record in sorted(records, key=lambda record: record.time):
-        known = kinds.setdefault((record.type, record.where), replace(record, count=0, num_processes=0))
-        count, number = known.count + record.count, known.num_processes + 1
-        kinds[record.type, record.where] = replace(known, count=count, num_processes=number)
+        total = kinds.setdefault((record.type, record.where), replace(record, count=0, num_processes=0))
+        count, number = total.count + record.count, total.num_processes + 1
+        kinds[record.type, record.where] = replace(total, count=count, num_processes=number)
     return list(kinds.values())
 
 
@@ -143,23 +143,23 @@ def failure_report(error: BaseException, records: Sequence[ErrorRecord]) -> str:
     for number, record in enumerate(kinds[:_MOST], 1):
         times = "" if record.count == 1 else f", {record.count} times"
         times += "" if record.num_processes == 1 else f" in {record.num_processes} processes"
-        lines.append(f"{number}. {record.type}: {_shortened(record.message)}")
+        lines.append(f"{number}. {record.type}: {_shorten_message(record.message)}")
         lines.append(f"   in {record.process}{times}")
-        lines += _frames(record.traceback)
+        lines += _list_frames(record.traceback)
     named = enumerate(((kind.type, kind.where) for kind in kinds[:_MOST]), 1)
     same = [number for number, kind in named if kind == (root.type, root.where)]
-    lines.append(f"Ended by {f'number {same[0]}, ' if same else ''}{root.type}: {_shortened(root.message)}")
+    lines.append(f"Ended by {f'number {same[0]}, ' if same else ''}{root.type}: {_shorten_message(root.message)}")
     if not same:
-        lines += _frames(root.traceback or "".join(traceback.format_tb(error.__traceback__)))
+        lines += _list_frames(root.traceback or "".join(traceback.format_tb(error.__traceback__)))
     return "\n".join([*lines, _RULE * 3])
 
 
-def _shortened(message: str) -> str:
+def _shorten_message(message: str) -> str:
     one_line = " ".join(message.split())
     return one_line if len(one_line) <= 600 else f"{one_line[:400]} ... {one_line[-150:]}"
 
 
-def _frames(text: str) -> list[str]:
+def _list_frames(text: str) -> list[str]:
     """Returns the innermost frames of a traceback."""
     lines, frames = text.splitlines(), []
     for index, line in enumerate(lines):

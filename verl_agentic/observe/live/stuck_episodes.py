@@ -60,8 +60,8 @@ class BackoffWarner:
 
     def keep(self, keys: Iterable[Any]) -> None:
         """Forgets all other keys."""
-        kept = set(keys)
-        self._next = {key: due for key, due in self._next.items() if key in kept}
+        kept_keys = set(keys)
+        self._next = {key: due for key, due in self._next.items() if key in kept_keys}
 
 
 class StuckWatch:
@@ -82,21 +82,23 @@ class StuckWatch:
             keys.append(key)
             is_turn = waits_for is not None and waits_for.kind == "generate"
             ages = self._generate_ages if is_turn else self._ages
-            if ages.is_due(key, now - _since(episode, waits_for)):
+            if ages.is_due(key, now - _find_wait_start(episode, waits_for)):
                 due.append(state(episode, now=now, now_at=0.0))
         self._ages.keep(keys)
         self._generate_ages.keep(keys)
-        due.sort(key=lambda one: -one["age_s"])
-        return [*map(describe, due[:_NAMED]), *_counted(due[_NAMED:])]
+        due.sort(key=lambda wait: -wait["age_s"])
+        return [*map(describe, due[:_NAMED]), *_count_waits(due[_NAMED:])]
 
 
-def _counted(states: Sequence[Mapping[str, Any]]) -> list[str]:
+def _count_waits(states: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns for each cause how many episodes wait for it."""
-    waits = Counter(_what({**one, "tool": one["tool"] if one["activity"] == "tool" else ""}) for one in states)
-    return [f"and {count} more wait for {what}" for what, count in waits.most_common()]
+    waits = Counter(
+        _describe_wait({**wait, "tool": wait["tool"] if wait["activity"] == "tool" else ""}) for wait in states
+    )
+    return [f"and {count} more wait for {cause}" for cause, count in waits.most_common()]
 
 
-def _since(episode: Timeline, waits_for: OpenSpan | None) -> float:
+def _find_wait_start(episode: Timeline, waits_for: OpenSpan | None) -> float:
     return episode.last_end() if waits_for is None else waits_for.start
 
 
@@ -109,7 +111,7 @@ def state(episode: Timeline, *, now: float, now_at: float) -> dict[str, Any]:
         now_at: the same moment in seconds since 1970.
     """
     waits_for = episode.waits_for()
-    age_s = now - _since(episode, waits_for)
+    age_s = now - _find_wait_start(episode, waits_for)
     activity = "" if waits_for is None else waits_for.kind
     return {
         "uid": episode.uid,
@@ -129,8 +131,8 @@ def state(episode: Timeline, *, now: float, now_at: float) -> dict[str, Any]:
 
 def states(episodes: Sequence[Timeline], *, now: float, now_at: float) -> list[dict[str, Any]]:
     """Returns the states of at most 50 episodes, the longest waits first."""
-    found = [state(episode, now=now, now_at=now_at) for episode in episodes]
-    return sorted(found, key=lambda one: -one["age_s"])[:_MOST]
+    waits = [state(episode, now=now, now_at=now_at) for episode in episodes]
+    return sorted(waits, key=lambda wait: -wait["age_s"])[:_MOST]
 
 
 def is_fresh(report: Mapping[str, Any], *, now_at: float) -> bool:
@@ -147,20 +149,20 @@ def is_fresh(report: Mapping[str, Any], *, now_at: float) -> bool:
     return now_at - report.get("time", 0.0) <= patience_s
 
 
-def describe(found: Mapping[str, Any]) -> str:
+def describe(wait: Mapping[str, Any]) -> str:
     """Returns a state as one sentence."""
-    who = f"episode {found['uid']}/{found['session']}"
-    where = [f"environment {found['env']!r}"] if found["env"] else [f"agent loop {found['agent']!r}"]
-    where += [f"turn {found['turn']}"] if found["turn"] >= 0 else []
+    subject = f"episode {wait['uid']}/{wait['session']}"
+    places = [f"environment {wait['env']!r}"] if wait["env"] else [f"agent loop {wait['agent']!r}"]
+    places += [f"turn {wait['turn']}"] if wait["turn"] >= 0 else []
     return (
-        f"{who} ({', '.join(where)}) has waited {found['age_s']:.0f} s for {_what(found)}; "
-        f"it began {found['episode_s']:.0f} s ago"
+        f"{subject} ({', '.join(places)}) has waited {wait['age_s']:.0f} s for {_describe_wait(wait)}; "
+        f"it began {wait['episode_s']:.0f} s ago"
     )
 
 
-def _what(found: Mapping[str, Any]) -> str:
-    kind, tool = found["activity"], found["tool"]
+def _describe_wait(wait: Mapping[str, Any]) -> str:
+    kind, tool = wait["activity"], wait["tool"]
     if kind == "tool":
         return f"tool {tool!r}"
-    what = str(_WHAT.get(kind, kind))
-    return f"{what} (tool {tool!r})" if kind == "step" and tool else what
+    activity = str(_WHAT.get(kind, kind))
+    return f"{activity} (tool {tool!r})" if kind == "step" and tool else activity

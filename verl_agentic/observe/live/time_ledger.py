@@ -72,10 +72,10 @@ class EpisodeTime:
         return {"began_at": self.began_at, "ended_at": self.ended_at, "spans": spans}
 
     @classmethod
-    def from_dict(cls, written: Mapping[str, Any]) -> EpisodeTime:
+    def from_dict(cls, record: Mapping[str, Any]) -> EpisodeTime:
         """Returns the episode of a `to_dict`."""
-        spans = tuple(Span(*fields) for fields in written["spans"])
-        return cls(began_at=written["began_at"], ended_at=written["ended_at"], spans=spans)
+        spans = tuple(Span(*fields) for fields in record["spans"])
+        return cls(began_at=record["began_at"], ended_at=record["ended_at"], spans=spans)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,37 +112,37 @@ def time_ledger(
     timers = {name.removeprefix("timing_s/"): float(v) for name, v in metrics.items() if name.startswith("timing_s/")}
     if "step" not in timers:
         return {}
-    taken = {name: min(s, timers.get(name, 0.0)) for name, s in (log_s or {}).items()}
-    found: dict[str, float] = defaultdict(float)
-    for timer, where in _WHERE.items():
+    log_times = {name: min(s, timers.get(name, 0.0)) for name, s in (log_s or {}).items()}
+    seconds_by_part: dict[str, float] = defaultdict(float)
+    for timer, part in _WHERE.items():
         if timer in timers:
-            found[where] += timers[timer] - taken.get(timer, 0.0)
-    waited = sum(timers.get(name, 0.0) - taken.get(name, 0.0) for name in GEN_TIMERS)
-    for where, seconds in _of_waits(waits, waited).items():
-        found[where] += seconds
+            seconds_by_part[part] += timers[timer] - log_times.get(timer, 0.0)
+    waited = sum(timers.get(name, 0.0) - log_times.get(name, 0.0) for name in GEN_TIMERS)
+    for part, seconds in _split_waits(waits, waited).items():
+        seconds_by_part[part] += seconds
     if handing_out_s:
-        found["dispatch"] += handing_out_s
-    if taken:
-        found["logging"] = sum(taken.values())
-    found["other"] = max(0.0, timers["step"] - sum(found.values()))
+        seconds_by_part["dispatch"] += handing_out_s
+    if log_times:
+        seconds_by_part["logging"] = sum(log_times.values())
+    seconds_by_part["other"] = max(0.0, timers["step"] - sum(seconds_by_part.values()))
     if "testing" in timers:
-        found["validation"] = timers["testing"]
-    return {f"time/{where}_s": seconds for where, seconds in found.items()}
+        seconds_by_part["validation"] = timers["testing"]
+    return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items()}
 
 
-def _of_waits(waits: Sequence[Wait], waited: float) -> dict[str, float]:
+def _split_waits(waits: Sequence[Wait], waited: float) -> dict[str, float]:
     """Returns the trainer's waiting time by cause; the seconds sum to `waited`."""
     if not waits or not any(wait.episodes for wait in waits):
         return {"rollout": waited}
-    found: dict[str, float] = defaultdict(float)
+    seconds_by_part: dict[str, float] = defaultdict(float)
     for wait in waits:
-        for where, seconds in critical_path(wait).items():
-            found[where] += seconds
-    outside = waited - sum(found.values())
+        for part, seconds in critical_path(wait).items():
+            seconds_by_part[part] += seconds
+    outside = waited - sum(seconds_by_part.values())
     if outside >= 0:  # before and after the wait itself: rollout engines are put to sleep
-        found["rollout_switch"] += outside
-        return found
-    return {where: seconds * waited / (waited - outside) for where, seconds in found.items()}
+        seconds_by_part["rollout_switch"] += outside
+        return seconds_by_part
+    return {part: seconds * waited / (waited - outside) for part, seconds in seconds_by_part.items()}
 
 
 def critical_path(wait: Wait) -> dict[str, float]:
@@ -156,8 +156,8 @@ def critical_path(wait: Wait) -> dict[str, float]:
     last = max(wait.episodes, key=lambda episode: episode.ended_at)
     end = min(max(last.ended_at, wait.began_at), wait.ended_at)
     begin = min(max(last.began_at, wait.began_at), end)
-    found = own_times(last.spans, begin - last.began_at, end - last.began_at)
-    return {**found, "dispatch": begin - wait.began_at, "poll": wait.ended_at - end}
+    own_seconds = own_times(last.spans, begin - last.began_at, end - last.began_at)
+    return {**own_seconds, "dispatch": begin - wait.began_at, "poll": wait.ended_at - end}
 
 
 def own_times(spans: Iterable[Span], start_s: float, end_s: float) -> dict[str, float]:
@@ -168,13 +168,13 @@ def own_times(spans: Iterable[Span], start_s: float, end_s: float) -> dict[str, 
     """
     inside = [span for span in spans if span.end_s > start_s and span.start_s < end_s]
     bounds = {start_s, end_s} | {t for span in inside for t in (span.start_s, span.end_s) if start_s < t < end_s}
-    found: dict[str, float] = defaultdict(float)
-    for left, right in pairwise(sorted(bounds)):
-        active = [span for span in inside if span.start_s <= left and span.end_s >= right]
+    seconds_by_part: dict[str, float] = defaultdict(float)
+    for begin, end in pairwise(sorted(bounds)):
+        active = [span for span in inside if span.start_s <= begin and span.end_s >= end]
         # For equal starts (times are rounded), the inner span.
         innermost = max(active, key=lambda span: (span.start_s, span.kind != "step", -span.end_s), default=None)
-        found["loop" if innermost is None else _OF_KIND.get(innermost.kind, "env")] += right - left
-    return dict(found)
+        seconds_by_part["loop" if innermost is None else _OF_KIND.get(innermost.kind, "env")] += end - begin
+    return dict(seconds_by_part)
 
 
 def tool_times(episodes: Iterable[EpisodeTime], *, max_tools: int = 20) -> dict[str, float]:
@@ -185,11 +185,11 @@ def tool_times(episodes: Iterable[EpisodeTime], *, max_tools: int = 20) -> dict[
         for span in episode.spans:
             if span.kind == "tool":
                 seconds[span.label].append(span.end_s - span.start_s)
-    found = {}
+    metrics = {}
     for name in sorted(seconds, key=lambda name: -sum(seconds[name]))[:max_tools]:
-        found[f"tool_time/{name}/mean_s"] = sum(seconds[name]) / len(seconds[name])
-        found[f"tool_time/{name}/p95_s"] = percentile(seconds[name], 0.95)
-    return found
+        metrics[f"tool_time/{name}/mean_s"] = sum(seconds[name]) / len(seconds[name])
+        metrics[f"tool_time/{name}/p95_s"] = percentile(seconds[name], 0.95)
+    return metrics
 
 
 def turn_times(episodes: Iterable[EpisodeTime]) -> dict[str, float]:
@@ -201,15 +201,15 @@ def turn_times(episodes: Iterable[EpisodeTime]) -> dict[str, float]:
     sums: dict[tuple[str, str], float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     for episode in episodes:
-        own = [span for span in episode.spans if span.turn >= 0 and span.label != SUB_AGENT]
-        for turn in {span.turn for span in own}:
+        spans = [span for span in episode.spans if span.turn >= 0 and span.label != SUB_AGENT]
+        for turn in {span.turn for span in spans}:
             name = str(turn) if turn < _TURNS else f"{_TURNS}+"
             counts[name] += 1
-            of_turn = [span for span in own if span.turn == turn]
-            for kind, what in (("generate", "generate"), ("step", "env")):
-                sums[name, what] += sum(s.end_s - s.start_s for s in of_turn if s.kind == kind)
+            of_turn = [span for span in spans if span.turn == turn]
+            for kind, phase in (("generate", "generate"), ("step", "env")):
+                sums[name, phase] += sum(s.end_s - s.start_s for s in of_turn if s.kind == kind)
             sums[name, "tool"] += max((s.end_s - s.start_s for s in of_turn if s.kind == "tool"), default=0.0)
-    return {f"turn_time/{name}/{what}_s": total / counts[name] for (name, what), total in sums.items()}
+    return {f"turn_time/{name}/{phase}_s": total / counts[name] for (name, phase), total in sums.items()}
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -41,63 +41,63 @@ def detail(record: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, 
     """
     prompt_ids, ids = record["prompt_ids"] or [], record["response_ids"] or []
     mask = record["response_mask"] or []
-    env_score, details = _without_details(record["env_score"])
+    env_score, details = _split_details(record["env_score"])
     return {
         "meta": {name: finite(record.get(name)) for name in _META},
-        "numbers": _mapping(record["numbers"]),
-        "score": None if record["score"] is None else _mapping(record["score"]),
-        "env_score": _parsed(env_score),
+        "numbers": _round_numbers(record["numbers"]),
+        "score": None if record["score"] is None else _round_numbers(record["score"]),
+        "env_score": _indent_json(env_score),
         "details": details,
-        "ground_truth": _parsed(record["ground_truth"]),
-        "extra": _parsed(record["extra"]),
+        "ground_truth": _indent_json(record["ground_truth"]),
+        "extra": _indent_json(record["extra"]),
         "final_answer": record["final_answer"] or "",
         "prompt": record["prompt"] or [],
-        "turns": [_turn(turn) for turn in record["turns"] or ()],
-        "spans": [{name: _short(value) for name, value in span.items()} for span in record["spans"] or ()],
+        "turns": [_describe_turn(turn) for turn in record["turns"] or ()],
+        "spans": [{name: _round_number(value) for name, value in span.items()} for span in record["spans"] or ()],
         "segments": record["segments"] or [],
         "prompt_tokens": len(prompt_ids),
-        "prompt_text": _joined(token_texts(tokenizer, prompt_ids), prompt_ids),
+        "prompt_text": _join_texts(token_texts(tokenizer, prompt_ids), prompt_ids),
         "tokens": {
             "ids": ids,
             "texts": token_texts(tokenizer, ids, before=prompt_ids) if tokenizer else None,
             "mask": mask,
             "turn_ids": record["turn_ids"] or [],
-            "columns": _columns(record, mask),
+            "columns": _make_columns(record, mask),
         },
     }
 
 
-def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    calls = [{name: _short(value) for name, value in call.items()} for call in turn["calls"] or ()]
-    return {**{name: _short(value) for name, value in turn.items()}, "calls": calls}
+def _describe_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
+    calls = [{name: _round_number(value) for name, value in call.items()} for call in turn["calls"] or ()]
+    return {**{name: _round_number(value) for name, value in turn.items()}, "calls": calls}
 
 
-def _columns(record: Mapping[str, Any], mask: Sequence[int]) -> dict[str, Any]:
+def _make_columns(record: Mapping[str, Any], mask: Sequence[int]) -> dict[str, Any]:
     columns = {name: record.get(column) for name, column in _COLUMNS.items()}
     rollout, trainer = columns["log_prob"], columns["trainer_log_prob"]
     if rollout and trainer and len(rollout) == len(trainer) == len(mask):
         difference = np.asarray(rollout, np.float64) - np.asarray(trainer, np.float64)
         columns["gap"] = np.where(np.asarray(mask) == 1, difference, np.nan).tolist()
-    return {name: _compact(values) for name, values in columns.items() if values}
+    return {name: _compact_values(values) for name, values in columns.items() if values}
 
 
-def _compact(values: Sequence[float]) -> list[float | None] | float | None:
-    shorts = [_short(value) for value in values]
+def _compact_values(values: Sequence[float]) -> list[float | None] | float | None:
+    shorts = [_round_number(value) for value in values]
     return shorts[0] if len(set(shorts)) == 1 else shorts
 
 
-def _short(value: Any) -> Any:
+def _round_number(value: Any) -> Any:
     """Returns a number with few digits; None if it is not finite."""
     if not isinstance(value, float):
         return value
     return float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None
 
 
-def _mapping(pairs: Any) -> dict[str, Any]:
-    return {name: _short(value) for name, value in dict(pairs or ()).items()}
+def _round_numbers(pairs: Any) -> dict[str, Any]:
+    return {name: _round_number(value) for name, value in dict(pairs or ()).items()}
 
 
-def _parsed(text: str | None) -> Any:
+def _indent_json(text: str | None) -> Any:
     """Returns JSON text with indentation; other text unchanged."""
     if not text:
         return ""
@@ -107,7 +107,7 @@ def _parsed(text: str | None) -> Any:
         return text
 
 
-def _without_details(text: str | None) -> tuple[str | None, Any]:
+def _split_details(text: str | None) -> tuple[str | None, Any]:
     """Returns the environment's score without its details, and the details (`Reward.details`); None without any."""
     try:
         score = json.loads(text or "null")
@@ -118,5 +118,5 @@ def _without_details(text: str | None) -> tuple[str | None, Any]:
     return json.dumps({name: value for name, value in score.items() if name != "details"}), score["details"]
 
 
-def _joined(texts: Sequence[str | None], ids: Sequence[int]) -> str:
+def _join_texts(texts: Sequence[str | None], ids: Sequence[int]) -> str:
     return "".join(f"[{number}]" if text is None else text for text, number in zip(texts, ids, strict=True))

@@ -36,13 +36,13 @@ def newest_rows(view: RunView, *, limit: int, query: Query, keys: Sequence[tuple
         DataError: nothing passes.
     """
     groups = view.groups
-    wanted = set(keys)
+    wanted_keys = set(keys)
     rows: list[int] = []
     for group in groups.order(view.matches(query), sort="step", descending=True):
         members = groups.rows(int(group))
-        if wanted:
+        if wanted_keys:
             first = groups.table.slice(int(members[0]), 1).select(["split", "step", "uid"]).to_pylist()[0]
-            if tuple(first.values()) not in wanted:
+            if tuple(first.values()) not in wanted_keys:
                 continue
         rows.extend(int(member) for member in members)
         if len(rows) >= limit:
@@ -72,15 +72,15 @@ def write_page(path: Path, view: RunView, rows: Mapping[int, Sequence[str]]) -> 
         view: of the run.
         rows: lines of the summaries -> the reason of their selection.
     """
-    groups = _chosen_groups(view, rows)
+    groups = _list_chosen_groups(view, rows)
     about = {**view.about(), "trajectories": len(rows), "groups": len(groups), "folder": ""}
     data = {"about": about, "groups": groups, "metrics": view.metrics(about["metrics"])}
     with path.open("w", encoding="utf-8", errors="replace") as file:
-        for piece in _page(data, (view.detail_of(row) for row in rows), title=about["name"]):
+        for piece in _iter_page(data, (view.detail_of(row) for row in rows), title=about["name"]):
             file.write(piece)
 
 
-def _chosen_groups(view: RunView, rows: Mapping[int, Sequence[str]]) -> list[dict[str, Any]]:
+def _list_chosen_groups(view: RunView, rows: Mapping[int, Sequence[str]]) -> list[dict[str, Any]]:
     """Returns the lines of the list with their rows; a row's `record` is the number of its script."""
     groups = view.groups
     flags = bytearray(groups.table.num_rows)
@@ -100,24 +100,24 @@ def _chosen_groups(view: RunView, rows: Mapping[int, Sequence[str]]) -> list[dic
     return lines
 
 
-def _page(data: Mapping[str, Any], records: Iterator[Mapping[str, Any]], *, title: str) -> Iterator[str]:
+def _iter_page(data: Mapping[str, Any], records: Iterator[Mapping[str, Any]], *, title: str) -> Iterator[str]:
     style, script = read(STYLE), "\n".join(read(name) for name in SCRIPTS)
-    policy = _POLICY.format(script=_digest(script), style=_digest(style))
+    policy = _POLICY.format(script=_hash_text(script), style=_hash_text(style))
     before, after = read("index.html").split("<!-- files -->")
     head, end = before.replace("verl-agentic view", html.escape(title) + " · verl-agentic"), "</body>"
     yield head + f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n<style>{style}</style>'
     yield after.rpartition(end)[0]
-    yield _data_block("data", data)
+    yield _format_data_block("data", data)
     for number, record in enumerate(records):
-        yield _data_block(f"record-{number}", record)
+        yield _format_data_block(f"record-{number}", record)
     yield f"<script>{script}</script>\n</body>\n</html>\n"
 
 
-def _data_block(name: str, value: Any) -> str:
+def _format_data_block(name: str, value: Any) -> str:
     # Without "<", data cannot end the block or begin another one.
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 
-def _digest(text: str) -> str:
+def _hash_text(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -50,7 +50,7 @@ class Groups:
         count = int(of_row.max()) + 1 if len(of_row) else 0
         by_group = np.argsort(of_row, kind="stable")
         starts = np.searchsorted(of_row[by_group], np.arange(count + 1))
-        return cls(table, of_row, by_group, starts, _statistics(table, of_row, count))
+        return cls(table, of_row, by_group, starts, _compute_statistics(table, of_row, count))
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -76,17 +76,17 @@ class Groups:
         rows = [self.rows(group) for group in groups]
         if not rows:
             return []
-        taken = np.concatenate(rows)
-        records = self.table.select(_SHOWN).take(pa.array(taken)).to_pylist()
-        hits = matches.take(pa.array(taken)).to_pylist()
+        row_numbers = np.concatenate(rows)
+        records = self.table.select(_SHOWN).take(pa.array(row_numbers)).to_pylist()
+        hits = matches.take(pa.array(row_numbers)).to_pylist()
         lines, start = [], 0
         for group, members in zip(groups, rows, strict=True):
             end = start + len(members)
-            lines.append(self._line(group, records[start:end], hits[start:end]))
+            lines.append(self._make_line(group, records[start:end], hits[start:end]))
             start = end
         return lines
 
-    def _line(self, group: int, members: list[dict[str, Any]], hits: list[bool]) -> dict[str, Any]:
+    def _make_line(self, group: int, members: list[dict[str, Any]], hits: list[bool]) -> dict[str, Any]:
         first = next((member for member, hit in zip(members, hits, strict=True) if hit), members[0])
         last = [member for member in members if member["place"] == "last"] or members
         return {
@@ -125,7 +125,7 @@ def _number_groups(table: pa.Table) -> np.ndarray:
     return rank[inverse]
 
 
-def _statistics(table: pa.Table, of_row: np.ndarray, count: int) -> dict[str, np.ndarray]:
+def _compute_statistics(table: pa.Table, of_row: np.ndarray, count: int) -> dict[str, np.ndarray]:
     if not count:
         return {name: np.zeros(0) for name in _STATISTICS}
     counted = pc.and_(pc.equal(table["place"], "last"), pc.equal(pc.fill_null(table["is_void"], False), False))
@@ -135,11 +135,11 @@ def _statistics(table: pa.Table, of_row: np.ndarray, count: int) -> dict[str, np
         values = pc.cast(table[column], pa.float64())
         values = pc.if_else(pc.is_finite(values), values, None)
         columns[column] = pc.abs(values) if column == "mean_advantage" else values
-    kept = pa.table(columns).filter(pc.fill_null(counted, False))
-    found = kept.group_by("group").aggregate(sorted(set(_STATISTICS.values())))
-    where = found["group"].to_numpy()
+    counted_rows = pa.table(columns).filter(pc.fill_null(counted, False))
+    aggregates = counted_rows.group_by("group").aggregate(sorted(set(_STATISTICS.values())))
+    group_numbers = aggregates["group"].to_numpy()
     statistics = {}
     for name, (column, how) in _STATISTICS.items():
         statistics[name] = np.full(count, np.nan)
-        statistics[name][where] = pc.cast(found[f"{column}_{how}"], pa.float64()).to_numpy()
+        statistics[name][group_numbers] = pc.cast(aggregates[f"{column}_{how}"], pa.float64()).to_numpy()
     return statistics

@@ -58,7 +58,7 @@ class RunView:
         self._lock = threading.RLock()
         self._log: RunLog | None = None
         self._revision = 0
-        self._found: dict[str, _Found] = {}
+        self._listings: dict[str, _GroupListing] = {}
         self.refresh()
 
     @property
@@ -69,16 +69,16 @@ class RunView:
     def refresh(self) -> None:
         """Reads new data of the run."""
         with self._lock:
-            self._seen = self._fingerprint()
+            self._seen = self._fingerprint_files()
             if self._log is not None:
                 self._log.refresh()
             elif next(self.run_dir.rglob("trajectories/trajectories-*.arrows"), None) is not None:
                 self._log = RunLog(self.run_dir)
-            self._groups = Groups.of(_no_summaries() if self._log is None else self._log.summaries)
+            self._groups = Groups.of(_make_empty_summaries() if self._log is None else self._log.summaries)
             self._metrics = read_metrics(self.run_dir)
-            self._findings = _findings(self.run_dir)
+            self._findings = _read_findings(self.run_dir)
             self._tokenizer = find_tokenizer(self.run_dir)
-            self._found.clear()
+            self._listings.clear()
             self._revision += 1
 
     def about(self) -> dict[str, Any]:
@@ -91,13 +91,13 @@ class RunView:
                 "revision": self._revision,
                 "trajectories": table.num_rows,
                 "groups": len(self._groups),
-                "result": _result(table),
-                "reward_range": _range(table["reward"]),
-                "splits": _names(table["split"]),
-                "stops": _names(table["stop_reason"]),
-                "envs": _names(table["env"]),
-                "tools": _names(pc.list_flatten(table["tools"])),
-                "hacking": _names(pc.list_flatten(table["hacking"])),
+                "result": _summarise_result(table),
+                "reward_range": _find_range(table["reward"]),
+                "splits": _list_names(table["split"]),
+                "stops": _list_names(table["stop_reason"]),
+                "envs": _list_names(table["env"]),
+                "tools": _list_names(pc.list_flatten(table["tools"])),
+                "hacking": _list_names(pc.list_flatten(table["hacking"])),
                 "breaches": pc.sum(pc.fill_null(pc.not_equal(table["breach"], ""), False)).as_py() or 0,
                 "has_tokenizer": self._tokenizer is not None,
                 "metrics": sorted({name for line in self._metrics for name in line} - {"step", "time"}),
@@ -106,7 +106,7 @@ class RunView:
 
     def has_news(self) -> bool:
         """Returns whether the run has written since `refresh`."""
-        return self._fingerprint() != self._seen
+        return self._fingerprint_files() != self._seen
 
     def list_groups(self, query: Query, *, offset: int, limit: int, around: Sequence[Any] = ()) -> dict[str, Any]:
         """Returns a page of the list.
@@ -117,15 +117,15 @@ class RunView:
             limit: maximum number of groups.
             around: split, step and uid of a group: `place` is its number in the list, None when it is not there.
         """
-        found = self._find(query)
-        page = found.order[max(0, offset) : max(0, offset) + min(limit, _MAX_PAGE)]
+        listing = self._list_matching(query)
+        page = listing.order[max(0, offset) : max(0, offset) + min(limit, _MAX_PAGE)]
         return {
-            "revision": found.revision,
-            "total": len(found.order),
-            "trajectories": pc.sum(found.matches).as_py() or 0,
+            "revision": listing.revision,
+            "total": len(listing.order),
+            "trajectories": pc.sum(listing.matches).as_py() or 0,
             "offset": offset,
-            "groups": found.groups.lines([int(group) for group in page], found.matches),
-            "place": found.place(around) if around else None,
+            "groups": listing.groups.lines([int(group) for group in page], listing.matches),
+            "place": listing.place(around) if around else None,
         }
 
     def group(self, split: str, step: int, uid: str) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ class RunView:
             DataError: there is no such group.
         """
         with self._lock:
-            return self.summaries(_rows(self._groups.table, {"split": split, "step": step, "uid": uid}))
+            return self.summaries(_find_rows(self._groups.table, {"split": split, "step": step, "uid": uid}))
 
     def summaries(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
         """Returns the summaries of lines."""
@@ -150,7 +150,7 @@ class RunView:
             DataError: there is no such trajectory.
         """
         with self._lock:
-            return self.detail_of(int(_rows(self._groups.table, dict(zip(PLACE, key, strict=True)))[0]))
+            return self.detail_of(int(_find_rows(self._groups.table, dict(zip(PLACE, key, strict=True)))[0]))
 
     def detail_of(self, row: int) -> dict[str, Any]:
         """Returns all of the trajectory at a line of the summaries."""
@@ -172,15 +172,15 @@ class RunView:
 
     def matches(self, query: Query) -> pa.BooleanArray:
         """Returns for every line of the summaries whether it passes."""
-        return self._find(query).matches
+        return self._list_matching(query).matches
 
-    def _find(self, query: Query) -> _Found:
+    def _list_matching(self, query: Query) -> _GroupListing:
         """Returns the list of a query; a text search may take seconds and does not block other requests."""
         key = repr(query)
         while True:
             with self._lock:
-                if key in self._found:
-                    return self._found[key]
+                if key in self._listings:
+                    return self._listings[key]
                 log, groups, revision = self._log, self._groups, self._revision
             lines = log.search(query.text) if query.text and log is not None else []
             with self._lock:
@@ -188,12 +188,12 @@ class RunView:
                     continue  # the lines that were found may have other numbers now
                 matches = query.matches(groups.table, lines)
                 order = groups.order(matches, sort=query.sort, descending=query.descending)
-                if len(self._found) >= _KEPT:
-                    self._found.clear()
-                self._found[key] = _Found(revision, groups, matches, order)
-                return self._found[key]
+                if len(self._listings) >= _KEPT:
+                    self._listings.clear()
+                self._listings[key] = _GroupListing(revision, groups, matches, order)
+                return self._listings[key]
 
-    def _fingerprint(self) -> tuple[int, int]:
+    def _fingerprint_files(self) -> tuple[int, int]:
         sizes = []
         for pattern in _WATCHED:
             for path in self.run_dir.rglob(pattern):
@@ -205,7 +205,7 @@ class RunView:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _GroupListing:
     """The list of a query."""
 
     revision: int
@@ -217,55 +217,55 @@ class _Found:
     def place(self, around: Sequence[Any]) -> int | None:
         """Returns the place of a group of that split, step and uid; None if it is not listed."""
         try:
-            row = _rows(self.groups.table, dict(zip(PLACE[:3], around, strict=True)))[0]
+            row = _find_rows(self.groups.table, dict(zip(PLACE[:3], around, strict=True)))[0]
         except DataError:
             return None
-        found = np.flatnonzero(self.order == self.groups.of_row[row])
-        return int(found[0]) if len(found) else None
+        places = np.flatnonzero(self.order == self.groups.of_row[row])
+        return int(places[0]) if len(places) else None
 
 
-def _rows(table: pa.Table, wanted: Mapping[str, Any]) -> np.ndarray:
-    found = pc.equal(table["step"], wanted["step"])
-    for name, value in wanted.items():
-        found = pc.and_(found, pc.equal(table[name], value))
-    rows = np.flatnonzero(pc.fill_null(found, False).to_numpy())
+def _find_rows(table: pa.Table, columns: Mapping[str, Any]) -> np.ndarray:
+    matches = pc.equal(table["step"], columns["step"])
+    for name, value in columns.items():
+        matches = pc.and_(matches, pc.equal(table[name], value))
+    rows = np.flatnonzero(pc.fill_null(matches, False).to_numpy())
     if not len(rows):
-        raise DataError(f"the run has no such trajectory, got {dict(wanted)}; it may be of another run")
+        raise DataError(f"the run has no such trajectory, got {dict(columns)}; it may be of another run")
     return rows
 
 
-def _names(column: pa.ChunkedArray | pa.Array) -> list[str]:
+def _list_names(column: pa.ChunkedArray | pa.Array) -> list[str]:
     return sorted(filter(None, pc.unique(column).to_pylist()))
 
 
-def _range(column: pa.ChunkedArray) -> list[float | None]:
+def _find_range(column: pa.ChunkedArray) -> list[float | None]:
     """Returns the smallest and the largest finite value."""
-    found = pc.min_max(column.filter(pc.fill_null(pc.is_finite(column), False))).as_py()
-    return [found["min"], found["max"]]
+    bounds = pc.min_max(column.filter(pc.fill_null(pc.is_finite(column), False))).as_py()
+    return [bounds["min"], bounds["max"]]
 
 
-def _result(table: pa.Table) -> dict[str, Any]:
+def _summarise_result(table: pa.Table) -> dict[str, Any]:
     """Returns the mean outcome of each training step, or of validation; without outcomes the mean reward."""
     is_train = pc.equal(table["split"], "train")
     chosen = table.filter(is_train) if pc.any(is_train).as_py() else table
     for name, column in (("outcome", "acc"), ("reward", "reward")):
-        known = chosen.filter(pc.fill_null(pc.is_finite(chosen[column]), False))
-        if known.num_rows:
-            means = known.group_by("step").aggregate([(column, "mean")]).sort_by("step")
+        scored = chosen.filter(pc.fill_null(pc.is_finite(chosen[column]), False))
+        if scored.num_rows:
+            means = scored.group_by("step").aggregate([(column, "mean")]).sort_by("step")
             steps, values = means["step"].to_pylist(), means[f"{column}_mean"].to_pylist()
             return {"name": name, "points": [list(point) for point in zip(steps, values, strict=True)]}
     return {"name": "reward", "points": []}
 
 
-def _no_summaries() -> pa.Table:
+def _make_empty_summaries() -> pa.Table:
     fields = [TRAJECTORIES.field(name) for name in SUMMARY["trajectories"]]
     fields += [UPDATES.field(name) for name in SUMMARY["updates"] if name not in KEY]
     return pa.schema(fields).empty_table()
 
 
-def _findings(run_dir: Path) -> list[dict[str, Any]]:
+def _read_findings(run_dir: Path) -> list[dict[str, Any]]:
     """Returns the health findings by step; incomplete lines are left out."""
-    found = []
+    findings = []
     for path in sorted(run_dir.rglob("health.jsonl")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
@@ -273,5 +273,5 @@ def _findings(run_dir: Path) -> list[dict[str, Any]]:
             except ValueError:
                 continue
             if isinstance(finding, dict) and isinstance(finding.get("step"), int):
-                found.append(finding)
-    return sorted(found, key=lambda finding: finding["step"])
+                findings.append(finding)
+    return sorted(findings, key=lambda finding: finding["step"])

@@ -39,78 +39,80 @@ def spot_check(
         seed: of the choice.
     """
     chance = random.Random(seed)
-    lines = _candidates(table)
+    lines = _list_candidates(table)
     chosen = {row: ["random"] for row in chance.sample(lines, min(count, len(lines)))}
     kinds = {kind: [row for row in rows if row not in chosen] for kind, rows in suspicious(table, record).items()}
     why = {row: [name for name, rows in kinds.items() if row in set(rows)] for rows in kinds.values() for row in rows}
     queues = [chance.sample(rows, len(rows)) for rows in kinds.values()]
-    taken: list[int] = []
-    while any(queues) and len(taken) < count:
+    suspicious_rows: list[int] = []
+    while any(queues) and len(suspicious_rows) < count:
         for queue in queues:
-            while queue and queue[-1] in taken:
+            while queue and queue[-1] in suspicious_rows:
                 queue.pop()
-            if queue and len(taken) < count:
-                taken.append(queue.pop())
-    return {**chosen, **{row: [f"suspicious: {name}" for name in why[row]] for row in taken}}
+            if queue and len(suspicious_rows) < count:
+                suspicious_rows.append(queue.pop())
+    return {**chosen, **{row: [f"suspicious: {name}" for name in why[row]] for row in suspicious_rows}}
 
 
 def suspicious(table: pa.Table, record: Callable[[int], Mapping[str, Any]]) -> dict[str, list[int]]:
     """Returns kind -> lines of the summaries; see docs/viewer.md for what each kind means."""
-    rows = np.asarray(_candidates(table), dtype=np.int64)
+    rows = np.asarray(_list_candidates(table), dtype=np.int64)
     if not len(rows):
         return {}
     columns = table.take(pa.array(rows))
-    reward, acc = (_floats(columns[name]) for name in ("reward", "acc"))
-    tokens = _floats(columns["num_model_tokens"])
+    reward, acc = (_to_floats(columns[name]) for name in ("reward", "acc"))
+    tokens = _to_floats(columns["num_model_tokens"])
     is_void = np.asarray(pc.fill_null(columns["is_void"], False))
     reward[is_void], acc[is_void], tokens[is_void] = np.nan, np.nan, np.nan
-    found = {
+    flags_by_kind = {
         "breach of the audit": np.asarray(pc.not_equal(columns["breach"], "")),
         "void": is_void,
         "attempt at reward hacking": np.asarray(
             pc.fill_null(pc.greater(pc.list_value_length(columns["hacking"]), 0), False)
         ),
-        "high reward, few tokens": _short_and_paid(reward, tokens),
-        "reward far from acc": _far(reward, acc),
+        "high reward, few tokens": _find_short_paid(reward, tokens),
+        "reward far from acc": _find_far_rewards(reward, acc),
     }
-    kinds = {kind: [int(row) for row in rows[flags]] for kind, flags in found.items()}
+    kinds = {kind: [int(row) for row in rows[flags]] for kind, flags in flags_by_kind.items()}
     calls = np.asarray(columns["num_calls"])
-    most = sorted(zip(calls.tolist(), rows.tolist(), strict=True), reverse=True)[:_READ_FOR_CALLS]
-    kinds["repeated calls"] = [row for number, row in most if number >= _REPEATS and _repeats(record(row))]
+    busiest = sorted(zip(calls.tolist(), rows.tolist(), strict=True), reverse=True)[:_READ_FOR_CALLS]
+    kinds["repeated calls"] = [
+        row for number, row in busiest if number >= _REPEATS and _has_repeated_calls(record(row))
+    ]
     return kinds
 
 
-def _candidates(table: pa.Table) -> list[int]:
+def _list_candidates(table: pa.Table) -> list[int]:
     counted = pc.and_(pc.equal(table["place"], "last"), pc.equal(table["role"], "policy"))
     return np.flatnonzero(np.asarray(pc.fill_null(counted, False))).tolist()
 
 
-def _short_and_paid(reward: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+def _find_short_paid(reward: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     if np.isnan(reward).all() or np.isnan(tokens).all():
         return np.zeros(len(reward), dtype=bool)
     return (reward > np.nanmean(reward)) & (tokens < _FEW_TOKENS * np.nanmedian(tokens))
 
 
-def _far(reward: np.ndarray, acc: np.ndarray) -> np.ndarray:
+def _find_far_rewards(reward: np.ndarray, acc: np.ndarray) -> np.ndarray:
     """Returns `[rows]` whether a reward is far from the median reward of the trajectories with that acc."""
-    known = np.isfinite(reward) & np.isfinite(acc)
+    is_known = np.isfinite(reward) & np.isfinite(acc)
     far = np.zeros(len(reward), dtype=bool)
-    if not known.any():
+    if not is_known.any():
         return far
     expected = np.full(len(reward), np.nan)
-    for value in np.unique(acc[known]):
-        same = known & (acc == value)
+    for value in np.unique(acc[is_known]):
+        same = is_known & (acc == value)
         expected[same] = np.median(reward[same])
     deviation = np.abs(reward - expected)
-    usual = 1.4826 * np.median(deviation[known])
-    far[known] = deviation[known] > max(_FAR * usual, _FAR_AT_LEAST * float(np.ptp(reward[known])), 1e-9)
+    usual = 1.4826 * np.median(deviation[is_known])
+    far[is_known] = deviation[is_known] > max(_FAR * usual, _FAR_AT_LEAST * float(np.ptp(reward[is_known])), 1e-9)
     return far
 
 
-def _repeats(record: Mapping[str, Any]) -> bool:
+def _has_repeated_calls(record: Mapping[str, Any]) -> bool:
     calls = [(call["name"], call["arguments"]) for turn in record["turns"] or () for call in turn["calls"] or ()]
     return any(calls.count(call) >= _REPEATS for call in set(calls))
 
 
-def _floats(column: pa.ChunkedArray) -> np.ndarray:
+def _to_floats(column: pa.ChunkedArray) -> np.ndarray:
     return np.array(pc.cast(column, pa.float64()).to_numpy(), dtype=np.float64)

@@ -19,8 +19,8 @@ def find_tokenizer(run_dir: Path) -> Tokenizer | None:
     """Returns the tokenizer nearest to the top of a run's folder; None if none can be read."""
     from tokenizers import Tokenizer
 
-    found = sorted(run_dir.rglob("tokenizer/tokenizer.json"), key=lambda path: (len(path.parts), path))
-    for path in found:
+    paths = sorted(run_dir.rglob("tokenizer/tokenizer.json"), key=lambda path: (len(path.parts), path))
+    for path in paths:
         try:
             return Tokenizer.from_file(str(path))
         except Exception:  # the library raises bare exceptions; a broken file must not hide the run
@@ -49,31 +49,31 @@ def token_texts(
     pending: list[int] = []
     for token in token_ids:
         if not 0 <= token < size or tokenizer.id_to_token(token) is None:
-            _flush(tokenizer, context, pending, texts)
+            _flush_pending(tokenizer, context, pending, texts)
             context, pending = [], []
             texts.append(None)
             continue
         pending.append(token)
-        text = _added(tokenizer, context, pending)
+        text = _decode_added(tokenizer, context, pending)
         if text.endswith("\ufffd") and len(pending) < _LONGEST:
             texts.append("")
             continue
         texts.append(text)
         context, pending = [*context, *pending][-_CONTEXT:], []
-    _flush(tokenizer, context, pending, texts)
+    _flush_pending(tokenizer, context, pending, texts)
     return texts
 
 
-def _flush(tokenizer: Tokenizer, context: list[int], pending: list[int], texts: list[str | None]) -> None:
+def _flush_pending(tokenizer: Tokenizer, context: list[int], pending: list[int], texts: list[str | None]) -> None:
     """Gives incomplete characters to the last token."""
     if pending:
-        texts[-1] = _added(tokenizer, context, pending)
+        texts[-1] = _decode_added(tokenizer, context, pending)
 
 
-def _added(tokenizer: Tokenizer, context: list[int], pending: list[int]) -> str:
+def _decode_added(tokenizer: Tokenizer, context: list[int], pending: list[int]) -> str:
     # Texts are compared, not cut by length: a decoder may render the end of a context differently.
-    known = tokenizer.decode(context, skip_special_tokens=False)
+    context_text = tokenizer.decode(context, skip_special_tokens=False)
     whole = tokenizer.decode([*context, *pending], skip_special_tokens=False)
-    if whole.startswith(known):
-        return whole[len(known) :]
+    if whole.startswith(context_text):
+        return whole[len(context_text) :]
     return tokenizer.decode(pending, skip_special_tokens=False)

@@ -51,7 +51,7 @@ class PageServer:
         self._view = view
         self._socket = open_socket(host, port)
         self.server_address: tuple[str, int] = self._socket.getsockname()[:2]
-        self.app = RequestGuard(self._answer, authorize=self._check_secret)
+        self.app = RequestGuard(self._answer_request, authorize=self._check_secret)
         """The ASGI application."""
         self._http = GuardedServer(self.app, has_signals=False)
 
@@ -79,9 +79,9 @@ class PageServer:
         """Address of the page."""
         return f"{url_of(self._socket)}/?secret={self.secret}"
 
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+    async def _answer_request(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers a request for the page, one of its files, or data; an ASGI application."""
-        params = _params_of(scope)
+        params = _parse_params(scope)
         path, headers = scope["path"], dict(_HEADERS)
         if scope["method"] != "GET":
             status, kind, content = HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"the page is only read\n"
@@ -102,73 +102,73 @@ class PageServer:
         await send({"type": "http.response.body", "body": content})
 
     def _check_secret(self, scope: Any) -> None:
-        shown = list(_params_of(scope).get("secret", ()))
+        shown_secrets = list(_parse_params(scope).get("secret", ()))
         for header in read_headers(scope)["cookie"]:
             try:
                 cookie = SimpleCookie(header).get(self.cookie)
             except CookieError:
                 continue
-            shown += [cookie.value] if cookie else []
-        if not any(hmac.compare_digest(value.encode(), self.secret.encode()) for value in shown):
+            shown_secrets += [cookie.value] if cookie else []
+        if not any(hmac.compare_digest(value.encode(), self.secret.encode()) for value in shown_secrets):
             raise RequestRefusedError(403, "open the address that `verl-agentic view` has printed")
 
 
-def _params_of(scope: Any) -> _Params:
+def _parse_params(scope: Any) -> _Params:
     return urllib.parse.parse_qs(scope["query_string"].decode("latin-1"))
 
 
 def _answer_data(view: RunView, name: str, params: _Params) -> tuple[HTTPStatus, bytes]:
     answer = _ANSWERS.get(name)
     if answer is None:
-        return HTTPStatus.NOT_FOUND, _json({"error": "no such data"})
+        return HTTPStatus.NOT_FOUND, _to_json({"error": "no such data"})
     try:
-        return HTTPStatus.OK, _json(answer(view, params))
+        return HTTPStatus.OK, _to_json(answer(view, params))
     except DataError as error:
-        return HTTPStatus.BAD_REQUEST, _json({"error": str(error)})
+        return HTTPStatus.BAD_REQUEST, _to_json({"error": str(error)})
     except OSError as error:  # a log with a limit of size removes its oldest files
-        told = f"the log's file cannot be read, got {error}; it may have been removed: refresh"
+        message = f"the log's file cannot be read, got {error}; it may have been removed: refresh"
     except Exception as error:
         logger.exception("no answer to /api/%s", name)
-        told = f"the viewer failed, got {type(error).__name__}: {error}; see its terminal"
-    return HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": told})
+        message = f"the viewer failed, got {type(error).__name__}: {error}; see its terminal"
+    return HTTPStatus.INTERNAL_SERVER_ERROR, _to_json({"error": message})
 
 
-def _json(value: Any) -> bytes:
+def _to_json(value: Any) -> bytes:
     content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return content.encode("utf-8", errors="replace")
 
 
-def _run(view: RunView, params: _Params) -> Any:
+def _get_run(view: RunView, params: _Params) -> Any:
     if params.get("refresh"):
         view.refresh()
     return view.about()
 
 
-def _groups(view: RunView, params: _Params) -> Any:
+def _get_groups(view: RunView, params: _Params) -> Any:
     around = params.get("around_uid") and (*_group_key(params, "around_"),)
     return view.list_groups(
         Query.from_params(params),
-        offset=_whole(params, "offset", 0),
-        limit=_whole(params, "limit", 200),
+        offset=_read_whole_number(params, "offset", 0),
+        limit=_read_whole_number(params, "limit", 200),
         around=around or (),
     )
 
 
-def _group(view: RunView, params: _Params) -> Any:
+def _get_group(view: RunView, params: _Params) -> Any:
     return view.group(*_group_key(params))
 
 
-def _trajectory(view: RunView, params: _Params) -> Any:
-    key: Key = (*_group_key(params), _whole(params, "session"), _whole(params, "index"))
+def _get_trajectory(view: RunView, params: _Params) -> Any:
+    key: Key = (*_group_key(params), _read_whole_number(params, "session"), _read_whole_number(params, "index"))
     return view.trajectory(key)
 
 
 def _group_key(params: _Params, prefix: str = "") -> tuple[str, int, str]:
     split, uid = (params.get(f"{prefix}{name}", [""])[-1] for name in ("split", "uid"))
-    return split, _whole(params, f"{prefix}step"), uid
+    return split, _read_whole_number(params, f"{prefix}step"), uid
 
 
-def _whole(params: _Params, name: str, default: int | None = None) -> int:
+def _read_whole_number(params: _Params, name: str, default: int | None = None) -> int:
     text = params.get(name, [""])[-1]
     if not text and default is not None:
         return default
@@ -182,10 +182,10 @@ def _whole(params: _Params, name: str, default: int | None = None) -> int:
 
 
 _ANSWERS: dict[str, Callable[[RunView, _Params], Any]] = {
-    "run": _run,
+    "run": _get_run,
     "news": lambda view, params: {"news": view.has_news()},
-    "groups": _groups,
-    "group": _group,
-    "trajectory": _trajectory,
+    "groups": _get_groups,
+    "group": _get_group,
+    "trajectory": _get_trajectory,
     "metrics": lambda view, params: view.metrics(params.get("name", ())),
 }

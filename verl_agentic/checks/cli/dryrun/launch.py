@@ -74,7 +74,7 @@ def launch(plan: DryrunPlan, out: Path, *, timeout_s: float, on_events: Callable
         finally:
             meter.stop()
     report = report_of(plan, out, log=log.read_text(errors="replace"), ended_well=ended_well or too_long)
-    return _overdue(report, timeout_s) if too_long and report.error is None else report
+    return _mark_overdue(report, timeout_s) if too_long and report.error is None else report
 
 
 def probe_environment(plan: DryrunPlan, out: Path) -> dict[str, str]:
@@ -107,14 +107,14 @@ def report_of(plan: DryrunPlan, out: Path, *, log: str, ended_well: bool) -> Rep
     return build_report(
         events,
         completions=read_completions(events.folder),
-        metrics=_metrics(out / _METRICS),
+        metrics=_read_metrics(out / _METRICS),
         expected=plan.expected,
         log=log,
         ended_well=ended_well,
     )
 
 
-def _overdue(report: Report, timeout_s: float) -> Report:
+def _mark_overdue(report: Report, timeout_s: float) -> Report:
     """Returns the report of a run that hung."""
     stage = next((stage for stage in report.stages if stage.status == "not reached"), report.stages[-1])
     message = f"the run did not end within {timeout_s:g} s; raise --timeout, or see the end of the log"
@@ -124,6 +124,6 @@ def _overdue(report: Report, timeout_s: float) -> Report:
     return report
 
 
-def _metrics(path: Path) -> dict[str, float]:
+def _read_metrics(path: Path) -> dict[str, float]:
     lines = path.read_text().splitlines() if path.is_file() else []
     return json.loads(lines[-1])["data"] if lines else {}

@@ -19,7 +19,7 @@ class DryrunModel:
     folder: Path
     has_own_tokenizer: bool
     """Whether its tokenizer is that of the configuration."""
-    said: str
+    description: str
     """Description for the report."""
 
 
@@ -39,19 +39,19 @@ def make_model(out: Path, *, choice: str, path: str | None) -> DryrunModel:
             raise ConfigError(
                 f"--model must be tiny or a model folder, got {choice!r} without config.json; name a folder"
             )
-        return DryrunModel(folder=Path(choice).resolve(), has_own_tokenizer=True, said=f"{choice} as it is")
-    tokenizer, reason = _tokenizer_of(path)
+        return DryrunModel(folder=Path(choice).resolve(), has_own_tokenizer=True, description=f"{choice} as it is")
+    tokenizer, reason = _load_tokenizer(path)
     if tokenizer is None:
         size = make_tiny_model(out)
-        said = f"{size / 1e6:.1f} M random parameters, the quickstart's tokenizer ({reason})"
-        return DryrunModel(folder=out, has_own_tokenizer=False, said=said)
+        description = f"{size / 1e6:.1f} M random parameters, the quickstart's tokenizer ({reason})"
+        return DryrunModel(folder=out, has_own_tokenizer=False, description=description)
     tokenizer.save_pretrained(out)
     size = save_random_model(out, tokenizer, max_positions=_MAX_POSITIONS)
-    said = f"{size / 1e6:.1f} M random parameters, tokenizer and chat template of {path}"
-    return DryrunModel(folder=out, has_own_tokenizer=True, said=said)
+    description = f"{size / 1e6:.1f} M random parameters, tokenizer and chat template of {path}"
+    return DryrunModel(folder=out, has_own_tokenizer=True, description=description)
 
 
-def _tokenizer_of(path: str | None) -> tuple[Any, str]:
+def _load_tokenizer(path: str | None) -> tuple[Any, str]:
     """Returns the tokenizer of a model on this machine, or the reason why there is none."""
     from transformers import AutoTokenizer
 

@@ -72,42 +72,44 @@ def make_plan(options: Options) -> DryrunPlan:
     """
     composed = compose(options.config_dir, options.config_name, options.overrides)
     config = composed.config
-    path = _chosen(composed, "actor_rollout_ref.model.path")
-    named = _chosen(composed, "data.train_files")
+    path = _read_choice(composed, "actor_rollout_ref.model.path")
+    named = _read_choice(composed, "data.train_files")
     model = make_model(options.out / "model", choice=options.model, path=path)
     translation = translate(config, out=options.out, own_tokenizer=model.has_own_tokenizer)
     if translation.untranslated:
         raise ConfigError("the configuration cannot run on a CPU, got " + "; ".join(translation.untranslated))
     _set_model(translation, model)
     if options.model == "tiny":
-        _unmask(translation)
-    package = _package(translation)
-    files, rows = _rows(translation, named, package, options)
-    said = _choose_policy(translation, package, files, options.policy)
-    return DryrunPlan(translation=translation, model=model, rows=rows, policy=said, expected=_expected(translation))
+        _unmask_cut_episodes(translation)
+    package = _load_package(translation)
+    files, rows = _prepare_rows(translation, named, package, options)
+    policy = _choose_policy(translation, package, files, options.policy)
+    return DryrunPlan(
+        translation=translation, model=model, rows=rows, policy=policy, expected=_make_expected_step(translation)
+    )
 
 
-def _set_model(made: Translation, model: DryrunModel) -> None:
+def _set_model(translation: Translation, model: DryrunModel) -> None:
     for section in ("actor_rollout_ref.model", "critic.model"):
-        if made.has(f"{section}.path"):
-            made.set(f"{section}.path", str(model.folder), "a tiny model")
+        if translation.has(f"{section}.path"):
+            translation.set(f"{section}.path", str(model.folder), "a tiny model")
         for key in ("tokenizer_path", "hf_config_path", "lora_adapter_path"):
-            if made.get(f"{section}.{key}") is not None:
-                made.set(f"{section}.{key}", None, "a tiny model")
-    if made.get("algorithm.implicit_reward") is not None:
-        made.set("algorithm.implicit_reward.model_path", str(model.folder), "a tiny model")
-    if made.get("data.tokenizer") is not None:
-        made.set("data.tokenizer", None, "a tiny model")
+            if translation.get(f"{section}.{key}") is not None:
+                translation.set(f"{section}.{key}", None, "a tiny model")
+    if translation.get("algorithm.implicit_reward") is not None:
+        translation.set("algorithm.implicit_reward.model_path", str(model.folder), "a tiny model")
+    if translation.get("data.tokenizer") is not None:
+        translation.set("data.tokenizer", None, "a tiny model")
 
 
-def _unmask(made: Translation) -> None:
+def _unmask_cut_episodes(translation: Translation) -> None:
     """Turns masks of cut episodes off: those of a random model all are, and then no row has a signal."""
     for key, value in (("mask_stops", []), ("mask_overlong", None)):
-        if made.get(f"reward.rubric.{key}") is not None:
-            made.set(f"reward.rubric.{key}", value, "the episodes of a random model are cut off")
+        if translation.get(f"reward.rubric.{key}") is not None:
+            translation.set(f"reward.rubric.{key}", value, "the episodes of a random model are cut off")
 
 
-def _chosen(composed: Composed, key: str) -> Any:
+def _read_choice(composed: Composed, key: str) -> Any:
     """Returns a value that the user chose; None for verl's default.
 
     Raises:
@@ -117,31 +119,36 @@ def _chosen(composed: Composed, key: str) -> Any:
         place = entry.partition(":")[0]
         if f"{place}.".startswith(f"{key}.") or key.startswith(f"{place}."):
             raise ConfigError(f"{key} cannot be resolved, got {entry}; fix the ${{...}}, or set a value")
-    value, default = (functools.reduce(_part, key.split("."), tree) for tree in (composed.plain, composed.defaults))
+    value, default = (functools.reduce(_get_item, key.split("."), tree) for tree in (composed.plain, composed.defaults))
     return None if value == default else value
 
 
-def _part(tree: Any, name: str) -> Any:
+def _get_item(tree: Any, name: str) -> Any:
     return tree.get(name) if isinstance(tree, Mapping) else None
 
 
-def _package(made: Translation) -> EnvPackage | None:
-    env = made.get(f"{_AGENTIC}.env")
+def _load_package(translation: Translation) -> EnvPackage | None:
+    env = translation.get(f"{_AGENTIC}.env")
     return None if env is None else load_env_package(str(env))
 
 
-def _rows(made: Translation, named: Any, package: EnvPackage | None, options: Options) -> tuple[list[str], str]:
+def _prepare_rows(
+    translation: Translation, named: Any, package: EnvPackage | None, options: Options
+) -> tuple[list[str], str]:
     """Returns the files of training rows, and their description."""
     if named is None:
         if package is None or package.make_rows is None:
             raise ConfigError("the configuration names no rows, got data.train_files of verl itself; set it")
         path = options.out / "rows.jsonl"
-        made_rows = package.make_rows(split="train", count=_NUM_ROWS, seed=0, **_course_options(options.config_dir))
+        made_rows = package.make_rows(
+            split="train", count=_NUM_ROWS, seed=0, **_read_course_options(options.config_dir)
+        )
         write_rows(made_rows, path)
-        files, said = [str(path)], f"{len(made_rows)} rows that {package.env_id} makes: data.train_files is not set"
+        files = [str(path)]
+        description = f"{len(made_rows)} rows that {package.env_id} makes: data.train_files is not set"
     else:
         files = [named] if isinstance(named, str) else [str(file) for file in named]
-        said = ", ".join(files)
+        description = ", ".join(files)
         for file in files:
             if "://" in file:
                 continue
@@ -151,59 +158,61 @@ def _rows(made: Translation, named: Any, package: EnvPackage | None, options: Op
                     "environment makes"
                 )
             refuse_changed(Path(file).expanduser())
-    made.set("data.train_files", files, "rows of the environment") if named is None else None
-    made.set("data.val_files", files, "no validation")
-    return files, said
+    translation.set("data.train_files", files, "rows of the environment") if named is None else None
+    translation.set("data.val_files", files, "no validation")
+    return files, description
 
 
-def _course_options(folder: Path | None) -> dict[str, Any]:
+def _read_course_options(folder: Path | None) -> dict[str, Any]:
     path = folder / "course.yaml" if folder is not None else None
     return dict((yaml.safe_load(path.read_text()) or {}).get("options") or {}) if path and path.is_file() else {}
 
 
-def _choose_policy(made: Translation, package: EnvPackage | None, files: list[str], asked: str | None) -> str:
+def _choose_policy(translation: Translation, package: EnvPackage | None, files: list[str], choice: str | None) -> str:
     """Makes some sessions follow the environment's solution, if possible; returns a description."""
-    if asked == "sampled":
+    if choice == "sampled":
         return "all sessions are sampled"
-    why_not = _why_not_scripted(made, package, files)
-    if why_not and asked == "scripted":
+    why_not = _why_not_scripted(translation, package, files)
+    if why_not and choice == "scripted":
         raise ConfigError(f"--policy scripted is not possible, got: {why_not}; leave it out")
     if why_not:
         return f"all sessions are sampled: {why_not}"
-    if not made.get(f"{_AGENTIC}.external_sessions"):
-        made.set(f"{_AGENTIC}.external_sessions", 1, "a random model calls no tools: one session follows the solution")
-    count, size = made.get(f"{_AGENTIC}.external_sessions"), made.get("actor_rollout_ref.rollout.n")
+    if not translation.get(f"{_AGENTIC}.external_sessions"):
+        translation.set(
+            f"{_AGENTIC}.external_sessions", 1, "a random model calls no tools: one session follows the solution"
+        )
+    count, size = translation.get(f"{_AGENTIC}.external_sessions"), translation.get("actor_rollout_ref.rollout.n")
     return f"the environment's solution generates {count} of {size} sessions of every prompt, by external_sessions"
 
 
-def _why_not_scripted(made: Translation, package: EnvPackage | None, files: list[str]) -> str:
-    if made.get("actor_rollout_ref.rollout.agent.default_agent_loop") != "env_agent" or package is None:
+def _why_not_scripted(translation: Translation, package: EnvPackage | None, files: list[str]) -> str:
+    if translation.get("actor_rollout_ref.rollout.agent.default_agent_loop") != "env_agent" or package is None:
         return "the agent loop is not env_agent with an environment"
     if package.gold is None:
         return f"{package.env_id} has no solution (gold)"
-    if made.get("actor_rollout_ref.rollout.n", 1) < 2:
+    if translation.get("actor_rollout_ref.rollout.n", 1) < 2:
         return "rollout.n is 1"
-    if made.get(f"{_AGENTIC}.protocol_options.self_written"):
+    if translation.get(f"{_AGENTIC}.protocol_options.self_written"):
         return "the policy writes the observations itself, and nothing answers the searches of a solution"
     try:
-        for row in _first_rows(files[0]):
+        for row in _read_first_rows(files[0]):
             package.gold(row)
     except AgenticError as cause:
         return f"the solution of a row is unknown: {cause}"
     return ""
 
 
-def _first_rows(file: str) -> list[EnvRow]:
+def _read_first_rows(file: str) -> list[EnvRow]:
     """Returns the first rows of a file, as the environment gets them."""
     records = itertools.islice(numbered_records(Path(file).expanduser()), _LOOKED_AT)
     return [row_of_columns(record, f"{file}:{number}") for number, record in records]
 
 
-def _expected(made: Translation) -> ExpectedStep:
-    correction = made.get("algorithm.rollout_correction") or {}
+def _make_expected_step(translation: Translation) -> ExpectedStep:
+    correction = translation.get("algorithm.rollout_correction") or {}
     return ExpectedStep(
-        loss_mode=str(made.get("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla")),
+        loss_mode=str(translation.get("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla")),
         has_correction=any(correction.get(name) for name in _CORRECTIONS),
-        has_critic=made.has_critic,
-        scripted=bool(made.get(f"{_AGENTIC}.external_sessions")),
+        has_critic=translation.has_critic,
+        scripted=bool(translation.get(f"{_AGENTIC}.external_sessions")),
     )

@@ -20,11 +20,11 @@ _MESSAGE_CHARS = 2_000
 
 def show_plan(console: Console, plan: DryrunPlan) -> None:
     """Prints the plan, and every changed value."""
-    console.print(Text(f"model   {plan.model.said}"))
+    console.print(Text(f"model   {plan.model.description}"))
     console.print(Text(f"rows    {plan.rows}"))
     console.print(Text(f"policy  {plan.policy}"))
     console.print(f"changed for this run: {len(plan.translation.changes)} values; the rest is your config")
-    for why, lines in _changes(plan).items():
+    for why, lines in _group_changes(plan).items():
         console.print(Text(f"  {why}", style="bold"))
         for line in lines:
             console.print(Text(f"    {line}", style="dim"), soft_wrap=True)
@@ -55,10 +55,10 @@ def write_page(path: Path, plan: DryrunPlan, report: Report, *, seconds: float, 
         path,
         report,
         seconds=seconds,
-        model=plan.model.said,
+        model=plan.model.description,
         rows=plan.rows,
         policy=plan.policy,
-        changes=_changes(plan),
+        changes=_group_changes(plan),
         log=log,
     )
 
@@ -69,7 +69,7 @@ def as_json(plan: DryrunPlan, report: Report, *, seconds: float, out: str) -> di
         "ok": report.is_right,
         "seconds": seconds,
         "out": out,
-        "model": plan.model.said,
+        "model": plan.model.description,
         "rows": plan.rows,
         "policy": plan.policy,
         "changes": [asdict(change) for change in plan.translation.changes],
@@ -79,7 +79,7 @@ def as_json(plan: DryrunPlan, report: Report, *, seconds: float, out: str) -> di
     }
 
 
-def _changes(plan: DryrunPlan) -> dict[str, list[str]]:
+def _group_changes(plan: DryrunPlan) -> dict[str, list[str]]:
     """Returns the changed values by reason."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for change in plan.translation.changes:

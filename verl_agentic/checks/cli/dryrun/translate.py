@@ -106,7 +106,7 @@ class Change:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.key}: {_short(self.before)} -> {_short(self.after)}"
+        return f"{self.key}: {_shorten_value(self.before)} -> {_shorten_value(self.after)}"
 
 
 @dataclass(kw_only=True)
@@ -162,27 +162,31 @@ def translate(config: DictConfig, *, out: Path, own_tokenizer: bool) -> Translat
         out: folder of the dry run.
         own_tokenizer: whether the tiny model has the user's tokenizer.
     """
-    made = Translation(config=config)
-    made.untranslated += [f"{key}=true: {why}" for key, why in _UNTRANSLATED.items() if made.get(key) is True]
-    _to_fsdp(made)
+    translation = Translation(config=config)
+    translation.untranslated += [
+        f"{key}=true: {why}" for key, why in _UNTRANSLATED.items() if translation.get(key) is True
+    ]
+    _to_fsdp(translation)
     for key, value in cpu_settings():
         if key != "trainer.logger":
-            made.set(key, value, "a CPU")
+            translation.set(key, value, "a CPU")
     for key, value in _NO_GPU.items():
-        if made.has(key):
-            made.set(key, value, "a CPU")
-    _sizes(made)
-    _lengths(made, own_tokenizer=own_tokenizer)
+        if translation.has(key):
+            translation.set(key, value, "a CPU")
+    _shrink_sizes(translation)
+    _shorten_lengths(translation, own_tokenizer=own_tokenizer)
     for key, value in _ONE_STEP.items():
-        if made.has(key) or key.startswith("trainer."):
-            made.set(key, value, "one step")
-    made.set("trainer.default_local_dir", str(out / "checkpoints"), "one step")
-    if made.get(f"{_AGENTIC}.log.dir"):
-        made.set(f"{_AGENTIC}.log.dir", str(out / "run"), "one step")
-    is_ours = made.get("actor_rollout_ref.rollout.agent.default_agent_loop") == "env_agent"
-    if is_ours and made.get(f"{_AGENTIC}.audit") != "off":
-        made.set(f"{_AGENTIC}.audit", "warn", "breaches of the audit are reported, and the step continues to its proof")
-    return made
+        if translation.has(key) or key.startswith("trainer."):
+            translation.set(key, value, "one step")
+    translation.set("trainer.default_local_dir", str(out / "checkpoints"), "one step")
+    if translation.get(f"{_AGENTIC}.log.dir"):
+        translation.set(f"{_AGENTIC}.log.dir", str(out / "run"), "one step")
+    is_ours = translation.get("actor_rollout_ref.rollout.agent.default_agent_loop") == "env_agent"
+    if is_ours and translation.get(f"{_AGENTIC}.audit") != "off":
+        translation.set(
+            f"{_AGENTIC}.audit", "warn", "breaches of the audit are reported, and the step continues to its proof"
+        )
+    return translation
 
 
 def cpu_settings() -> Iterator[tuple[str, Any]]:
@@ -190,9 +194,9 @@ def cpu_settings() -> Iterator[tuple[str, Any]]:
     from verl_agentic import __file__ as package
 
     for name in ("one_device", "cpu"):
-        written = yaml.safe_load((Path(package).parent / "config" / "agentic" / f"{name}.yaml").read_text())
-        written.pop("defaults")
-        yield from leaves(written)
+        settings = yaml.safe_load((Path(package).parent / "config" / "agentic" / f"{name}.yaml").read_text())
+        settings.pop("defaults")
+        yield from leaves(settings)
 
 
 def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -204,25 +208,27 @@ def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
             yield f"{above}{name}", value
 
 
-def _to_fsdp(made: Translation) -> None:
+def _to_fsdp(translation: Translation) -> None:
     """Replaces the sections of other engines (Megatron, VeOmni, ...) by verl's FSDP sections, and keeps common
     options."""
-    foreign = [engine for engine in _ENGINES if made.get(f"{engine}.strategy") not in (None, *_DP)]
+    foreign = [engine for engine in _ENGINES if translation.get(f"{engine}.strategy") not in (None, *_DP)]
     if not foreign:
         return
     fresh = compose(None, "ppo_trainer", ["actor_rollout_ref.rollout.name=agentic"]).config
     for engine in foreign:
         section = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.select(fresh, engine), resolve=False))
-        theirs = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.select(made.config, engine), resolve=False))
-        strategy = made.get(f"{engine}.strategy")
+        theirs = cast(
+            "dict[str, Any]", OmegaConf.to_container(OmegaConf.select(translation.config, engine), resolve=False)
+        )
+        strategy = translation.get(f"{engine}.strategy")
         _take_common(section, theirs)
-        with open_dict(made.config):
-            OmegaConf.update(made.config, engine, section, merge=False, force_add=True)
+        with open_dict(translation.config):
+            OmegaConf.update(translation.config, engine, section, merge=False, force_add=True)
         why = f"{strategy} needs GPUs: options that FSDP does not have are left out"
-        made.changes.append(Change(key=f"{engine}.strategy", before=strategy, after="fsdp2", why=why))
-        OmegaConf.update(made.config, f"{engine}.strategy", "fsdp2")
-    if made.has("model_engine"):
-        OmegaConf.update(made.config, "model_engine", "dp", merge=False)
+        translation.changes.append(Change(key=f"{engine}.strategy", before=strategy, after="fsdp2", why=why))
+        OmegaConf.update(translation.config, f"{engine}.strategy", "fsdp2")
+    if translation.has("model_engine"):
+        OmegaConf.update(translation.config, "model_engine", "dp", merge=False)
 
 
 def _take_common(section: dict[str, Any], theirs: Mapping[str, Any]) -> None:
@@ -238,49 +244,56 @@ def _take_common(section: dict[str, Any], theirs: Mapping[str, Any]) -> None:
             section[name] = value
 
 
-def _sizes(made: Translation) -> None:
+def _shrink_sizes(translation: Translation) -> None:
     why = "one small batch"
-    prompts, mini = made.get("data.train_batch_size", 0), made.get("actor_rollout_ref.actor.ppo_mini_batch_size", 0)
-    made.set("data.train_batch_size", PROMPTS, why)
-    made.set("actor_rollout_ref.actor.ppo_mini_batch_size", PROMPTS if mini >= prompts else 1, why)
-    if (made.get("actor_rollout_ref.rollout.n", 1)) > GROUP_SIZE:
-        made.set("actor_rollout_ref.rollout.n", GROUP_SIZE, why)
-    if made.get(f"{_AGENTIC}.branching.initial", 0) >= (size := made.get("actor_rollout_ref.rollout.n", 1)) > 1:
-        made.set(f"{_AGENTIC}.branching.initial", size // 2, why)
-    if made.get("data.gen_batch_size") is not None:
-        made.set("data.gen_batch_size", PROMPTS, why)
-    if made.get("data.train_max_samples", -1) < 0 or made.get("data.train_max_samples") > _MAX_ROWS:
-        made.set("data.train_max_samples", _MAX_ROWS, "reading all rows takes a long time")
-    mode = str(made.get("trainer.v1.trainer_mode", "sync")).removeprefix("agentic_")
+    prompts, mini = (
+        translation.get("data.train_batch_size", 0),
+        translation.get("actor_rollout_ref.actor.ppo_mini_batch_size", 0),
+    )
+    translation.set("data.train_batch_size", PROMPTS, why)
+    translation.set("actor_rollout_ref.actor.ppo_mini_batch_size", PROMPTS if mini >= prompts else 1, why)
+    if (translation.get("actor_rollout_ref.rollout.n", 1)) > GROUP_SIZE:
+        translation.set("actor_rollout_ref.rollout.n", GROUP_SIZE, why)
+    if (
+        translation.get(f"{_AGENTIC}.branching.initial", 0)
+        >= (size := translation.get("actor_rollout_ref.rollout.n", 1))
+        > 1
+    ):
+        translation.set(f"{_AGENTIC}.branching.initial", size // 2, why)
+    if translation.get("data.gen_batch_size") is not None:
+        translation.set("data.gen_batch_size", PROMPTS, why)
+    if translation.get("data.train_max_samples", -1) < 0 or translation.get("data.train_max_samples") > _MAX_ROWS:
+        translation.set("data.train_max_samples", _MAX_ROWS, "reading all rows takes a long time")
+    mode = str(translation.get("trainer.v1.trainer_mode", "sync")).removeprefix("agentic_")
     if mode == "separate_async":
-        made.set("trainer.v1.separate_async.parameter_sync_step", 1, why)
-        made.set("actor_rollout_ref.rollout.nnodes", 1, "a CPU")
-        made.set("actor_rollout_ref.rollout.n_gpus_per_node", 1, "a CPU")
-        if made.get("actor_rollout_ref.hybrid_engine") is False:
-            made.set("trainer.v1.separate_async.hybrid_rollout.enable_switch", False, "a CPU")
-    elif made.get("actor_rollout_ref.rollout.nnodes", 0) > 0:
-        made.set("actor_rollout_ref.rollout.nnodes", 0, "a CPU")
+        translation.set("trainer.v1.separate_async.parameter_sync_step", 1, why)
+        translation.set("actor_rollout_ref.rollout.nnodes", 1, "a CPU")
+        translation.set("actor_rollout_ref.rollout.n_gpus_per_node", 1, "a CPU")
+        if translation.get("actor_rollout_ref.hybrid_engine") is False:
+            translation.set("trainer.v1.separate_async.hybrid_rollout.enable_switch", False, "a CPU")
+    elif translation.get("actor_rollout_ref.rollout.nnodes", 0) > 0:
+        translation.set("actor_rollout_ref.rollout.nnodes", 0, "a CPU")
 
 
-def _lengths(made: Translation, *, own_tokenizer: bool) -> None:
-    prompt, response = made.get("data.max_prompt_length", 512), made.get("data.max_response_length", 512)
+def _shorten_lengths(translation: Translation, *, own_tokenizer: bool) -> None:
+    prompt, response = translation.get("data.max_prompt_length", 512), translation.get("data.max_response_length", 512)
     tokens = min(response, MAX_RESPONSE_TOKENS)
     why = "short episodes"
     if not own_tokenizer:
         why = "the tiny model's tokenizer needs more tokens for a text"
         prompt, tokens = max(prompt, _MIN_PROMPT_TOKENS), max(tokens, _MIN_RESPONSE_TOKENS)
-        made.set("data.max_prompt_length", prompt, why)
-    made.set("data.max_response_length", tokens, why)
+        translation.set("data.max_prompt_length", prompt, why)
+    translation.set("data.max_response_length", tokens, why)
     budget = prompt + tokens
-    needs = needs_of_loss(str(made.get("actor_rollout_ref.actor.policy_loss.loss_mode")))
-    rows, said = (made.get("actor_rollout_ref.rollout.n", 1), "group") if "group_size_B" in needs else (1, "row")
+    needs = needs_of_loss(str(translation.get("actor_rollout_ref.actor.policy_loss.loss_mode")))
+    rows, unit = (translation.get("actor_rollout_ref.rollout.n", 1), "group") if "group_size_B" in needs else (1, "row")
     for key, fit in (("actor_rollout_ref.actor", rows), ("critic", 1)):
-        if made.has(f"{key}.ppo_max_token_len_per_gpu"):
-            made.set(f"{key}.ppo_max_token_len_per_gpu", fit * budget, f"memory: one {said} at a time")
-    if made.get("actor_rollout_ref.rollout.max_model_len") is not None:
-        made.set("actor_rollout_ref.rollout.max_model_len", budget, why)
+        if translation.has(f"{key}.ppo_max_token_len_per_gpu"):
+            translation.set(f"{key}.ppo_max_token_len_per_gpu", fit * budget, f"memory: one {unit} at a time")
+    if translation.get("actor_rollout_ref.rollout.max_model_len") is not None:
+        translation.set("actor_rollout_ref.rollout.max_model_len", budget, why)
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = "not set" if value is None else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

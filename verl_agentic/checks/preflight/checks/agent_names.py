@@ -12,15 +12,15 @@ _DEFAULT = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 def agent_names(run: PlannedRun) -> list[Finding]:
     """Returns rows without an agent loop, or with another loop than intended."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for split, rows in (("train", run.rows), ("val", run.val_rows)):
         if rows is not None:
-            found += _of_split(run, split, rows.agent_names)
-    return found or [ok(f"rows use {', '.join(sorted(run.agent_loops))}")]
+            findings += _check_split(run, split, rows.agent_names)
+    return findings or [ok(f"rows use {', '.join(sorted(run.agent_loops))}")]
 
 
-def _of_split(run: PlannedRun, split: str, names: Mapping[str | None, int]) -> list[Finding]:
-    known, named = run.registered.get("agent_loop", frozenset()), dict(names)
+def _check_split(run: PlannedRun, split: str, names: Mapping[str | None, int]) -> list[Finding]:
+    loops, named = run.registered.get("agent_loop", frozenset()), dict(names)
     default = run.get(_DEFAULT)
     if not named:
         named = {default: 0}
@@ -32,22 +32,22 @@ def _of_split(run: PlannedRun, split: str, names: Mapping[str | None, int]) -> l
                     f"set {_DEFAULT}=tool_agent, or write agent_name into the rows",
                 )
             ]
-    found = []
+    findings = []
     if None in named and len(named) > 1:
-        found.append(
+        findings.append(
             fail(
                 f"{named[None]} {split} rows have no agent_name, but others have one",
                 "name the loop in all rows, or in none: verl has no default for single rows",
             )
         )
-    if known and (unknown := sorted(name for name in named if name is not None and name not in known)):
-        found.append(
+    if loops and (unknown := sorted(name for name in named if name is not None and name not in loops)):
+        findings.append(
             fail(
                 f"{split} rows name agent loops that are not registered, got {unknown}",
-                f"use one of {sorted(known)}, or name yours in actor_rollout_ref.rollout.agent.agent_loop_config_path",
+                f"use one of {sorted(loops)}, or name yours in actor_rollout_ref.rollout.agent.agent_loop_config_path",
             )
         )
     others = sorted(name for name in named if name not in (None, default))
-    if others and not found and default in known and named.get(default) is None and split == "train":
-        found.append(warn(f"{_DEFAULT}={default} is used by no row: they name {others}", "set it to the same loop"))
-    return found
+    if others and not findings and default in loops and named.get(default) is None and split == "train":
+        findings.append(warn(f"{_DEFAULT}={default} is used by no row: they name {others}", "set it to the same loop"))
+    return findings

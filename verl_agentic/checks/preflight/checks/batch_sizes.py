@@ -16,17 +16,19 @@ def batch_sizes(run: PlannedRun) -> list[Finding]:
     """Returns sizes that do not divide each other, and padding."""
     if run.problems.get("verl") or sizes_below_1(run):
         return []  # reported by other checks
-    found = [
-        *_of_sampling(run),
-        *_of_ranks(run),
-        *_of_micro_batches(run),
-        *_of_separate(run),
-        *_of_padding(run),
+    findings = [
+        *_check_sampling(run),
+        *_check_ranks(run),
+        *_check_micro_batches(run),
+        *_check_separate_async(run),
+        *_check_padding(run),
     ]
     if data_parallel(run) is None:
         strategy = run.get(f"{_ACTOR}.strategy")
-        found.append(not_tested(f"batches for the ranks of {_ACTOR}.strategy={strategy}", "start the run for one step"))
-    return found or [ok("batches, mini-batches and ranks divide each other")]
+        findings.append(
+            not_tested(f"batches for the ranks of {_ACTOR}.strategy={strategy}", "start the run for one step")
+        )
+    return findings or [ok("batches, mini-batches and ranks divide each other")]
 
 
 def sequence_parallel(run: PlannedRun) -> int:
@@ -42,11 +44,11 @@ def data_parallel(run: PlannedRun) -> int | None:
     return max(1, run.num_gpus // sequence_parallel(run))
 
 
-def _of_sampling(run: PlannedRun) -> list[Finding]:
+def _check_sampling(run: PlannedRun) -> list[Finding]:
     size, steps = run.number("data.train_batch_size", 1), run.parameter_sync_step
-    found = []
+    findings = []
     if size % steps:
-        found.append(
+        findings.append(
             fail(
                 f"data.train_batch_size={size} is no multiple of parameter_sync_step={steps}",
                 "change one of them",
@@ -55,19 +57,19 @@ def _of_sampling(run: PlannedRun) -> list[Finding]:
     generated = run.get("data.gen_batch_size")
     is_one_by_one = run.trainer_mode != "sync" or run.get("algorithm.filter_groups.enable")
     if generated and not is_one_by_one and size % generated:
-        found.append(
+        findings.append(
             fail(f"data.train_batch_size={size} is no multiple of data.gen_batch_size={generated}", "unset the latter")
         )
-    return found
+    return findings
 
 
-def _of_ranks(run: PlannedRun) -> list[Finding]:
-    found, n = [], int(run.number(f"{_ROLLOUT}.n", 1))
+def _check_ranks(run: PlannedRun) -> list[Finding]:
+    findings, n = [], int(run.number(f"{_ROLLOUT}.n", 1))
     server = int(run.number(f"{_ROLLOUT}.tensor_model_parallel_size", 1)) * int(
         run.number(f"{_ROLLOUT}.data_parallel_size", 1) * run.number(f"{_ROLLOUT}.pipeline_model_parallel_size", 1)
     )
     if run.get("actor_rollout_ref.hybrid_engine", True) and run.num_gpus % server:
-        found.append(
+        findings.append(
             fail(
                 f"{run.num_gpus} GPUs cannot be shared by servers of {server} each "
                 f"({_ROLLOUT}.tensor_model_parallel_size x data_parallel_size x pipeline_model_parallel_size)",
@@ -77,21 +79,21 @@ def _of_ranks(run: PlannedRun) -> list[Finding]:
     ranks = data_parallel(run)
     sections = [_ACTOR] + (["critic"] if has_critic(run) else [])
     if ranks is None:
-        return found
+        return findings
     for section in sections:
         mini = int(run.number(f"{section}.ppo_mini_batch_size", 1))
         if mini * n % ranks:
-            found.append(
+            findings.append(
                 fail(
                     f"a mini-batch of {section}.ppo_mini_batch_size={mini} x rollout.n={n} samples cannot be shared "
                     f"by {ranks} data-parallel ranks",
                     f"choose a ppo_mini_batch_size that makes {mini * n} a multiple of {ranks}",
                 )
             )
-    return found
+    return findings
 
 
-def _of_micro_batches(run: PlannedRun) -> list[Finding]:
+def _check_micro_batches(run: PlannedRun) -> list[Finding]:
     ranks, n = data_parallel(run), int(run.number(f"{_ROLLOUT}.n", 1))
     if ranks is None:
         return []
@@ -103,32 +105,32 @@ def _of_micro_batches(run: PlannedRun) -> list[Finding]:
             )
         ]
     if run.get(f"{_ACTOR}.use_dynamic_bsz"):
-        return _of_token_budgets(run)
-    found = []
+        return _check_token_budgets(run)
+    findings = []
     mini = int(run.number(f"{_ACTOR}.ppo_mini_batch_size", 1)) * n // ranks
     micro = run.get(f"{_ACTOR}.ppo_micro_batch_size_per_gpu")
     if micro and mini % micro:
-        found.append(
+        findings.append(
             fail(
                 f"a rank's {mini} samples of a mini-batch are no multiple of "
                 f"{_ACTOR}.ppo_micro_batch_size_per_gpu={micro}",
                 "choose one that divides it, or set use_dynamic_bsz=true",
             )
         )
-    batch = _samples(run) // ranks
+    batch = _count_samples(run) // ranks
     infer = run.get(f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu")
     if infer and batch % infer:
-        found.append(
+        findings.append(
             fail(
                 f"a rank's {batch} samples of a batch are no multiple of "
                 f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu={infer}",
                 "choose one that divides it, or set use_dynamic_bsz=true",
             )
         )
-    return found
+    return findings
 
 
-def _of_token_budgets(run: PlannedRun) -> list[Finding]:
+def _check_token_budgets(run: PlannedRun) -> list[Finding]:
     total = run.number(f"{_ROLLOUT}.prompt_length") + run.number(f"{_ROLLOUT}.response_length")
     budgets = {
         f"{_ACTOR}.ppo_max_token_len_per_gpu": sequence_parallel(run),
@@ -145,13 +147,13 @@ def _of_token_budgets(run: PlannedRun) -> list[Finding]:
     ]
 
 
-def _of_separate(run: PlannedRun) -> list[Finding]:
+def _check_separate_async(run: PlannedRun) -> list[Finding]:
     if run.trainer_mode != "separate_async":
         return []
     size, mini = run.number("data.train_batch_size", 1), run.number(f"{_ACTOR}.ppo_mini_batch_size", 1)
-    steps, found = run.parameter_sync_step, []
+    steps, findings = run.parameter_sync_step, []
     if size != steps * mini:
-        found.append(
+        findings.append(
             fail(
                 f"separate_async needs data.train_batch_size = parameter_sync_step x ppo_mini_batch_size, got {size} "
                 f"and {steps} x {mini}",
@@ -160,20 +162,20 @@ def _of_separate(run: PlannedRun) -> list[Finding]:
         )
     for key in ("nnodes", "n_gpus_per_node"):
         if run.number(f"{_ROLLOUT}.{key}", 0) <= 0:
-            found.append(fail(f"separate_async needs {_ROLLOUT}.{key} above 0", "give the rollout its own GPUs"))
+            findings.append(fail(f"separate_async needs {_ROLLOUT}.{key} above 0", "give the rollout its own GPUs"))
     if run.get(f"{_ROLLOUT}.checkpoint_engine.backend") == "naive":
-        found.append(
+        findings.append(
             fail(
                 f"separate_async cannot push weights with {_ROLLOUT}.checkpoint_engine.backend=naive",
                 "set nccl, nixl or mooncake; on a CPU object_store",
             )
         )
-    return found
+    return findings
 
 
-def _of_padding(run: PlannedRun) -> list[Finding]:
+def _check_padding(run: PlannedRun) -> list[Finding]:
     """Returns the padding that verl adds to a batch."""
-    samples, padded = _samples(run), padded_samples(run)
+    samples, padded = _count_samples(run), padded_samples(run)
     if padded == samples:
         return []
     size = int(run.number("data.train_batch_size", 1)) // run.parameter_sync_step
@@ -194,10 +196,10 @@ def padded_samples(run: PlannedRun) -> int:
     multiple = math.lcm(data_parallel(run) or 1, int(run.number(f"{_ACTOR}.ppo_mini_batch_size", 1)) * n)
     if has_critic(run):
         multiple = math.lcm(multiple, int(run.number("critic.ppo_mini_batch_size", 1)) * n)
-    return math.ceil(_samples(run) / multiple) * multiple
+    return math.ceil(_count_samples(run) / multiple) * multiple
 
 
-def _samples(run: PlannedRun) -> int:
+def _count_samples(run: PlannedRun) -> int:
     prompts = int(run.number("data.train_batch_size", 1)) // run.parameter_sync_step
     return prompts * int(run.number(f"{_ROLLOUT}.n", 1))
 

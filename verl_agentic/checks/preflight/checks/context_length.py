@@ -13,37 +13,37 @@ def context_length(run: PlannedRun) -> list[Finding]:
     prompt = run.number(f"{_ROLLOUT}.prompt_length", run.number("data.max_prompt_length"))
     response = run.number(f"{_ROLLOUT}.response_length", run.number("data.max_response_length"))
     total = prompt + response
-    what = f"prompt and response may have {prompt} + {response} = {total} tokens"
-    found = []
+    need = f"prompt and response may have {prompt} + {response} = {total} tokens"
+    findings = []
     if run.model is not None and run.model.max_tokens is not None and total > run.model.max_tokens:
-        found.append(
+        findings.append(
             fail(
-                f"{what} and the model has {run.model.max_tokens} positions",
+                f"{need} and the model has {run.model.max_tokens} positions",
                 "lower data.max_prompt_length or data.max_response_length, or stretch the model "
                 "(model.override_config: rope scaling)",
             )
         )
     server = run.get(f"{_ROLLOUT}.max_model_len")
     if server is not None and total > server:
-        found.append(fail(f"{what} and {_ROLLOUT}.max_model_len is {server}", "raise it, or unset it"))
+        findings.append(fail(f"{need} and {_ROLLOUT}.max_model_len is {server}", "raise it, or unset it"))
     longest = server if server is not None or run.model is None else run.model.max_tokens
     if run.get(f"{_ROLLOUT}.name") == "sglang" and total == longest:
-        found.append(
+        findings.append(
             fail(
-                f"{what} and verl's SGLang server leaves one of {longest} positions free; full episodes would be void",
+                f"{need} and verl's SGLang server leaves one of {longest} positions free; full episodes would be void",
                 "lower data.max_response_length by 1",
             )
         )
     batched = run.number(f"{_ROLLOUT}.max_num_batched_tokens", total)
     if run.get(f"{_ROLLOUT}.name") == "vllm" and not run.get(f"{_ROLLOUT}.enable_chunked_prefill") and batched < total:
-        found.append(
+        findings.append(
             fail(
-                f"{what} and vLLM prefills at most {_ROLLOUT}.max_num_batched_tokens={batched} at once",
+                f"{need} and vLLM prefills at most {_ROLLOUT}.max_num_batched_tokens={batched} at once",
                 "raise it, or set enable_chunked_prefill=true",
             )
         )
-    if found:
-        return found
+    if findings:
+        return findings
     if run.model is None or run.model.max_tokens is None:
-        return [not_tested(f"{what}; the number of the model's positions is unknown", "see the model's config.json")]
-    return [ok(f"{what}; the model has {run.model.max_tokens} positions")]
+        return [not_tested(f"{need}; the number of the model's positions is unknown", "see the model's config.json")]
+    return [ok(f"{need}; the model has {run.model.max_tokens} positions")]

@@ -12,11 +12,11 @@ from verl_agentic.checks.preflight.planned_run import MISSING, PlannedRun
 _ROLLOUT = "actor_rollout_ref.rollout"
 
 
-def _always(run: PlannedRun) -> bool:
+def _is_any_run(run: PlannedRun) -> bool:
     return True
 
 
-def _only_ours(run: PlannedRun) -> bool:
+def _is_ours(run: PlannedRun) -> bool:
     return run.is_ours
 
 
@@ -36,7 +36,7 @@ class Knob:
     """Path of a key, or of a section with all its keys."""
     why: str
     instead: str
-    when: Callable[[PlannedRun], bool] = _always
+    when: Callable[[PlannedRun], bool] = _is_any_run
     harmless: tuple[Any, ...] = ()
     """Values that equal the fixed behaviour."""
     spoils: bool = True
@@ -76,13 +76,13 @@ KNOBS = (
         path=f"{_ROLLOUT}.multi_turn.max_assistant_turns",
         why=_TURNS,
         instead="set agentic.limits.max_turns",
-        when=_only_ours,
+        when=_is_ours,
     ),
     Knob(
         path=f"{_ROLLOUT}.multi_turn.max_user_turns",
         why=_TURNS,
         instead="set agentic.limits.max_turns",
-        when=_only_ours,
+        when=_is_ours,
     ),
     Knob(path=f"{_ROLLOUT}.over_sample_rate", why="it was of the old sglang rollout", instead="unset it"),
     Knob(path=f"{_ROLLOUT}.do_sample", why="only temperature has an effect", instead="set temperature"),
@@ -152,18 +152,18 @@ def dead_knobs(run: PlannedRun) -> list[Finding]:
     """Returns the keys that were set and have no effect."""
     if run.get("trainer.use_v1") is False:
         return [warn("trainer.use_v1=false: verl's deprecated trainer, which our adapters do not support", "unset it")]
-    found = [_verdict(knob, run) for knob in KNOBS if knob.when(run) and is_set(knob.path, run)]
-    return found or [ok("no key is set that V1 ignores")]
+    findings = [_judge_knob(knob, run) for knob in KNOBS if knob.when(run) and is_set(knob.path, run)]
+    return findings or [ok("no key is set that V1 ignores")]
 
 
 def is_set(path: str, run: PlannedRun) -> bool:
     """Returns whether a key, or a key of a section, differs from verl's default."""
-    return _differs(value_at(run.config, path), value_at(run.defaults, path))
+    return _is_changed(value_at(run.config, path), value_at(run.defaults, path))
 
 
-def _differs(value: Any, default: Any) -> bool:
+def _is_changed(value: Any, default: Any) -> bool:
     if isinstance(value, dict):
-        return any(_differs(inner, (default or {}).get(key)) for key, inner in value.items() if key != "_target_")
+        return any(_is_changed(inner, (default or {}).get(key)) for key, inner in value.items() if key != "_target_")
     return value not in (None, MISSING) and value != default
 
 
@@ -174,11 +174,11 @@ def value_at(tree: Any, path: str) -> Any:
     return tree
 
 
-def _verdict(knob: Knob, run: PlannedRun) -> Finding:
+def _judge_knob(knob: Knob, run: PlannedRun) -> Finding:
     value = value_at(run.config, knob.path)
-    found = (
+    message = (
         f"{knob.path}={value} has no effect: {knob.why}"
         if not isinstance(value, dict)
         else (f"the section {knob.path} has no effect: {knob.why}")
     )
-    return fail(found, knob.instead) if knob.spoils and value not in knob.harmless else warn(found, knob.instead)
+    return fail(message, knob.instead) if knob.spoils and value not in knob.harmless else warn(message, knob.instead)

@@ -18,24 +18,24 @@ _OPTIONS = "algorithm.credit.options"
 def discount(run: PlannedRun) -> list[Finding]:
     """Returns the rest of an outcome after the discount; nothing for estimators without a discount."""
     name, gamma = str(run.get("algorithm.adv_estimator")), run.number("algorithm.gamma", 1.0)
-    found = []
+    findings = []
     if gamma != 1 and name not in _OF_TOKENS:
         instead = f"set {_OPTIONS}.gamma" if is_advantage(name) else "unset it"
-        found.append(warn(f"algorithm.gamma={gamma} has no effect: {name} does not read it", instead))
-    for step, factor in _factors(run, name, gamma):
-        steps = _longest(run, step)
+        findings.append(warn(f"algorithm.gamma={gamma} has no effect: {name} does not read it", instead))
+    for step, factor in _iter_factors(run, name, gamma):
+        steps = _count_max_steps(run, step)
         if factor == 1 or not 0 <= factor < 1 or steps < 1:
             continue
         complaint = discount_complaint(gamma=factor, steps=steps)
         if complaint is None:
-            found.append(ok(f"gamma {factor:g} leaves enough of an outcome after {steps} {step}s"))
+            findings.append(ok(f"gamma {factor:g} leaves enough of an outcome after {steps} {step}s"))
         else:
-            where = "algorithm.gamma=1" if name in _OF_TOKENS else f"the discounts in {_OPTIONS} to 1"
-            found.append(warn(complaint, f"set {where}, or an estimator that discounts turns (turn_gae)"))
-    return found
+            setting = "algorithm.gamma=1" if name in _OF_TOKENS else f"the discounts in {_OPTIONS} to 1"
+            findings.append(warn(complaint, f"set {setting}, or an estimator that discounts turns (turn_gae)"))
+    return findings
 
 
-def _factors(run: PlannedRun, name: str, gamma: float) -> Iterator[tuple[Step, float]]:
+def _iter_factors(run: PlannedRun, name: str, gamma: float) -> Iterator[tuple[Step, float]]:
     if name in _OF_TOKENS:
         yield "token", gamma
     elif is_advantage(name):
@@ -48,7 +48,7 @@ def _factors(run: PlannedRun, name: str, gamma: float) -> Iterator[tuple[Step, f
         yield "turn", estimator.discount_of(options, "turn")
 
 
-def _longest(run: PlannedRun, step: Step) -> int:
+def _count_max_steps(run: PlannedRun, step: Step) -> int:
     if step == "token":
         return int(run.number("data.max_response_length"))
     ours = "actor_rollout_ref.rollout.custom.agentic.limits.max_turns"

@@ -12,14 +12,14 @@ _REWARD = "reward"
 
 def dynamic_sampling(run: PlannedRun) -> list[Finding]:
     """Returns filters that would wait forever, or filter by a shaped reward."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     gates = run.get(f"{_SAMPLER}.sampler_kwargs.gates")
     if run.get(f"{_FILTER}.enable") and not run.get(f"{_SAMPLER}.custom_sampler.path"):
-        found += _of_metric(run)
-    return found or [ok("groups are filtered" if gates or run.get(f"{_FILTER}.enable") else "no group is filtered")]
+        findings += _check_metric(run)
+    return findings or [ok("groups are filtered" if gates or run.get(f"{_FILTER}.enable") else "no group is filtered")]
 
 
-def _of_metric(run: PlannedRun) -> list[Finding]:
+def _check_metric(run: PlannedRun) -> list[Finding]:
     metric = run.get(f"{_FILTER}.metric")
     if metric is None:
         return [fail(f"{_FILTER}.enable is set without a metric", f"set {_FILTER}.metric=acc")]
@@ -33,11 +33,11 @@ def _of_metric(run: PlannedRun) -> list[Finding]:
     if run.metrics is None:
         return [not_tested(f"whether the reward returns {_FILTER}.metric={metric}", "see the line reward")]
     if metric not in run.metrics:
-        shown = sorted(name for name in run.metrics if "/" not in name or name.startswith("reward/"))
+        metric_names = sorted(name for name in run.metrics if "/" not in name or name.startswith("reward/"))
         return [
             fail(
                 f"{_FILTER}.metric={metric} is not returned by any reward: the first finished group ends the run",
-                f"use acc, reward, or another of {shown}",
+                f"use acc, reward, or another of {metric_names}",
             )
         ]
     return []

@@ -10,29 +10,29 @@ from verl_agentic.checks.preflight.planned_run import PlannedRun
 def estimator(run: PlannedRun) -> list[Finding]:
     """Returns the missing requirements of an estimator."""
     name, n = run.get("algorithm.adv_estimator"), run.number("actor_rollout_ref.rollout.n", 1)
-    found = []
-    if problem := _of_ours(run, str(name)):
-        found.append(problem)
-    if n < 2 and _compares(run, str(name)) and not _is_distilled(run):
-        found.append(
+    findings = []
+    if problem := _check_name(run, str(name)):
+        findings.append(problem)
+    if n < 2 and _compares_siblings(run, str(name)) and not _is_distilled(run):
+        findings.append(
             fail(
                 f"algorithm.adv_estimator={name} compares the samples of a prompt, got rollout.n={n}",
                 "set actor_rollout_ref.rollout.n to 4 or more, or an estimator without groups",
             )
         )
-    return found or [ok(f"{name}, {n} samples a prompt")]
+    return findings or [ok(f"{name}, {n} samples a prompt")]
 
 
-def _of_ours(run: PlannedRun, name: str) -> Finding | None:
+def _check_name(run: PlannedRun, name: str) -> Finding | None:
     # It imports torch.
     from verl_agentic.credit.advantage import advantage_names, is_advantage, load_advantage
 
-    known = run.registered.get("estimator", frozenset())
+    registered_estimators = run.registered.get("estimator", frozenset())
     if not is_advantage(name):
-        if known and name not in known:
+        if registered_estimators and name not in registered_estimators:
             return fail(
                 f"algorithm.adv_estimator is unknown, got {name!r}",
-                f"use one of {sorted(known | set(advantage_names()))}, package.module:function or "
+                f"use one of {sorted(registered_estimators | set(advantage_names()))}, package.module:function or "
                 "path/file.py:function",
             )
         return None
@@ -43,7 +43,7 @@ def _of_ours(run: PlannedRun, name: str) -> Finding | None:
     return None
 
 
-def _compares(run: PlannedRun, name: str) -> bool:
+def _compares_siblings(run: PlannedRun, name: str) -> bool:
     from verl_agentic.credit.advantage import is_advantage, load_advantage
 
     if not is_advantage(name):

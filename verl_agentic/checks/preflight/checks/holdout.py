@@ -10,7 +10,7 @@ from verl_agentic.checks.preflight.planned_run import PlannedRun
 
 def holdout(run: PlannedRun) -> list[Finding]:
     """Returns files, or rows, that are in both training and validation."""
-    train, val = (_files(run.get(f"data.{name}_files")) for name in ("train", "val"))
+    train, val = (_collect_files(run.get(f"data.{name}_files")) for name in ("train", "val"))
     if not train or not val:
         return []
     if shared := sorted(train & val):
@@ -44,7 +44,7 @@ def holdout(run: PlannedRun) -> list[Finding]:
     return [ok("validation has its own rows")]
 
 
-def _files(written: Any) -> set[str]:
-    if written is None:
+def _collect_files(setting: Any) -> set[str]:
+    if setting is None:
         return set()
-    return {str(file) for file in written} if isinstance(written, list | tuple) else {str(written)}
+    return {str(file) for file in setting} if isinstance(setting, list | tuple) else {str(setting)}

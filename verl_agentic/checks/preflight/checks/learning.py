@@ -15,17 +15,19 @@ _TINY_LR, _HUGE_LR = 1e-9, 1e-2
 def learning(run: PlannedRun) -> list[Finding]:
     """Returns learning rates, gradient limits and warm-ups that leave the weights as they are, or destroy them."""
     sections = [_ACTOR, "critic"] if has_critic(run) else [_ACTOR]
-    found = [finding for section in sections for finding in _of_optimiser(run, f"{section}.optim")]
+    findings = [finding for section in sections for finding in _check_optimiser(run, f"{section}.optim")]
     steps = run.total_steps
     if has_critic(run) and steps and run.number("trainer.critic_warmup") >= steps:
         warmup = run.number("trainer.critic_warmup")
-        found.append(fail(f"trainer.critic_warmup={warmup} of {steps} steps: the policy is never updated", "lower it"))
+        findings.append(
+            fail(f"trainer.critic_warmup={warmup} of {steps} steps: the policy is never updated", "lower it")
+        )
     if run.get("trainer.val_only"):
-        found.append(warn("trainer.val_only=true: the run ends after the first validation", "unset it to train"))
-    return found or [ok(f"learning rate {run.number(f'{_ACTOR}.optim.lr'):g}")]
+        findings.append(warn("trainer.val_only=true: the run ends after the first validation", "unset it to train"))
+    return findings or [ok(f"learning rate {run.number(f'{_ACTOR}.optim.lr'):g}")]
 
 
-def _of_optimiser(run: PlannedRun, section: str) -> Iterator[Finding]:
+def _check_optimiser(run: PlannedRun, section: str) -> Iterator[Finding]:
     rate, limit = run.number(f"{section}.lr", 1e-6), run.number(f"{section}.clip_grad", 1.0)
     if rate <= 0:
         yield fail(f"{section}.lr={rate:g}: no update changes a weight", "set it to about 1e-6")

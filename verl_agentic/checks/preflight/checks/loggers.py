@@ -24,20 +24,24 @@ def loggers(run: PlannedRun) -> list[Finding]:
     """Returns loggers that are unknown to verl, cannot be imported, or lack a login."""
     named = run.get("trainer.logger", [])
     names = [named] if isinstance(named, str) else list(named)
-    known = run.registered.get("logger", frozenset())
-    found = []
-    if unknown := sorted(name for name in names if known and name not in known):
-        found.append(fail(f"trainer.logger has names that verl does not know, got {unknown}", f"use {sorted(known)}"))
+    registered_loggers = run.registered.get("logger", frozenset())
+    findings = []
+    if unknown := sorted(name for name in names if registered_loggers and name not in registered_loggers):
+        findings.append(
+            fail(
+                f"trainer.logger has names that verl does not know, got {unknown}", f"use {sorted(registered_loggers)}"
+            )
+        )
     for name in names:
         package = _PACKAGES.get(name)
         if package is not None and importlib.util.find_spec(package) is None:
-            found.append(
+            findings.append(
                 fail(f"trainer.logger={name} needs the package {package}, which is not installed",
                      f"pip install {package}, or set trainer.logger=[console]")
             )  # fmt: skip
         elif name == "wandb" and not _has_wandb_login():
-            found.append(warn("wandb has no API key here", "set WANDB_API_KEY or WANDB_MODE"))
-    return found or [ok(", ".join(names) or "no logger")]
+            findings.append(warn("wandb has no API key here", "set WANDB_API_KEY or WANDB_MODE"))
+    return findings or [ok(", ".join(names) or "no logger")]
 
 
 def _has_wandb_login() -> bool:

@@ -13,15 +13,15 @@ _ALWAYS = {"actor_rollout_ref.rollout.name"}
 
 def missing_values(run: PlannedRun) -> list[Finding]:
     """Returns the keys that must still be set."""
-    missing = [path for path, value in _leaves(run.config) if value == MISSING]
+    missing = [path for path, value in _iter_leaves(run.config) if value == MISSING]
     # verl's own configuration leaves open what only some runs need.
     missing = [path for path in missing if path in _ALWAYS or run.default(path) != MISSING]
     return [fail(f"{path} is not set", f"add {path}=... to the command line") for path in missing]
 
 
-def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _iter_leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(tree, Mapping):
         for key, value in tree.items():
-            yield from _leaves(value, f"{path}.{key}" if path else str(key))
+            yield from _iter_leaves(value, f"{path}.{key}" if path else str(key))
     else:
         yield path, tree

@@ -20,14 +20,14 @@ SPLIT_LOSSES = {
 
 def policy_loss(run: PlannedRun) -> list[Finding]:
     """Returns an unknown loss, and what depends on micro-batches. The feature of losses checks their requirements."""
-    return [*_named_loss(run), *loss_per_micro_batch(run)]
+    return [*_check_named_loss(run), *loss_per_micro_batch(run)]
 
 
 def loss_per_micro_batch(run: PlannedRun) -> list[Finding]:
     """Returns settings with which the gradient depends on how verl splits a mini-batch into micro-batches."""
-    found = []
+    findings = []
     if reason := SPLIT_LOSSES.get(name := str(run.get(_MODE))):
-        found.append(
+        findings.append(
             warn(
                 f"the gradient depends on the size of micro-batches: verl's loss {name} {reason}",
                 f"set {_ACTOR}.use_dynamic_bsz=false and the largest {_ACTOR}.ppo_micro_batch_size_per_gpu that fits, "
@@ -37,7 +37,7 @@ def loss_per_micro_batch(run: PlannedRun) -> list[Finding]:
     for section in (_ACTOR, *(["critic"] if run.get("critic.enable") else [])):
         is_divided = run.get(f"{section}.loss_agg_mode") == _NORM
         if is_divided and run.get(f"{section}.loss_scale_factor") is None:
-            found.append(
+            findings.append(
                 warn(
                     f"{section}.loss_agg_mode={_NORM} divides by the longest row of each micro-batch, got "
                     f"{section}.loss_scale_factor=null: the gradient depends on the split, and a long row weakens the "
@@ -45,16 +45,16 @@ def loss_per_micro_batch(run: PlannedRun) -> list[Finding]:
                     f"set {section}.loss_scale_factor='${{data.max_response_length}}'",
                 )
             )
-    return found
+    return findings
 
 
-def _named_loss(run: PlannedRun) -> list[Finding]:
-    name, known = str(run.get(_MODE, "vanilla")), run.registered.get("policy_loss", frozenset())
-    if known and name not in known and not is_policy_loss(name):
+def _check_named_loss(run: PlannedRun) -> list[Finding]:
+    name, losses = str(run.get(_MODE, "vanilla")), run.registered.get("policy_loss", frozenset())
+    if losses and name not in losses and not is_policy_loss(name):
         return [
             fail(
                 f"{_MODE} is unknown, got {name!r}: the first update ends the run",
-                f"use one of {sorted(known)}, package.module:function or path/file.py:function, or name the "
+                f"use one of {sorted(losses)}, package.module:function or path/file.py:function, or name the "
                 "module that registers yours in model.external_lib",
             )
         ]

@@ -18,7 +18,7 @@ def prompt(run: PlannedRun) -> list[Finding]:
     if length > limit:
         return [
             fail(
-                f"the prompt has {length} tokens, got data.max_prompt_length={limit}: {_what_happens(run)}",
+                f"the prompt has {length} tokens, got data.max_prompt_length={limit}: {_describe_effect(run)}",
                 f"set data.max_prompt_length to at least {length}, or data.filter_overlong_prompts=true",
             )
         ]
@@ -32,7 +32,7 @@ def prompt(run: PlannedRun) -> list[Finding]:
     return [ok(f"{length} tokens of data.max_prompt_length={limit}")]
 
 
-def _what_happens(run: PlannedRun) -> str:
+def _describe_effect(run: PlannedRun) -> str:
     if run.is_ours:
         return "it reduces the space for the response"
     return "verl cuts off its beginning, with the tools and the task"

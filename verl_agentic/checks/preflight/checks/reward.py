@@ -12,21 +12,32 @@ _FULL = 1 - 1e-6
 
 def reward(run: PlannedRun) -> list[Finding]:
     """Returns rewards that cannot be computed, and right answers without the full reward."""
-    found = [fail(message, "fix the section reward") for message in run.problems.get("reward", ())]
+    findings = [fail(message, "fix the section reward") for message in run.problems.get("reward", ())]
     if run.get("reward.reward_manager.name") == "rubric":
-        found += _of_rubric(run)
-    manager, known = run.get("reward.reward_manager.name"), run.registered.get("reward_manager", frozenset())
-    if known and run.get("reward.reward_manager.source") == "register" and manager not in known:
-        found.append(fail(f"reward.reward_manager.name={manager} is not registered", f"use one of {sorted(known)}"))
-    if found:
-        return found
-    found = [_of_trial(trial) for trial in run.gold] + ([] if run.function is None else [_of_function(run.function)])
-    return found or [
+        findings += _check_rubric(run)
+    manager, registered_managers = (
+        run.get("reward.reward_manager.name"),
+        run.registered.get("reward_manager", frozenset()),
+    )
+    if (
+        registered_managers
+        and run.get("reward.reward_manager.source") == "register"
+        and manager not in registered_managers
+    ):
+        findings.append(
+            fail(f"reward.reward_manager.name={manager} is not registered", f"use one of {sorted(registered_managers)}")
+        )
+    if findings:
+        return findings
+    findings = [_judge_gold_trial(trial) for trial in run.gold] + (
+        [] if run.function is None else [_judge_function(run.function)]
+    )
+    return findings or [
         not_tested("no reward was computed", "give the environment a solution (gold), or the rows a ground truth")
     ]
 
 
-def _of_rubric(run: PlannedRun) -> list[Finding]:
+def _check_rubric(run: PlannedRun) -> list[Finding]:
     try:
         rubric = Rubric.from_config(run.get("reward", {}))
     except AgenticError:
@@ -42,7 +53,7 @@ def _of_rubric(run: PlannedRun) -> list[Finding]:
     return []
 
 
-def _of_function(trial: FunctionTrial) -> Finding:
+def _judge_function(trial: FunctionTrial) -> Finding:
     if trial.fault:
         return fail(f"the reward function {trial.name}: {trial.fault}", "correct it: the first reward ends the run")
     if trial.untested:
@@ -62,7 +73,7 @@ def _of_function(trial: FunctionTrial) -> Finding:
     return ok(f"the reward function {trial.name} gives {scores}")
 
 
-def _of_trial(trial: GoldTrial) -> Finding:
+def _judge_gold_trial(trial: GoldTrial) -> Finding:
     row = f"row {trial.row}"
     if trial.outcome is None and trial.is_fault:
         return fail(f"{row}: its episode gets no score: {trial.why}", "correct the environment, the reward or the row")

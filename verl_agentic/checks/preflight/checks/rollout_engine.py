@@ -24,26 +24,26 @@ _FULL_PRECISION = ("float32", "fp32")
 def rollout_engine(run: PlannedRun) -> list[Finding]:
     """Returns settings, models and versions with which verl's rollout engine fails in the first steps of a run."""
     name = str(run.get(f"{_ROLLOUT}.name", ""))
-    found = list(_vllm(run)) if name == "vllm" else []
+    findings = list(_check_vllm(run)) if name == "vllm" else []
     version = run.packages.get(name)
-    return found or [ok(f"{_ROLLOUT}.name={name}" + (f", version {version}" if version else ""))]
+    return findings or [ok(f"{_ROLLOUT}.name={name}" + (f", version {version}" if version else ""))]
 
 
-def _vllm(run: PlannedRun) -> Iterator[Finding]:
+def _check_vllm(run: PlannedRun) -> Iterator[Finding]:
     is_cpu = run.get("trainer.device") == "cpu"
     version = Version(run.packages["vllm"]) if "vllm" in run.packages else None
     if version is not None and version < _OLDEST:
         yield fail(f"verl 0.9 works with vLLM {_OLDEST} and newer, got {version}", f"pip install 'vllm>={_OLDEST}'")
     elif version is not None and is_cpu:
-        yield from _cpu_version(version)
+        yield from _check_cpu_version(version)
     if is_cpu:
-        yield from _cpu_settings(run)
+        yield from _check_cpu_settings(run)
     if run.model is not None:
-        yield from _cpu_model(run, run.model) if is_cpu else ()
-        yield from _tied_weights(run, run.model, version)
+        yield from _check_cpu_model(run, run.model) if is_cpu else ()
+        yield from _check_tied_weights(run, run.model, version)
 
 
-def _cpu_version(version: Version) -> Iterator[Finding]:
+def _check_cpu_version(version: Version) -> Iterator[Finding]:
     oldest, newest = _CPU_VERSIONS
     if not oldest <= version < newest:
         yield fail(
@@ -55,7 +55,7 @@ def _cpu_version(version: Version) -> Iterator[Finding]:
         )
 
 
-def _cpu_settings(run: PlannedRun) -> Iterator[Finding]:
+def _check_cpu_settings(run: PlannedRun) -> Iterator[Finding]:
     sleeping = [
         f"{_ROLLOUT}.{key}" for key in ("enable_sleep_mode", "free_cache_engine") if run.get(f"{_ROLLOUT}.{key}")
     ]
@@ -70,7 +70,7 @@ def _cpu_settings(run: PlannedRun) -> Iterator[Finding]:
         )
 
 
-def _cpu_model(run: PlannedRun, model: Model) -> Iterator[Finding]:
+def _check_cpu_model(run: PlannedRun, model: Model) -> Iterator[Finding]:
     if model.has_experts:
         yield fail(
             "vLLM's CPU build packs experts so that their weights cannot be updated, got a model with experts",
@@ -84,7 +84,7 @@ def _cpu_model(run: PlannedRun, model: Model) -> Iterator[Finding]:
         )
 
 
-def _tied_weights(run: PlannedRun, model: Model, version: Version | None) -> Iterator[Finding]:
+def _check_tied_weights(run: PlannedRun, model: Model, version: Version | None) -> Iterator[Finding]:
     """Yields that a bucket of weights has the head without the embedding, which newer versions of vLLM refuse."""
     if version is None or version < _CHECKS_TIED_WEIGHTS or not model.tied_parameters:
         return

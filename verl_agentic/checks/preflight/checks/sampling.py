@@ -11,9 +11,9 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 def sampling(run: PlannedRun) -> list[Finding]:
     """Returns settings that make the samples of a prompt equal."""
     temperature, top_p = run.number(f"{_ROLLOUT}.temperature", 1.0), run.number(f"{_ROLLOUT}.top_p", 1.0)
-    found = []
+    findings = []
     if temperature <= 0:
-        found.append(
+        findings.append(
             fail(
                 f"training samples with {_ROLLOUT}.temperature={temperature:g}: all samples of a prompt are the same, "
                 "and the trainer divides logits by it",
@@ -21,14 +21,14 @@ def sampling(run: PlannedRun) -> list[Finding]:
             )
         )
     if not 0 < top_p <= 1:
-        found.append(fail(f"{_ROLLOUT}.top_p must be above 0 and at most 1, got {top_p:g}", "set it to 1.0"))
+        findings.append(fail(f"{_ROLLOUT}.top_p must be above 0 and at most 1, got {top_p:g}", "set it to 1.0"))
     attempts, greedy = run.number(f"{_ROLLOUT}.val_kwargs.n", 1), run.number(f"{_ROLLOUT}.val_kwargs.temperature", 0.0)
     if attempts > 1 and greedy <= 0:
-        found.append(
+        findings.append(
             warn(
                 f"validation repeats the same greedy samples {attempts:g} times, got "
                 f"{_ROLLOUT}.val_kwargs.temperature={greedy:g}",
                 f"set {_ROLLOUT}.val_kwargs.n=1, or a temperature above 0",
             )
         )
-    return found or [ok(f"temperature {temperature:g}, top_p {top_p:g}")]
+    return findings or [ok(f"temperature {temperature:g}, top_p {top_p:g}")]

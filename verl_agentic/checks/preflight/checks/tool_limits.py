@@ -15,13 +15,13 @@ _TOKEN_KEYS = ("data.max_response_length", "data.max_prompt_length")
 def tool_limits(run: PlannedRun) -> list[Finding]:
     """Returns limits that have another effect than they seem to."""
     if run.is_ours:
-        return _of_ours(run)
+        return _check_ignored_limits(run)
     if "tool_agent" not in run.agent_loops or not run.tools:
         return []
-    return [*_of_length(run), *_of_calls(run), *_of_turns(run)] or [ok("the limits of tools are plausible")]
+    return [*_check_length(run), *_check_calls(run), *_check_turns(run)] or [ok("the limits of tools are plausible")]
 
 
-def _of_ours(run: PlannedRun) -> list[Finding]:
+def _check_ignored_limits(run: PlannedRun) -> list[Finding]:
     """Returns limits of verl that env_agent ignores."""
     instead = {"max_tool_response_length": "max_observation_tokens", "max_parallel_calls": "max_calls_per_turn"}
     return [
@@ -35,7 +35,7 @@ def _of_ours(run: PlannedRun) -> list[Finding]:
     ]
 
 
-def _of_length(run: PlannedRun) -> list[Finding]:
+def _check_length(run: PlannedRun) -> list[Finding]:
     key = f"{_TURNS}.max_tool_response_length"
     limit = run.number(key, 256)
     tokens = int(limit / _CHARACTERS_PER_TOKEN)
@@ -49,7 +49,7 @@ def _of_length(run: PlannedRun) -> list[Finding]:
     return []
 
 
-def _of_calls(run: PlannedRun) -> list[Finding]:
+def _check_calls(run: PlannedRun) -> list[Finding]:
     key = f"{_TURNS}.max_parallel_calls"
     limit = run.number(key, 1)
     if limit < 1:
@@ -64,7 +64,7 @@ def _of_calls(run: PlannedRun) -> list[Finding]:
     return []
 
 
-def _of_turns(run: PlannedRun) -> list[Finding]:
+def _check_turns(run: PlannedRun) -> list[Finding]:
     turns = [run.get(f"{_TURNS}.{key}") for key in ("max_assistant_turns", "max_user_turns")]
     if turns[0] == 1:
         return [

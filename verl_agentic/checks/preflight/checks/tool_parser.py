@@ -11,24 +11,24 @@ _FORMAT = "actor_rollout_ref.rollout.multi_turn.format"
 
 def tool_parser(run: PlannedRun) -> list[Finding]:
     """Returns whether the parser can parse a call of the chat template."""
-    known, name = run.registered.get("tool_parser", frozenset()), run.get(_FORMAT)
-    if known and name not in known:
-        return [fail(f"{_FORMAT} is not a parser of verl, got {name!r}", f"use one of {sorted(known)}")]
+    registered_parsers, name = run.registered.get("tool_parser", frozenset()), run.get(_FORMAT)
+    if registered_parsers and name not in registered_parsers:
+        return [fail(f"{_FORMAT} is not a parser of verl, got {name!r}", f"use one of {sorted(registered_parsers)}")]
     if run.call is None:
-        return _untested(run)
+        return _find_untested(run)
     if run.call.fits:
         return [ok(f"{run.call.parser} reads the calls that the chat template writes")]
-    seen = f"it read {run.call.read}" if run.call.read else "it found no call"
+    reading = f"it read {run.call.read}" if run.call.read else "it found no call"
     return [
         fail(
-            f"{_FORMAT}={run.call.parser} cannot parse the calls of the chat template: {seen} in "
+            f"{_FORMAT}={run.call.parser} cannot parse the calls of the chat template: {reading} in "
             f"{run.call.written.strip()!r}",
-            f"set {_FORMAT} to the parser of the model's family: one of {sorted(known)}",
+            f"set {_FORMAT} to the parser of the model's family: one of {sorted(registered_parsers)}",
         )
     ]
 
 
-def _untested(run: PlannedRun) -> list[Finding]:
+def _find_untested(run: PlannedRun) -> list[Finding]:
     is_read = run.prompt is not None and run.prompt.tools and not run.prompt.hidden_tools
     if not is_read or run.get(f"{SECTION}.protocol", "chat") != "chat":
         return []

@@ -37,30 +37,30 @@ _CLOSE = 0.8
 
 def unknown_keys(run: PlannedRun) -> list[Finding]:
     """Returns the keys that neither verl's code nor ours reads, with similar known keys."""
-    found = [
-        fail(f"nothing reads {path}", _advice(path, siblings))
-        for path, siblings in _unknown(run, run.config, run.defaults, "")
+    findings = [
+        fail(f"nothing reads {path}", _write_advice(path, siblings))
+        for path, siblings in _iter_unknown_keys(run, run.config, run.defaults, "")
         if not any(path == allowed or path.startswith(f"{allowed}.") for allowed in run.allowed)
     ]
-    return found or [ok("every key has a reader")]
+    return findings or [ok("every key has a reader")]
 
 
-def _unknown(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+def _iter_unknown_keys(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[tuple[str, list[str]]]:
     """Yields unknown keys and their known siblings."""
     for key, value in tree.items():
         place = f"{path}.{key}" if path else str(key)
         if place == _OURS.rpartition(".")[0]:
-            yield from _misnamed_section(value, place)
+            yield from _iter_misnamed_sections(value, place)
         if place in FREE:
             continue
         if path == _TEACHERS and key not in defaults and isinstance(value, Mapping):
             # Any name is a teacher.
-            yield from _unknown(run, value, defaults.get("teacher_model") or {}, place)
+            yield from _iter_unknown_keys(run, value, defaults.get("teacher_model") or {}, place)
             continue
         if key in defaults:
             # An empty section of verl is open.
             if isinstance(value, Mapping) and isinstance(defaults[key], Mapping) and defaults[key]:
-                yield from _unknown(run, value, defaults[key], place)
+                yield from _iter_unknown_keys(run, value, defaults[key], place)
             continue
         siblings = sorted({*map(str, defaults), *run.fields.get(path, ())})
         if not _is_known(run, path, str(key), siblings):
@@ -71,20 +71,20 @@ def _is_known(run: PlannedRun, path: str, key: str, siblings: list[str]) -> bool
     if path in run.fields:
         return key in run.fields[path]
     # A key that nearly equals a sibling is a typo, even if verl reads this name elsewhere.
-    return run.is_read(key) and not _close(key, siblings)
+    return run.is_read(key) and not _find_close_keys(key, siblings)
 
 
-def _misnamed_section(value: Any, place: str) -> Iterator[tuple[str, list[str]]]:
+def _iter_misnamed_sections(value: Any, place: str) -> Iterator[tuple[str, list[str]]]:
     for key in value if isinstance(value, Mapping) else ():
-        if key != "agentic" and _close(str(key), ["agentic"]):
+        if key != "agentic" and _find_close_keys(str(key), ["agentic"]):
             yield f"{place}.{key}", ["agentic"]
 
 
-def _close(key: str, siblings: Iterable[str]) -> list[str]:
+def _find_close_keys(key: str, siblings: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(key, list(siblings), n=1, cutoff=_CLOSE)
 
 
-def _advice(path: str, siblings: list[str]) -> str:
+def _write_advice(path: str, siblings: list[str]) -> str:
     section, _, key = path.rpartition(".")
     close = difflib.get_close_matches(key, siblings, n=1, cutoff=0.6)
     meant = f"did you mean {section + '.' if section else ''}{close[0]}? Else " if close else ""

@@ -33,16 +33,16 @@ _FRACTIONS = {"num_warmup_batches", "esi_redundant_time", "horizon", "ray_wait_r
 def value_types(run: PlannedRun) -> list[Finding]:
     """Returns values with neither the type of verl's default nor that of its config class, and ranges that are read as
     numbers. verl itself checks few of them."""
-    found = [fail(message, "add the quotes") for message in run.problems.get("values", ())]
-    found += [
-        fail(f"{path} must be {_in_words(expected)}, got {value!r}", "change the value")
-        for path, value, expected in _wrong(run, run.config, run.defaults, "")
+    findings = [fail(message, "add the quotes") for message in run.problems.get("values", ())]
+    findings += [
+        fail(f"{path} must be {_describe_type(expected)}, got {value!r}", "change the value")
+        for path, value, expected in _iter_wrong_values(run, run.config, run.defaults, "")
         if not any(path == allowed or path.startswith(f"{allowed}.") for allowed in run.allowed)
     ]
-    return found or [ok("values have the types of verl's own")]
+    return findings or [ok("values have the types of verl's own")]
 
 
-def _wrong(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def _iter_wrong_values(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     hints = run.hints.get(path, {})
     for key, value in tree.items():
         place = f"{path}.{key}" if path else str(key)
@@ -50,16 +50,16 @@ def _wrong(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[tup
         if place in FREE or value in (None, MISSING) or value == default or str(key) == "_target_":
             continue
         if isinstance(value, Mapping) and (default is None or isinstance(default, Mapping)):
-            yield from _wrong(run, value, default or {}, place)
+            yield from _iter_wrong_values(run, value, default or {}, place)
             continue
         hint = hints.get(key, _WITHOUT_DEFAULT.get(place))
         if hint is None and default in (None, MISSING):
             continue
-        if not _fits(value, hint, default, key=str(key)):
+        if not _fits_type(value, hint, default, key=str(key)):
             yield place, value, default if default not in (None, MISSING) else hint
 
 
-def _fits(value: Any, hint: Any, default: Any, *, key: str) -> bool:
+def _fits_type(value: Any, hint: Any, default: Any, *, key: str) -> bool:
     if hint is not None:
         try:
             check_value(value, hint, name=key)
@@ -82,7 +82,7 @@ def _is_like(value: Any, default: Any, *, key: str) -> bool:
     return isinstance(value, str) or (isinstance(value, Sequence) and not isinstance(value, Mapping))
 
 
-def _in_words(expected: Any) -> str:
+def _describe_type(expected: Any) -> str:
     kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
     kind = expected if isinstance(expected, type) else type(expected)
     return kinds.get(kind, "a section of keys" if issubclass(kind, Mapping) else str(expected))

@@ -8,8 +8,8 @@ from verl_agentic.checks.preflight.planned_run import PlannedRun
 
 def verl_validation(run: PlannedRun) -> list[Finding]:
     """Returns verl's own error messages."""
-    found = [fail(message, "verl refuses this; fix the values it names") for message in run.problems.get("verl", ())]
-    found += [
+    findings = [fail(message, "verl refuses this; fix the values it names") for message in run.problems.get("verl", ())]
+    findings += [
         not_tested(message, "run preflight on the machine of the run") for message in run.problems.get("unchecked", ())
     ]
-    return found or [ok("verl's own validation passes")]
+    return findings or [ok("verl's own validation passes")]

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.env is not None:
         print("\n".join(entry["id"] for entry in entries))
     else:
-        _show(entries)
+        _print_packages(entries)
     return 0 if all(entry["error"] is None for entry in entries) else 1
 
 
@@ -42,13 +42,15 @@ def describe_envs(name: str | None = None) -> list[dict[str, Any]]:
     from verl_agentic.base.settings import did_you_mean
     from verl_agentic.episode.env_package import known_envs
 
-    known = known_envs()
-    if name is not None and name not in known:
-        raise ConfigError(f"no bundled environment, got {name!r}; use one of {known}{did_you_mean(name, known)}")
-    return [_describe(one) for one in known if name in (None, one)]
+    env_names = known_envs()
+    if name is not None and name not in env_names:
+        raise ConfigError(
+            f"no bundled environment, got {name!r}; use one of {env_names}{did_you_mean(name, env_names)}"
+        )
+    return [_describe_env(env_name) for env_name in env_names if name in (None, env_name)]
 
 
-def _show(entries: Sequence[dict[str, Any]]) -> None:
+def _print_packages(entries: Sequence[dict[str, Any]]) -> None:
     """Prints one line per package."""
     from rich.console import Console
     from rich.table import Table
@@ -71,7 +73,7 @@ def _show(entries: Sequence[dict[str, Any]]) -> None:
             console.print(Text(f"{name}: {env['error']}", style="red"), soft_wrap=True)
 
 
-def _describe(name: str) -> dict[str, Any]:
+def _describe_env(name: str) -> dict[str, Any]:
     from verl_agentic.base.env_card import EnvCard
     from verl_agentic.base.errors import AgenticError
     from verl_agentic.episode.env_package import load_env_package
@@ -91,12 +93,12 @@ def _describe(name: str) -> dict[str, Any]:
         "extra": card.extra,
         "needs": card.needs,
         "licence": card.licence,
-        "about": _first_line(package.folder / "__init__.py"),
-        **_contents(package),
+        "about": _read_first_line(package.folder / "__init__.py"),
+        **_list_contents(package),
     }
 
 
-def _contents(package: EnvPackage) -> dict[str, Any]:
+def _list_contents(package: EnvPackage) -> dict[str, Any]:
     from verl_agentic.log.files.rows import read_rows
 
     examples = package.folder / "example.jsonl"
@@ -107,7 +109,7 @@ def _contents(package: EnvPackage) -> dict[str, Any]:
     }
 
 
-def _first_line(module: Path) -> str:
+def _read_first_line(module: Path) -> str:
     """Returns the first line of a module's docstring."""
     docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
     return docstring.split("\n")[0]

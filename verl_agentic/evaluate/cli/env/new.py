@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if folder.exists():
         raise ConfigError(f"the folder exists, got {folder}; choose another name or --dir")
-    _write(folder, args.env)
+    _write_skeleton(folder, args.env)
     path = folder if folder.is_absolute() else f"./{folder}"
     print(f"{folder}: {', '.join([*_FILES, 'example.jsonl'])}\nnow run: verl-agentic env validate {path}")
     return 0
@@ -43,7 +43,7 @@ def write_examples(folder: Path) -> None:
     write_rows(package.make_rows(split="train", count=_NUM_EXAMPLES, seed=0), folder / "example.jsonl")
 
 
-def _write(folder: Path, env_id: str) -> None:
+def _write_skeleton(folder: Path, env_id: str) -> None:
     folder.mkdir(parents=True)
     class_name = "".join(part.capitalize() for part in env_id.split("_")) + ("" if env_id.endswith("env") else "Env")
     for name in _FILES:

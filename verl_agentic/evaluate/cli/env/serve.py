@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM, then finishes running calls, for 30 s at most, and closes all environments."""
     token = token_of(args, token_variable=_TOKEN_VARIABLE)
     env_config = parse_key_values(args.config, option="--config")
-    asyncio.run(_serve(args, *token, env_config=env_config, client_config=_read_choices(args.client_config)))
+    asyncio.run(_serve_env(args, *token, env_config=env_config, client_config=_read_choices(args.client_config)))
     return 0
 
 
@@ -67,7 +67,7 @@ def _read_choices(texts: Sequence[str]) -> dict[str, list[Any]]:
     return choices
 
 
-async def _serve(
+async def _serve_env(
     args: argparse.Namespace, token: str, is_made: bool, *, env_config: dict[str, Any], client_config: dict[str, Any]
 ) -> None:
     from verl_agentic.base.web.listening.guarded_server import GuardedServer

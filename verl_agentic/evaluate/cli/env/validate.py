@@ -77,20 +77,22 @@ def run(args: argparse.Namespace) -> int:
         def on_check(check: Finding) -> None:
             status.update(f"{check.check}: {check.status}")
 
-        found = asyncio.run(validate(package, rows, codec=codec, tokenizer=tokenizer, config=config, on_check=on_check))
+        validation = asyncio.run(
+            validate(package, rows, codec=codec, tokenizer=tokenizer, config=config, on_check=on_check)
+        )
     if args.json:
-        print(json.dumps({**found.to_dict(), "protocol": args.protocol}))
+        print(json.dumps({**validation.to_dict(), "protocol": args.protocol}))
     else:
-        _show(found, console, title=f"{args.env}: {len(rows)} rows, protocol {args.protocol}")
-    return 0 if found.ok else 1
+        _print_validation(validation, console, title=f"{args.env}: {len(rows)} rows, protocol {args.protocol}")
+    return 0 if validation.ok else 1
 
 
-def _show(found: Validation, console: Any, *, title: str) -> None:
+def _print_validation(validation: Validation, console: Any, *, title: str) -> None:
     from rich.text import Text
 
     console.print(Text(title, style="italic"))
-    print_findings(console, found.checks)
-    figures = found.figures
+    print_findings(console, validation.checks)
+    figures = validation.figures
     times = ", ".join(
         f"{kind} {1e3 * figures[f'{kind}_s_median']:.1f} ms (p95 {1e3 * figures[f'{kind}_s_p95']:.1f} ms)"
         for kind in ("start", "step", "close")

@@ -24,17 +24,17 @@ def make_rows(*, split: Split, count: int, seed: int) -> list[EnvRow]:
 
 def _make_row(split: Split, rng: random.Random) -> EnvRow:
     stock = {thing: rng.randint(*_NUMBERS[split]) for thing in rng.sample(_THINGS, 4)}
-    one, other = rng.sample(sorted(stock), 2)
-    question = f"How many {one} and {other} are in the store together? Look them up; answer with the number alone."
+    first, second = rng.sample(sorted(stock), 2)
+    question = f"How many {first} and {second} are in the store together? Look them up; answer with the number alone."
     return EnvRow(
         prompt=(Message("user", question),),
-        ground_truth=str(stock[one] + stock[other]),
+        ground_truth=str(stock[first] + stock[second]),
         data_source="my_env",
         extra={
             "task_id": f"{split}-"
             + "-".join(f"{thing}{number}" for thing, number in stock.items())
-            + f"-{one}-{other}",
+            + f"-{first}-{second}",
             "stock": stock,
-            "asked_for": [one, other],
+            "asked_for": [first, second],
         },
     )
