@@ -304,10 +304,10 @@ class BoxSession:
     """A session in a box (`sandbox.interface.SandboxSession`)."""
 
     def __init__(self, box: BoxClient, number: int, limits: Limits) -> None:
-        self._box, self._number, self._encode_limits = box, number, limits
+        self._box, self._number, self._limits = box, number, limits
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
-        answer, data = await self._box.call(self._number, text, wall_s=wall_s, limits=self._encode_limits)
+        answer, data = await self._box.call(self._number, text, wall_s=wall_s, limits=self._limits)
         if "stdout_size" not in answer:
             return CommandResult(
                 stdout="", stderr="the session has ended\n", exit_code=_KILLED, timed_out=False, wall_s=0.0
