@@ -36,10 +36,10 @@ class BrowseEnv(ToolEnv):
         Raises:
             ConfigError: the row was made for other pages.
         """
-        found, wanted = await self._library.ready(), self.row.extra.get("corpus")
-        if wanted and found != wanted:
+        fingerprint, expected = await self._library.ready(), self.row.extra.get("corpus")
+        if expected and fingerprint != expected:
             raise ConfigError(
-                f"the pages must be those that the row was made for, got {found!r} and {wanted!r} for "
+                f"the pages must be those that the row was made for, got {fingerprint!r} and {expected!r} for "
                 f"{self.row.extra.get('task_id')!r}; set env_config.corpus to them"
             )
         return self.row.prompt
@@ -51,9 +51,9 @@ class BrowseEnv(ToolEnv):
             query: words to search for.
         """
         if not query.strip() or len(query) > _MAX_QUERY_CHARS:
-            return _refusal(f"a query has 1 to {_MAX_QUERY_CHARS} characters; write another one")
-        found = await self._library.search(query, count=self._top_k)
-        lines = [f"{n}. {p.title or p.id}: {_short(p.text)}" for n, p in enumerate(found, start=1)]
+            return _build_refusal(f"a query has 1 to {_MAX_QUERY_CHARS} characters; write another one")
+        passages = await self._library.search(query, count=self._top_k)
+        lines = [f"{n}. {p.title or p.id}: {_shorten_text(p.text)}" for n, p in enumerate(passages, start=1)]
         return ToolResult("\n".join(lines) or "No page fits this query.")
 
     async def open(self, title: str, part: int = 1) -> ToolResult:
@@ -65,13 +65,13 @@ class BrowseEnv(ToolEnv):
         """
         page = self._library.page(title.strip().removeprefix("[[").removesuffix("]]"))
         if page is None:
-            return _refusal(f"there is no page of this title; search for it. Got {title[:_MAX_TITLE_CHARS]!r}")
+            return _build_refusal(f"there is no page of this title; search for it. Got {title[:_MAX_TITLE_CHARS]!r}")
         parts = max(1, -(-len(page) // self._part_chars))
         if not 1 <= part <= parts:
-            return _refusal(f"part must be 1 to {parts}")
+            return _build_refusal(f"part must be 1 to {parts}")
         self._title, self._page = title, page
-        shown = page[(part - 1) * self._part_chars : part * self._part_chars]
-        return ToolResult(shown if parts == 1 else f"(part {part} of {parts})\n{shown}")
+        text = page[(part - 1) * self._part_chars : part * self._part_chars]
+        return ToolResult(text if parts == 1 else f"(part {part} of {parts})\n{text}")
 
     async def find(self, text: str) -> ToolResult:
         """Finds a text on the page that was opened last, in any case.
@@ -80,11 +80,11 @@ class BrowseEnv(ToolEnv):
             text: what to find.
         """
         if not self._page:
-            return _refusal("no page is open; open one first", kind=None)
+            return _build_refusal("no page is open; open one first", kind=None)
         if not text.strip():
-            return _refusal("the text is empty; write what to find")
-        places = _places(self._page.lower(), text.lower())
-        lines = [self._around(place, len(text)) for place in places[:_MAX_FOUND]]
+            return _build_refusal("the text is empty; write what to find")
+        places = _find_places(self._page.lower(), text.lower())
+        lines = [self._excerpt_around(place, len(text)) for place in places[:_MAX_FOUND]]
         more = f"\nand {len(places) - _MAX_FOUND} more" if len(places) > _MAX_FOUND else ""
         return ToolResult("\n".join(lines) + more if places else "Not on this page.")
 
@@ -101,7 +101,7 @@ class BrowseEnv(ToolEnv):
         answer = final_part(transcript.final_answer)
         return Reward(float(any(quasi_match(answer, right) for right in golden_answers_of(self.row.ground_truth))))
 
-    def _around(self, place: int, length: int) -> str:
+    def _excerpt_around(self, place: int, length: int) -> str:
         start, end = max(0, place - _CONTEXT_CHARS), place + length + _CONTEXT_CHARS
         part = 1 + place // self._part_chars
         return f"(part {part}) ... {' '.join(self._page[start:end].split())} ..."
@@ -139,7 +139,7 @@ def make_env(
     return BrowseEnv(row, open_library(corpus), metric=metric, top_k=top_k, part_chars=part_chars)
 
 
-def _places(page: str, text: str) -> list[int]:
+def _find_places(page: str, text: str) -> list[int]:
     places, place = [], page.find(text)
     while place >= 0:
         places.append(place)
@@ -147,10 +147,10 @@ def _places(page: str, text: str) -> list[int]:
     return places
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _SNIPPET_CHARS else line[:_SNIPPET_CHARS].rstrip() + " ..."
 
 
-def _refusal(reason: str, *, kind: str | None = "wrong_arguments") -> ToolResult:
+def _build_refusal(reason: str, *, kind: str | None = "wrong_arguments") -> ToolResult:
     return ToolResult(f"Error: {reason}", is_error=True, error_kind=kind)

@@ -34,8 +34,8 @@ class Library:
 
     async def search(self, query: str, *, count: int) -> list[Passage]:
         """Returns the passages that fit a query best."""
-        (found,) = await self._retriever.search([query], top_k=count)
-        return found
+        (passages,) = await self._retriever.search([query], top_k=count)
+        return passages
 
     def page(self, title: str) -> str | None:
         """Returns the text of the page with a title, or None."""
@@ -69,9 +69,9 @@ def _load_folder(folder: Path) -> tuple[Bm25Index, _Pages]:
     pages: dict[str, list[Callable[[], str]]] = {}
     for place, passage in corpus.passages():
         title = " ".join((passage.title or passage.id).lower().split())
-        pages.setdefault(title, []).append(functools.partial(_text, corpus, place))
+        pages.setdefault(title, []).append(functools.partial(_read_text, corpus, place))
     return index, pages
 
 
-def _text(corpus: Corpus, place: tuple[int, int, int]) -> str:
+def _read_text(corpus: Corpus, place: tuple[int, int, int]) -> str:
     return corpus.read(place).text

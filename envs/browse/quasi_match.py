@@ -27,20 +27,22 @@ def quasi_match(answer: str, truth: str) -> bool:
     answer, truth = answer.strip(), truth.strip()
     if not answer or len(answer) > len(truth) + _MAX_CHARS:
         return False
-    if (number := _number(truth, plain=True)) is not None:
-        return _number(answer) == number
+    if (number := _parse_number(truth, plain=True)) is not None:
+        return _parse_number(answer) == number
     if not _SEPARATORS.search(truth):
-        return bool(_plain(truth)) and _plain(answer) == _plain(truth)
-    found, wanted = ([part.strip() for part in _SEPARATORS.split(text)] for text in (answer, truth))
-    return len(found) == len(wanted) and all(_same_part(*pair) for pair in zip(found, wanted, strict=True))
+        return bool(_keep_letters(truth)) and _keep_letters(answer) == _keep_letters(truth)
+    answer_parts, truth_parts = ([part.strip() for part in _SEPARATORS.split(text)] for text in (answer, truth))
+    return len(answer_parts) == len(truth_parts) and all(
+        _same_part(*pair) for pair in zip(answer_parts, truth_parts, strict=True)
+    )
 
 
 def _same_part(answer: str, truth: str) -> bool:
-    number = _number(truth, plain=True)
-    return _number(answer) == number if number is not None else _squeezed(answer) == _squeezed(truth)
+    number = _parse_number(truth, plain=True)
+    return _parse_number(answer) == number if number is not None else _remove_spaces(answer) == _remove_spaces(truth)
 
 
-def _number(text: str, *, plain: bool = False) -> float | None:
+def _parse_number(text: str, *, plain: bool = False) -> float | None:
     """Returns the number of a text, or None. A plain one has no currency, per cent sign or thousands separators."""
     try:
         number = float(text if plain else re.sub(r"[$%,\s]", "", text))
@@ -49,9 +51,9 @@ def _number(text: str, *, plain: bool = False) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _plain(text: str) -> str:
+def _keep_letters(text: str) -> str:
     return re.sub(r"[\W_]", "", text).lower()
 
 
-def _squeezed(text: str) -> str:
+def _remove_spaces(text: str) -> str:
     return re.sub(r"\s", "", text).lower()

@@ -45,7 +45,7 @@ def read_questions(path: str, form: Format) -> list[FileQuestion]:
     Raises:
         DataError: the file cannot be read, a column is missing, or a row is malformed.
     """
-    records = _records(Path(path))
+    records = _read_records(Path(path))
     questions, without = [], 0
     for place, record in enumerate(records):
         try:
@@ -75,8 +75,8 @@ def decrypt(text: str, password: str) -> str:
         raise DataError(f"problem and answer must be encrypted with the canary, got {text[:40]!r}: {cause}") from cause
 
 
-def _gaia(record: Mapping[str, Any], place: int) -> FileQuestion | None:
-    question, answer = _text(record, "Question"), _text(record, "Final answer")
+def _read_gaia(record: Mapping[str, Any], place: int) -> FileQuestion | None:
+    question, answer = _read_text(record, "Question"), _read_text(record, "Final answer")
     if answer == "?":
         raise DataError("an answer of GAIA's test split is hidden, got '?'; use the split `validation`")
     if record.get("file_name"):
@@ -85,45 +85,47 @@ def _gaia(record: Mapping[str, Any], place: int) -> FileQuestion | None:
     return FileQuestion(id=f"gaia-{name}", text=question, answers=(answer,), level=level)
 
 
-def _browsecomp(record: Mapping[str, Any], place: int) -> FileQuestion:
-    canary = _text(record, "canary")
-    question, answer = (decrypt(_text(record, name), canary) for name in ("problem", "answer"))
+def _read_browsecomp(record: Mapping[str, Any], place: int) -> FileQuestion:
+    canary = _read_text(record, "canary")
+    question, answer = (decrypt(_read_text(record, name), canary) for name in ("problem", "answer"))
     return FileQuestion(id=f"browsecomp-{place}", text=question, answers=(answer,))
 
 
-def _qa(record: Mapping[str, Any], place: int) -> FileQuestion:
-    found: Any = _first(record, "golden_answers", "answers", "answer")
-    found = found.tolist() if hasattr(found, "tolist") else found
-    answers = [found] if isinstance(found, str | int | float) else found
+def _read_qa(record: Mapping[str, Any], place: int) -> FileQuestion:
+    value: Any = _read_first(record, "golden_answers", "answers", "answer")
+    value = value.tolist() if hasattr(value, "tolist") else value
+    answers = [value] if isinstance(value, str | int | float) else value
     if not isinstance(answers, list | tuple) or not answers or not all(str(answer).strip() for answer in answers):
-        raise DataError(f"answers must be a text or a list of texts, got {found!r}")
+        raise DataError(f"answers must be a text or a list of texts, got {value!r}")
     return FileQuestion(
-        id=f"qa-{record.get('id', place)}", text=_text(record, "question"), answers=tuple(map(str, answers))
+        id=f"qa-{record.get('id', place)}", text=_read_text(record, "question"), answers=tuple(map(str, answers))
     )
 
 
-def _criteria(record: Mapping[str, Any], place: int) -> FileQuestion:
-    found: Any = _first(record, "rubric", "rubrics", "criteria")
-    found = found.tolist() if hasattr(found, "tolist") else found
-    criteria = found if isinstance(found, str) else "\n".join(f"- {_criterion(one)}" for one in found)
-    text = str(_first(record, "question", "query", "prompt"))
+def _read_criteria(record: Mapping[str, Any], place: int) -> FileQuestion:
+    value: Any = _read_first(record, "rubric", "rubrics", "criteria")
+    value = value.tolist() if hasattr(value, "tolist") else value
+    criteria = (
+        value if isinstance(value, str) else "\n".join(f"- {_format_criterion(criterion)}" for criterion in value)
+    )
+    text = str(_read_first(record, "question", "query", "prompt"))
     return FileQuestion(id=f"open-{record.get('id', place)}", text=text, answers=(criteria,))
 
 
-def _criterion(one: Any) -> str:
-    return one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)
+def _format_criterion(criterion: Any) -> str:
+    return criterion if isinstance(criterion, str) else json.dumps(criterion, ensure_ascii=False)
 
 
 _READERS: Mapping[Format, Callable[[Mapping[str, Any], int], FileQuestion | None]] = {
-    "gaia": _gaia, "browsecomp": _browsecomp, "qa": _qa, "criteria": _criteria,
+    "gaia": _read_gaia, "browsecomp": _read_browsecomp, "qa": _read_qa, "criteria": _read_criteria,
 }  # fmt: skip
 
 
-def _text(record: Mapping[str, Any], column: str) -> str:
-    return str(_first(record, column))
+def _read_text(record: Mapping[str, Any], column: str) -> str:
+    return str(_read_first(record, column))
 
 
-def _first(record: Mapping[str, Any], *columns: str) -> Any:
+def _read_first(record: Mapping[str, Any], *columns: str) -> Any:
     """Returns the value of the first of several columns that has one."""
     for column in columns:
         value = record.get(column)
@@ -132,25 +134,25 @@ def _first(record: Mapping[str, Any], *columns: str) -> Any:
     raise DataError(f"a row must have the column {' or '.join(columns)}, got {sorted(map(str, record))}")
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
+def _read_records(path: Path) -> list[dict[str, Any]]:
     if path.suffix not in (".csv", ".json", ".jsonl", ".parquet"):
         raise DataError(f"a file of questions is .csv, .json, .jsonl or .parquet, got {path}; convert it")
     try:
         if path.suffix == ".parquet":
-            found = [record for _, record in numbered_records(path)]
+            records = [record for _, record in numbered_records(path)]
         elif path.suffix in (".jsonl", ".json"):
             content = path.read_text(encoding="utf-8")
-            found = json.loads(content) if path.suffix == ".json" else list(map(json.loads, _lines(content)))
+            records = json.loads(content) if path.suffix == ".json" else list(map(json.loads, _iter_lines(content)))
         else:
             import pandas
 
-            found = pandas.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
+            records = pandas.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
     except (OSError, ValueError) as cause:
         raise DataError(f"cannot read a file of questions, got {path}: {cause}; name a local file") from cause
-    if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):
-        raise DataError(f"{path} must hold a list of JSON objects, got {type(found).__name__}; convert it")
-    return found
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise DataError(f"{path} must hold a list of JSON objects, got {type(records).__name__}; convert it")
+    return records
 
 
-def _lines(content: str) -> Iterable[str]:
+def _iter_lines(content: str) -> Iterable[str]:
     return (line for line in content.split("\n") if line.strip())

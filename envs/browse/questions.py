@@ -55,10 +55,10 @@ def make_question(world: World, rng: random.Random, *, hops: int, kind: Kind) ->
         kind: of the answer: the name of a thing, a number of its facts, or several names.
     """
     first = rng.choice(list(world.things.values()))
-    chain = list(_chain(world, rng, first, hops - (kind == "list")))[::-1]
+    chain = list(_iter_chain(world, rng, first, hops - (kind == "list")))[::-1]
     if len(chain) < hops - (kind == "list"):
         return None
-    described = _describe(world, chain, first)
+    described = _describe_chain(world, chain, first)
     visited = {first.name, *(hop.start for hop in chain)}
     if len(visited) <= len(chain) or solve(world, chain) != {first.name}:
         return None
@@ -66,27 +66,27 @@ def make_question(world: World, rng: random.Random, *, hops: int, kind: Kind) ->
         return _list_question(world, rng, first, described, chain)
     if kind == "name":
         text = f"What is the name of {described}?"
-        return _checked(world, Question(kind=kind, text=text, answer=first.name, hops=tuple(chain)))
+        return _drop_leaky(world, Question(kind=kind, text=text, answer=first.name, hops=tuple(chain)))
     fact = rng.choice([fact for fact in FACTS[first.kind] if fact in NUMBERS])
     text = NUMBERS[fact].format(described)
-    return _checked(world, Question(kind=kind, text=text, answer=first.facts[fact], hops=tuple(chain)))
+    return _drop_leaky(world, Question(kind=kind, text=text, answer=first.facts[fact], hops=tuple(chain)))
 
 
 def solve(world: World, hops: Sequence[Hop]) -> set[str]:
     """Returns all things that fit the descriptions of a chain, found by its projections from the named thing."""
-    found = {hops[0].start} if hops else set()
+    names = {hops[0].start} if hops else set()
     for hop in hops:
         if hop.is_forward:
-            found = {target for name in found if (target := world.things[name].links.get(hop.relation))}
+            names = {target for name in names if (target := world.things[name].links.get(hop.relation))}
             continue
-        found = {source for name in found for source in world.sources.get((hop.relation, name), ())}
+        names = {source for name in names for source in world.sources.get((hop.relation, name), ())}
         if hop.fact:
             value = world.things[hop.end].facts[hop.fact]
-            found = {name for name in found if world.things[name].facts[hop.fact] == value}
-    return found
+            names = {name for name in names if world.things[name].facts[hop.fact] == value}
+    return names
 
 
-def _chain(world: World, rng: random.Random, thing: Thing, hops: int) -> Iterator[Hop]:
+def _iter_chain(world: World, rng: random.Random, thing: Thing, hops: int) -> Iterator[Hop]:
     """Yields hops backwards from a thing: each describes it by another one. Ends early where there is none."""
     for _ in range(hops):
         choices = list(_hops_to(world, thing))
@@ -109,7 +109,7 @@ def _hops_to(world: World, thing: Thing) -> Iterator[Hop]:
             yield Hop(start=target, relation=name, is_forward=False, end=thing.name, fact=fact)
 
 
-def _describe(world: World, hops: Sequence[Hop], thing: Thing) -> str:
+def _describe_chain(world: World, hops: Sequence[Hop], thing: Thing) -> str:
     described = hops[0].start if hops else thing.name
     for hop in hops:
         relation, end = RELATIONS[hop.relation], world.things[hop.end]
@@ -117,9 +117,9 @@ def _describe(world: World, hops: Sequence[Hop], thing: Thing) -> str:
             described = relation.forward.format(described)
             continue
         fact = f" and {FACTS[end.kind][hop.fact].format(end.facts[hop.fact])}" if hop.fact else ""
-        which = "who" if end.kind == "person" else "that"
+        pronoun = "who" if end.kind == "person" else "that"
         named = "the festival days" if end.kind == "festival" else f"the {end.kind}"
-        described = f"{named} {which} {relation.backward.format(described)}{fact}"
+        described = f"{named} {pronoun} {relation.backward.format(described)}{fact}"
     return described
 
 
@@ -137,13 +137,13 @@ def _list_question(
     name, sources = rng.choice(choices)
     relation = RELATIONS[name]
     verb, _, rest = relation.backward.format(described).partition(" ")
-    asked = f"Which {_PLURALS[relation.source]} {_PLURAL_VERBS.get(verb, verb)} {rest}?"
-    text = f"{asked} List all names in alphabetical order, separated by commas."
+    question = f"Which {_PLURALS[relation.source]} {_PLURAL_VERBS.get(verb, verb)} {rest}?"
+    text = f"{question} List all names in alphabetical order, separated by commas."
     last = Hop(start=thing.name, relation=name, is_forward=False, end=sources[0])
-    return _checked(world, Question(kind="list", text=text, answer=", ".join(sorted(sources)), hops=(*chain, last)))
+    return _drop_leaky(world, Question(kind="list", text=text, answer=", ".join(sorted(sources)), hops=(*chain, last)))
 
 
-def _checked(world: World, question: Question) -> Question | None:
+def _drop_leaky(world: World, question: Question) -> Question | None:
     """Returns the question unless it, or the page of the thing that it names, already shows a part of the answer."""
     texts = [question.text] + ([world.things[question.hops[0].start].page()] if len(question.hops) > 1 else [])
     parts = question.answer.split(", ")

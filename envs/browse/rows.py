@@ -62,27 +62,27 @@ def make_rows(
     if hops not in (None, 1, 2, 3, 4) or (hops == 1 and kind == "list"):
         raise ConfigError(f"hops must be 1 to 4, or None, and 2 or more for lists, got {hops!r} and kind={kind!r}")
     kinds: Sequence[Kind] = [kind] if kind else get_args(Kind)
-    return list(_generated(split, count, seed, [hops] if hops else [2, 3], kinds))
+    return list(_generate_rows(split, count, seed, [hops] if hops else [2, 3], kinds))
 
 
-def _generated(split: Split, count: int, seed: int, hops: Sequence[int], kinds: Sequence[Kind]) -> Iterator[EnvRow]:
+def _generate_rows(split: Split, count: int, seed: int, hops: Sequence[int], kinds: Sequence[Kind]) -> Iterator[EnvRow]:
     world, rng = make_world(), random.Random(f"browse/{split}/{seed}")
     pairs: list[tuple[int, Kind]] = [(number, kind) for kind in kinds for number in hops]
-    wanted = [pair for pair in pairs if pair != (1, "list")]  # its only hop would name all of them
-    seen: set[str] = set()
+    allowed_pairs = [pair for pair in pairs if pair != (1, "list")]  # its only hop would name all of them
+    texts: set[str] = set()
     misses = 0
-    while len(seen) < count:
-        number, kind = wanted[len(seen) % len(wanted)]
+    while len(texts) < count:
+        number, kind = allowed_pairs[len(texts) % len(allowed_pairs)]
         question = make_question(world, rng, hops=number, kind=kind)
-        if question and question.text not in seen and _split_of(question) == split and _is_findable(world, question):
-            seen.add(question.text)
+        if question and question.text not in texts and _split_of(question) == split and _is_findable(world, question):
+            texts.add(question.text)
             misses = 0
-            yield _row(question)
+            yield _build_row(question)
             continue
         misses += 1
         if misses == _MAX_MISSES:
             raise ConfigError(
-                f"there are hardly more than {len(seen)} questions for {split!r} with hops={list(hops)} and "
+                f"there are hardly more than {len(texts)} questions for {split!r} with hops={list(hops)} and "
                 f"kind={list(kinds)}, got count={count}; lower count"
             )
 
@@ -103,11 +103,11 @@ def _is_findable(world: World, question: Question) -> bool:
             is_last = question.kind == "list" and place == len(question.hops) - 1
             searches.append((search_for(world, hop), question.answer.split(", ") if is_last else [hop.end]))
     return all(
-        set(wanted) <= {passage.title for passage in index.search(query, top_k=_SHOWN)} for query, wanted in searches
+        set(titles) <= {passage.title for passage in index.search(query, top_k=_SHOWN)} for query, titles in searches
     )
 
 
-def _row(question: Question) -> EnvRow:
+def _build_row(question: Question) -> EnvRow:
     world, digest = make_world(), hashlib.sha256(question.text.encode()).hexdigest()[:8]
     steps: list[list[str]] = [["search", question.hops[0].start], ["open", question.hops[0].start]]
     for hop in question.hops:
@@ -134,10 +134,10 @@ def _of_file(split: Split, count: int, seed: int, file: str, form: Format) -> li
     rows = []
     for question in read_questions(file, form):
         answers = list(question.answers)
-        asked = question.text if form == "criteria" else f"{question.text}\n\n{FORM}"
+        request = question.text if form == "criteria" else f"{question.text}\n\n{FORM}"
         rows.append(
             EnvRow(
-                prompt=(Message("user", asked),),
+                prompt=(Message("user", request),),
                 ground_truth=answers[0] if len(answers) == 1 else answers,
                 data_source=f"browse/{form}",
                 extra={"task_id": question.id, "level": question.level, "is_open": form == "criteria", "steps": "[]"},

@@ -63,20 +63,20 @@ def test_the_world_has_linked_pages_of_all_kinds() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.extra["task_id"])
 async def test_the_chain_leads_to_the_answer_and_only_to_it(row: EnvRow) -> None:
-    outcome, seen = await play(row, gold(row))
+    outcome, pages = await play(row, gold(row))
     assert outcome == 1.0
     chain = [Hop(**hop) for hop in json.loads(row.extra["chain"])]
-    found = solve(make_world(), chain)
+    names = solve(make_world(), chain)
     if row.extra["kind"] == "list":
-        assert ", ".join(sorted(found)) == row.ground_truth
-        assert all(name in seen[-2] for name in found)
+        assert ", ".join(sorted(names)) == row.ground_truth
+        assert all(name in pages[-2] for name in names)
     elif row.extra["kind"] == "name":
-        assert found == {row.ground_truth}
+        assert names == {row.ground_truth}
     else:
-        (name,) = found
-        assert row.ground_truth in make_world().things[name].facts.values() and row.ground_truth in seen[-1]
+        (name,) = names
+        assert row.ground_truth in make_world().things[name].facts.values() and row.ground_truth in pages[-1]
     parts = row.ground_truth.split(", ")
-    assert not any(part in text for part in parts for text in (row.prompt[0].content, seen[1]))
+    assert not any(part in text for part in parts for text in (row.prompt[0].content, pages[1]))
     assert len(chain) == row.extra["hops"]
 
 
@@ -97,8 +97,8 @@ def test_a_question_whose_descriptions_fit_several_things_is_dropped(monkeypatch
 
     monkeypatch.setattr(f"{solve.__module__}._hops_to", ambiguous)
     drawn = [make_question(world, rng, hops=1, kind="name") for _ in range(400)]
-    made = [question for question in drawn if question is not None]
-    assert 0 < len(made) < 200 and all(solve(world, question.hops) == {question.answer} for question in made)
+    questions = [question for question in drawn if question is not None]
+    assert 0 < len(questions) < 200 and all(solve(world, question.hops) == {question.answer} for question in questions)
 
 
 def test_rows_have_the_chosen_length_and_kind_and_splits_share_no_question() -> None:
@@ -149,8 +149,8 @@ async def test_a_page_is_searched_opened_and_searched_in() -> None:
     env = make_env(EXAMPLES[0], top_k=2)
     await env.start()
     name = json.loads(EXAMPLES[0].extra["steps"])[0][1]
-    found = (await call(env, "search", query=name)).content
-    assert found.startswith(f"1. {name}: ") and len(found.split("\n")) == 2
+    result = (await call(env, "search", query=name)).content
+    assert result.startswith(f"1. {name}: ") and len(result.split("\n")) == 2
     assert (await call(env, "find", text="x")).content == "Error: no page is open; open one first"
     page = (await call(env, "open", title=f"[[{name.upper()}]]")).content
     assert page == make_world().things[name].page()

@@ -152,15 +152,15 @@ class World:
 def make_world() -> World:
     """Returns the world, which is always the same."""
     rng = random.Random(_SEED)
-    names = {kind: _names(rng, _SHAPES[kind], size) for kind, size in _SIZES.items()}
+    names = {kind: _draw_names(rng, _SHAPES[kind], size) for kind, size in _SIZES.items()}
     everything = [name for kind in names.values() for name in kind]
     things: dict[str, Thing] = {}
     for kind, members in names.items():
         for name in members:
-            own = (item for item in RELATIONS.items() if item[1].source == kind)
-            links = {key: rng.choice(names[relation.target]) for key, relation in own}
+            relations = (item for item in RELATIONS.items() if item[1].source == kind)
+            links = {key: rng.choice(names[relation.target]) for key, relation in relations}
             mentions = [other for other in rng.sample(everything, rng.randint(0, _MAX_DISTRACTIONS)) if other != name]
-            things[name] = Thing(name=name, kind=kind, links=links, facts=_facts(rng, kind), mentions=mentions)
+            things[name] = Thing(name=name, kind=kind, links=links, facts=_draw_facts(rng, kind), mentions=mentions)
     sources: dict[tuple[str, str], tuple[str, ...]] = {}
     for thing in things.values():
         for relation, target in thing.links.items():
@@ -168,7 +168,7 @@ def make_world() -> World:
     return World(things=things, sources=sources)
 
 
-def _facts(rng: random.Random, kind: str) -> dict[str, str]:
+def _draw_facts(rng: random.Random, kind: str) -> dict[str, str]:
     choices: Mapping[str, Sequence[str] | range] = {
         "occupation": _OCCUPATIONS, "birth_year": range(1870, 1990), "region": _REGIONS,
         "population": range(800, 90_000), "product": _PRODUCTS, "founded": range(1790, 1990),
@@ -178,14 +178,14 @@ def _facts(rng: random.Random, kind: str) -> dict[str, str]:
     return {fact: str(rng.choice(choices[fact])) for fact in FACTS[kind]}
 
 
-def _names(rng: random.Random, shape: str, count: int) -> list[str]:
+def _draw_names(rng: random.Random, shape: str, count: int) -> list[str]:
     """Returns different names of a shape: in words of `C` and `V`, consonants and vowels."""
     names: dict[str, None] = {}
     while len(names) < count:
-        words = [_word(rng, word) if set(word) <= {"C", "V"} else word for word in shape.split()]
+        words = [_draw_word(rng, word) if set(word) <= {"C", "V"} else word for word in shape.split()]
         names[" ".join(words)] = None
     return list(names)
 
 
-def _word(rng: random.Random, shape: str) -> str:
+def _draw_word(rng: random.Random, shape: str) -> str:
     return "".join(rng.choice(_CONSONANTS if kind == "C" else _VOWELS) for kind in shape).capitalize()

@@ -105,8 +105,8 @@ def make_env(
     rules = CodeRules(prelude=prelude, checker=checker, tolerance=tolerance)
     runner = pool_of(pool, sandbox, at_least=at_least)
     judging: dict[str, Any] = {"test_s": test_s, "memory_mb": memory_mb, "rules": rules}
-    shown: dict[str, Any] = {"shown_failures": shown_failures, "shown_chars": _SHOWN_CHARS}
-    tools: list[Tool] = [RunTestsTool(runner, public, **judging, **shown)] if public else []
+    display: dict[str, Any] = {"shown_failures": shown_failures, "shown_chars": _SHOWN_CHARS}
+    tools: list[Tool] = [RunTestsTool(runner, public, **judging, **display)] if public else []
     all_s = test_s * (len(public.inputs) if public else 1)
     if python:
         limits = Limits(wall_s=all_s, cpu_s=int(all_s) + 1, memory_mb=memory_mb, output_bytes=2_000)

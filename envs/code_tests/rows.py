@@ -84,23 +84,23 @@ def make_rows(
             raise ConfigError(f"found only {len(rows)} different tasks of split {split!r}, got {count=}")
         family = FAMILIES[turns[0]]
         turns.rotate(-1)
-        key, made = _new_task(family, rng, split=split, known=rows, counts=(max(1, public_tests), hidden_tests))
-        if made is None:
+        key, task = _new_task(family, rng, split=split, keys=rows, counts=(max(1, public_tests), hidden_tests))
+        if task is None:
             turns.remove(family.name)  # it has no more tasks
         else:
-            rows[key] = _row(family, *made, key=key, has_tool=public_tests > 0, has_solution=solution)
+            rows[key] = _build_row(family, *task, key=key, has_tool=public_tests > 0, has_solution=solution)
     return list(rows.values())
 
 
 def _new_task(
-    family: Family, rng: random.Random, *, split: Split, known: Container[str], counts: tuple[int, int]
+    family: Family, rng: random.Random, *, split: Split, keys: Container[str], counts: tuple[int, int]
 ) -> tuple[str, tuple[Parameters, tuple[_Tests, _Tests]] | None]:
     """Returns the key of a new task, and its parameters and tests; None after many failed attempts."""
     key = ""
     for _ in range(_TRIES):
         parameters = family.draw(rng)
         key = f"{family.name}:{json.dumps(parameters, sort_keys=True)}"
-        if key not in known and _split_of(key) == split:
+        if key not in keys and _split_of(key) == split:
             tests = _make_tests(family, parameters, counts=counts, rng=random.Random(key))
             if tests is not None:
                 return key, (parameters, tests)
@@ -119,8 +119,8 @@ def _make_tests(
     sizes += [_HIDDEN_SIZES[i % len(_HIDDEN_SIZES)] for i in range(counts[1])]
     inputs: list[str] = []
     for size in sizes:
-        made = (family.test_input(rng, parameters, min(3, size + tries // 20)) for tries in range(_TRIES))
-        fresh = next((text for text in made if text not in inputs), None)
+        texts = (family.test_input(rng, parameters, min(3, size + tries // 20)) for tries in range(_TRIES))
+        fresh = next((text for text in texts if text not in inputs), None)
         if fresh is None:
             return None
         inputs.append(fresh)
@@ -131,7 +131,7 @@ def _make_tests(
     return _Tests(inputs=inputs[first], outputs=outputs[first]), _Tests(inputs=inputs[rest], outputs=outputs[rest])
 
 
-def _row(
+def _build_row(
     family: Family,
     parameters: Parameters,
     tests: tuple[_Tests, _Tests],
@@ -150,14 +150,14 @@ def _row(
     system = SYSTEM if has_tool else SYSTEM_WITHOUT_TESTS
     solution = {"solution": reference_solution(family, parameters)} if has_solution else {}
     return EnvRow(
-        prompt=(Message("system", system), Message("user", _request(family, parameters, public))),
+        prompt=(Message("system", system), Message("user", _build_request(family, parameters, public))),
         ground_truth=hidden.to_json(family, **solution),
         data_source="code_tests",
         extra=extra,
     )
 
 
-def _request(family: Family, parameters: Parameters, public: _Tests) -> str:
+def _build_request(family: Family, parameters: Parameters, public: _Tests) -> str:
     if family.fn_name is None:
         task = "Write a program that reads standard input and prints to standard output."
         example = f"Example input:\n{public.inputs[0]}\nExample output:\n{public.outputs[0]}"

@@ -318,8 +318,8 @@ async def test_all_hidden_tests_must_pass_and_the_share_is_told(
 async def test_a_program_that_knows_the_public_tests_by_heart_scores_0() -> None:
     for task in make_rows(split="train", count=4, seed=0, families=["caesar", "roads"]):
         public = json.loads(task.extra["public_tests"])
-        known = {text.strip(): output for text, output in zip(public["inputs"], public["outputs"], strict=True)}
-        code = f"import sys\nprint({known!r}.get(sys.stdin.read().strip()))"
+        outputs = {text.strip(): output for text, output in zip(public["inputs"], public["outputs"], strict=True)}
+        code = f"import sys\nprint({outputs!r}.get(sys.stdin.read().strip()))"
         reward, answers = await play(task, run(code), fenced(code))
         assert answers == ["All 3 public tests passed."] and reward.outcome == 0.0
 
@@ -381,15 +381,15 @@ async def test_hidden_tests_are_in_no_observation_prompt_environment_or_command_
     monkeypatch.setattr(env_module, "pool_of", Recorder)
     hidden = {"inputs": [CANARIES["input"], "1 1"], "outputs": [CANARIES["output"], "2"], "fn_name": None}
     env = make_env(replace(SUM, ground_truth=json.dumps(hidden)), python=True)
-    seen = [message.content for message in await env.start()]
-    seen += [json.dumps(tool.schema) for tool in env.tools]
+    texts = [message.content for message in await env.start()]
+    texts += [json.dumps(tool.schema) for tool in env.tools]
     calls = [run(NOSY), run(NOSY, "python"), run("raise ValueError(open('tests.json').read())")]
     for turn, message in enumerate(calls):
         action = Action(turn=turn, text="", content="", tool_calls=message.tool_calls)
-        seen += [answer.content for answer in (await env.step(action)).messages]
-    assert "1 2" in seen[-1]  # the nosy program does read what is there
+        texts += [answer.content for answer in (await env.step(action)).messages]
+    assert "1 2" in texts[-1]  # the nosy program does read what is there
     for canary in CANARIES.values():
-        assert not any(canary in text for text in [*seen, *map(_all_of, sent), *os.environ.values()])
+        assert not any(canary in text for text in [*texts, *map(_all_of, sent), *os.environ.values()])
 
     sent.clear()
     final = Action(turn=3, text="", content=fenced(NOSY).content)

@@ -65,32 +65,37 @@ class RunTestsTool:
         report = await run_tests(
             code, self._tests, self._runner, test_s=self._test_s, memory_mb=self._memory_mb, rules=self._rules
         )
-        return ToolResult(self._told(report))
+        return ToolResult(self._format_report(report))
 
-    def _told(self, report: TestReport) -> str:
+    def _format_report(self, report: TestReport) -> str:
         total = len(report.verdicts)
         if report.verdicts[0] == "compile_error":
-            return f"The program is no valid Python: {self._cut(report.outputs[0])}"
+            return f"The program is no valid Python: {self._cut_text(report.outputs[0])}"
         failed = [i for i, verdict in enumerate(report.verdicts) if verdict != "passed"]
         if not failed:
             return f"All {total} public tests passed."
         parts = [f"{total - len(failed)} of {total} public tests passed."]
-        parts += [self._failure(report, i) for i in failed[: self._shown_failures]]
+        parts += [self._format_failure(report, i) for i in failed[: self._shown_failures]]
         if len(failed) > self._shown_failures:
             parts.append(f"{len(failed) - self._shown_failures} more failed.")
         return "\n\n".join(parts)
 
-    def _failure(self, report: TestReport, index: int) -> str:
+    def _format_failure(self, report: TestReport, index: int) -> str:
         verdict = report.verdicts[index]
         lines = [f"Test {index + 1}: {_REASONS[verdict]}"]
-        lines += ["input:", self._cut(self._tests.inputs[index]), "expected:", self._cut(self._tests.outputs[index])]
+        lines += [
+            "input:",
+            self._cut_text(self._tests.inputs[index]),
+            "expected:",
+            self._cut_text(self._tests.outputs[index]),
+        ]
         if verdict == "wrong":
-            lines += ["got:", self._cut(report.outputs[index])]
+            lines += ["got:", self._cut_text(report.outputs[index])]
         elif verdict == "error":
-            lines += ["got:", self._cut(_own_frames(report.outputs[index]), keep_end=True)]
+            lines += ["got:", self._cut_text(_own_frames(report.outputs[index]), keep_end=True)]
         return "\n".join(lines)
 
-    def _cut(self, text: str, *, keep_end: bool = False) -> str:
+    def _cut_text(self, text: str, *, keep_end: bool = False) -> str:
         text = text.strip("\n")
         cut = len(text) - self._shown_chars
         if cut > 0:
@@ -101,5 +106,5 @@ class RunTestsTool:
 
 def _own_frames(traceback: str) -> str:
     """Returns the frames of the program in a traceback, or its last line."""
-    _, place, own = traceback.partition('  File "solution.py"')
-    return place + own if place else traceback.strip().rpartition("\n")[2]
+    _, place, frames = traceback.partition('  File "solution.py"')
+    return place + frames if place else traceback.strip().rpartition("\n")[2]

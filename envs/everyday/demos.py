@@ -33,11 +33,11 @@ def demonstrator(
         kind: of the demonstration; None: drawn from `MIXTURE`.
     """
     kind = kind or rng.choices(list(MIXTURE), weights=list(MIXTURE.values()))[0]
-    guess = _guess(row, rng)
+    guess = _draw_guess(row, rng)
     if kind == "guess":
         return lambda messages: Message("assistant", guess)
     code = row.extra["code"]
-    return _with_code(_flawed(code, rng) if kind == "flawed" else code, otherwise=guess)
+    return _with_code(_add_flaw(code, rng) if kind == "flawed" else code, otherwise=guess)
 
 
 def _with_code(code: str, *, otherwise: str) -> Callable[[Sequence[Message]], Message]:
@@ -52,7 +52,7 @@ def _with_code(code: str, *, otherwise: str) -> Callable[[Sequence[Message]], Me
     return next_message
 
 
-def _guess(row: EnvRow, rng: random.Random) -> str:
+def _draw_guess(row: EnvRow, rng: random.Random) -> str:
     """Returns an answer that looks right, and rarely is."""
     if guesses := row.extra.get("guesses"):
         return rng.choice(guesses)
@@ -61,7 +61,7 @@ def _guess(row: EnvRow, rng: random.Random) -> str:
     return str(max(0, near))
 
 
-def _flawed(code: str, rng: random.Random) -> str:
+def _add_flaw(code: str, rng: random.Random) -> str:
     """Returns code with a bracket or its quotes left out, or with one digit replaced by another."""
     flaws = [code.removesuffix(")")]
     if '"' in code:

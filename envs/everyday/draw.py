@@ -41,15 +41,15 @@ class Draw:
 
     def word(self) -> str:
         """Returns a word of 6 to 11 letters."""
-        return self._own(lambda: self.rng.choice(words()))
+        return self._draw_of_split(lambda: self.rng.choice(words()))
 
     def number(self, low: int, high: int) -> int:
         """Returns an integer from `low` to `high`."""
-        return self._own(lambda: self.rng.randint(low, high))
+        return self._draw_of_split(lambda: self.rng.randint(low, high))
 
     def date(self, first: datetime.date, days: int) -> datetime.date:
         """Returns a date from `first` to `days` after it."""
-        return self._own(lambda: first + datetime.timedelta(self.rng.randint(0, days)))
+        return self._draw_of_split(lambda: first + datetime.timedelta(self.rng.randint(0, days)))
 
     def names(self) -> list[str]:
         """Returns two different names of people."""
@@ -63,7 +63,7 @@ class Draw:
         """Returns one of some values."""
         return self.rng.choice(values)
 
-    def _own(self, draw: Callable[[], T]) -> T:
+    def _draw_of_split(self, draw: Callable[[], T]) -> T:
         while split_of(value := draw()) != self.split:
             pass
         return value

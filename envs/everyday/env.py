@@ -27,7 +27,7 @@ class EverydayEnv(ToolEnv):
             return Reward(0.0)
         answer = last_boxed(transcript.final_answer)
         answer = transcript.final_answer if answer is None else answer
-        return Reward(float(_plain(answer) == _plain(str(self.row.ground_truth))))
+        return Reward(float(_normalize_answer(answer) == _normalize_answer(str(self.row.ground_truth))))
 
 
 def make_env(
@@ -57,6 +57,6 @@ def make_env(
     return EverydayEnv(row, [tool], tool_timeout_s=10 * code_timeout_s)
 
 
-def _plain(text: str) -> str:
+def _normalize_answer(text: str) -> str:
     text = text.strip().strip("\"'`.").strip().casefold()
     return text.replace(",", "") if _GROUPED.fullmatch(text) else text

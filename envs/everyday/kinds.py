@@ -80,10 +80,10 @@ def position(draw: Draw) -> Question:
 
 def sums(draw: Draw) -> Question:
     """Asks for the sum of two numbers of five digits."""
-    a, b, (one, other), things = draw.number(10_234, 98_765), draw.number(10_234, 98_765), draw.names(), draw.things()
+    a, b, (name, other), things = draw.number(10_234, 98_765), draw.number(10_234, 98_765), draw.names(), draw.things()
     return Question(
         wordings=(
-            f"{one} has {a} {things} and {other} has {b} {things}. How many {things} do they have together?",
+            f"{name} has {a} {things} and {other} has {b} {things}. How many {things} do they have together?",
             f"A town has {a} {things}, another town has {b} {things}. How many {things} do both towns have?",
             f"A shop sold {a} {things} last year and {b} {things} this year. How many is that in total?",
             f"There are {a} {things} in one warehouse and {b} in another. What is the total number of {things}?",
@@ -96,12 +96,12 @@ def sums(draw: Draw) -> Question:
 def differences(draw: Draw) -> Question:
     """Asks for the difference of two numbers of five digits."""
     a, b = sorted((draw.number(10_234, 98_765), draw.number(10_234, 98_765)), reverse=True)
-    (one, other), things = draw.names(), draw.things()
+    (name, other), things = draw.names(), draw.things()
     return Question(
         wordings=(
-            f"{one} had {a} {things} and gave {b} of them to {other}. How many {things} does {one} still have?",
+            f"{name} had {a} {things} and gave {b} of them to {other}. How many {things} does {name} still have?",
             f"A shop had {a} {things} and sold {b} of them. How many {things} are left?",
-            f"{one} has {a} {things} and {other} has {b}. How many more {things} does {one} have?",
+            f"{name} has {a} {things} and {other} has {b}. How many more {things} does {name} have?",
             f"Of {a} {things}, {b} were lost. How many {things} remain?",
         ),
         answer=str(a - b),
@@ -111,12 +111,12 @@ def differences(draw: Draw) -> Question:
 
 def products(draw: Draw) -> Question:
     """Asks for a number of three digits times one of two."""
-    a, b, (one, _), things = draw.number(112, 989), draw.number(12, 98), draw.names(), draw.things()
+    a, b, (name, _), things = draw.number(112, 989), draw.number(12, 98), draw.names(), draw.things()
     return Question(
         wordings=(
-            f"{one} has {b} boxes. There are {a} {things} in each box. How many {things} does {one} have?",
+            f"{name} has {b} boxes. There are {a} {things} in each box. How many {things} does {name} have?",
             f"A factory makes {a} {things} in an hour. How many {things} does it make in {b} hours?",
-            f"{one} buys {a} {things}. Each of them costs {b} dollars. How many dollars does {one} pay?",
+            f"{name} buys {a} {things}. Each of them costs {b} dollars. How many dollars does {name} pay?",
             f"A ship carries {b} containers with {a} {things} in each of them. How many {things} does it carry?",
         ),
         answer=str(a * b),
@@ -126,17 +126,17 @@ def products(draw: Draw) -> Question:
 
 def two_steps(draw: Draw) -> Question:
     """Asks for a product less a number."""
-    a, b, (one, other), things = draw.number(112, 989), draw.number(12, 98), draw.names(), draw.things()
+    a, b, (name, other), things = draw.number(112, 989), draw.number(12, 98), draw.names(), draw.things()
     c = draw.number(100, a * b // 2)
     return Question(
         wordings=(
-            f"{one} has {b} boxes with {a} {things} in each of them. {one} gives {c} {things} to {other}. "
+            f"{name} has {b} boxes with {a} {things} in each of them. {name} gives {c} {things} to {other}. "
             f"How many {things} are left?",
             f"A factory makes {a} {things} in an hour and works for {b} hours. Then {c} {things} are sold. "
             f"How many {things} remain?",
             f"A library bought {b} crates of {a} {things} each and returned {c} {things}. How many {things} "
             f"did it keep?",
-            f"{one} packs {a} {things} a day for {b} days, but {c} {things} break. How many whole {things} are there?",
+            f"{name} packs {a} {things} a day for {b} days, but {c} {things} break. How many whole {things} are there?",
         ),
         answer=str(a * b - c),
         code=f"print({a} * {b} - {c})",

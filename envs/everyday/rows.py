@@ -38,23 +38,23 @@ def make_rows(
     if wordings not in get_args(Wordings):
         raise ConfigError(f"wordings must be one of {list(get_args(Wordings))}, got {wordings!r}")
     draw = Draw(random.Random(f"{split}/{seed}/{kinds}"), split)
-    asked: dict[str, EnvRow] = {}
+    rows: dict[str, EnvRow] = {}
     for index in range(count):
         kind = names[index % len(names)]
         for _ in range(_MAX_DRAWS):
             row = _make_row(kind, draw, "seen" if split == "train" else wordings)
-            if row.prompt[-1].content not in asked:
+            if row.prompt[-1].content not in rows:
                 break
         else:
             raise ConfigError(f"there are no more questions of kind {kind!r}, got count={count}; lower it or add kinds")
-        asked[row.prompt[-1].content] = row
-    return list(asked.values())
+        rows[row.prompt[-1].content] = row
+    return list(rows.values())
 
 
 def _make_row(kind: str, draw: Draw, wordings: Wordings) -> EnvRow:
     question = KINDS[kind](draw)
-    *seen, new = question.wordings
-    text = draw.one_of({"seen": seen, "new": [new], "all": question.wordings}[wordings])
+    *old, new = question.wordings
+    text = draw.one_of({"seen": old, "new": [new], "all": question.wordings}[wordings])
     extra: dict[str, Any] = {"kind": kind, "code": question.code, "is_new_wording": text == new}
     if question.guesses:
         extra["guesses"] = list(question.guesses)

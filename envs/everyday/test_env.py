@@ -51,8 +51,8 @@ async def test_the_solution_scores_1_through_the_tool(chat: Any, row: EnvRow) ->
 
 def test_the_examples_show_every_kind_of_both_splits() -> None:
     assert {row.extra["kind"] for row in EXAMPLES} == set(KINDS)
-    made = [*make_rows(split="train", count=9, seed=0), *make_rows(split="test", count=9, seed=0)]
-    assert [question(row) for row in EXAMPLES] == [question(row) for row in made]
+    rows = [*make_rows(split="train", count=9, seed=0), *make_rows(split="test", count=9, seed=0)]
+    assert [question(row) for row in EXAMPLES] == [question(row) for row in rows]
 
 
 def test_the_code_of_every_row_prints_its_answer() -> None:
@@ -64,17 +64,17 @@ def test_the_code_of_every_row_prints_its_answer() -> None:
 
 
 def test_the_splits_share_no_word_number_date_or_question() -> None:
-    known = set(words())
+    all_words = set(words())
     values = [
         {value for row in rows for value in re.findall(r"[a-z]{6,}|\d{5}|\d+-\d+-\d+", row.extra["code"])}
         for rows in (TRAIN, TEST)
     ]
-    for found, split in zip(values, ("train", "test"), strict=True):
-        drawn = {value for value in found if value in known or value.isdigit()}
+    for parts, split in zip(values, ("train", "test"), strict=True):
+        drawn = {value for value in parts if value in all_words or value.isdigit()}
         assert len(drawn) > 300 and {split_of(value) for value in drawn} == {split}
     dates = [set(re.findall(r"\d+-\d+-\d+", question(row))) for row in [*TRAIN, *TEST]]
-    assert {split_of(date) for found in dates[:900] for date in found} == {"train"}
-    assert {split_of(date) for found in dates[900:] for date in found} == {"test"}
+    assert {split_of(date) for parts in dates[:900] for date in parts} == {"train"}
+    assert {split_of(date) for parts in dates[900:] for date in parts} == {"test"}
     assert not {question(row) for row in TRAIN} & {question(row) for row in TEST}
 
 
@@ -84,13 +84,13 @@ def test_one_wording_of_each_kind_is_held_out(kind: str) -> None:
         hidden = r'"?\b[a-z]{6,}\b"?|\d[\d-]*|\b[A-Z][a-z]+\b|"?\b[a-z]\b"?'
         return {re.sub(hidden, "#", question(row)) for row in rows if row.extra["kind"] == kind}
 
-    seen, new = (
+    old, new = (
         make_rows(split="test", count=60, seed=3, kinds=kind, wordings=wordings) for wordings in ("seen", "new")
     )
-    assert not any(row.extra["is_new_wording"] for row in [*TRAIN, *seen]) and all(
+    assert not any(row.extra["is_new_wording"] for row in [*TRAIN, *old]) and all(
         row.extra["is_new_wording"] for row in new
     )
-    assert not forms(new) & forms([*TRAIN, *seen])
+    assert not forms(new) & forms([*TRAIN, *old])
 
 
 def test_rows_repeat_for_equal_arguments_and_kinds_take_turns() -> None:

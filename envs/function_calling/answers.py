@@ -33,15 +33,15 @@ def refuses(answer: str, *, prompt: Iterable[str]) -> bool:
         answer: of the policy.
         prompt: earlier texts of the conversation; repetitions of them do not count.
     """
-    said = _own_words(answer, prompt)
-    return "?" not in said and _is_short(said) and _REFUSAL.search(said) is not None
+    text = _own_words(answer, prompt)
+    return "?" not in text and _is_short(text) and _REFUSAL.search(text) is not None
 
 
 def asks_for(topic: str, answer: str, *, prompt: Iterable[str]) -> bool:
     """Returns whether an answer is a question about one of `TOPICS`; see `refuses`."""
-    said = _own_words(answer, prompt)
-    named = {name for name, words in TOPICS.items() if any(_has_word(said, word) for word in words)}
-    return "?" in said and _is_short(said) and topic in named and len(named) <= _MOST_TOPICS
+    text = _own_words(answer, prompt)
+    named = {name for name, words in TOPICS.items() if any(_has_word(text, word) for word in words)}
+    return "?" in text and _is_short(text) and topic in named and len(named) <= _MOST_TOPICS
 
 
 def says_something(answer: str, *, prompt: Iterable[str]) -> bool:
@@ -50,19 +50,19 @@ def says_something(answer: str, *, prompt: Iterable[str]) -> bool:
 
 
 def _own_words(answer: str, prompt: Iterable[str]) -> str:
-    said = _normal(answer)
-    for text in sorted(map(_normal, prompt), key=len, reverse=True):
-        said = said.replace(text, " ") if text else said
-    return said.strip()
+    text_left = _normalize_text(answer)
+    for text in sorted(map(_normalize_text, prompt), key=len, reverse=True):
+        text_left = text_left.replace(text, " ") if text else text_left
+    return text_left.strip()
 
 
-def _normal(text: str) -> str:
+def _normalize_text(text: str) -> str:
     return " ".join(text.replace("’", "'").lower().split())
 
 
-def _is_short(said: str) -> bool:
-    return len(said.split()) <= _MOST_WORDS
+def _is_short(text: str) -> bool:
+    return len(text.split()) <= _MOST_WORDS
 
 
-def _has_word(said: str, word: str) -> bool:
-    return re.search(rf"\b{re.escape(word)}\b", said) is not None
+def _has_word(text: str, word: str) -> bool:
+    return re.search(rf"\b{re.escape(word)}\b", text) is not None

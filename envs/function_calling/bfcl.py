@@ -47,15 +47,20 @@ def from_bfcl(
     """
     path = Path(path)
     answered = Path(answers) if answers is not None else path.parent / "possible_answer" / path.name
-    known = {r.get("id"): r.get("ground_truth") for r in read_records(answered)} if answered.is_file() else {}
-    if answers is not None and not known:
+    answers_by_id = {r.get("id"): r.get("ground_truth") for r in read_records(answered)} if answered.is_file() else {}
+    if answers is not None and not answers_by_id:
         raise DataError(
             f"no answers found, got {answered}; name the file in possible_answer that belongs to {path.name}"
         )
-    return to_rows(read_records(path), lambda record, _: _row(record, known, system), path=path, skip=skip_bad_records)
+    return to_rows(
+        read_records(path),
+        lambda record, _: _build_row(record, answers_by_id, system),
+        path=path,
+        skip=skip_bad_records,
+    )
 
 
-def _row(record: Mapping[str, Any], answers: Mapping[Any, Any], system: str) -> EnvRow:
+def _build_row(record: Mapping[str, Any], answers: Mapping[Any, Any], system: str) -> EnvRow:
     task_id, turns, functions = (record.get(key) for key in ("id", "question", "function"))
     if not isinstance(task_id, str) or not isinstance(turns, list) or not isinstance(functions, list):
         raise DataError(f"a record has id, question and function, got {sorted(record)}; is this a question file?")
@@ -65,16 +70,16 @@ def _row(record: Mapping[str, Any], answers: Mapping[Any, Any], system: str) -> 
         raise DataError(f"only one turn can be played without BFCL's own back ends, got {len(turns)}; leave it out")
     if task_id not in answers and "irrelevance" not in task_id:
         raise DataError(f"no answer for {task_id!r}; give the answer file")
-    tools = [_tool(function) for function in functions]
+    tools = [_convert_tool(function) for function in functions]
     parameters = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
-    calls = [_call(call, parameters) for call in answers.get(task_id, ())]
+    calls = [_convert_call(call, parameters) for call in answers.get(task_id, ())]
     messages = [Message.from_dict(message) for message in turns[0]]
     if not messages or messages[0].role != "system":
         messages.insert(0, Message("system", system))
     return make_row(source="bfcl", task_id=task_id, prompt=messages, tools=tools, calls=calls, strings="lenient")
 
 
-def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_tool(function: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(function, Mapping) or not {"name", "parameters"} <= set(function):
         raise DataError(f"a function has name and parameters, got {function!r}; mend the record")
     return {"type": "function", "function": {**function, "parameters": _json_schema(function["parameters"])}}
@@ -94,7 +99,7 @@ def _json_schema(schema: Any) -> Any:
     return mapped
 
 
-def _call(answer: Any, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _convert_call(answer: Any, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     if not isinstance(answer, Mapping) or len(answer) != 1:
         raise DataError(f"an answer must be {{function: {{parameter: [values]}}}}, got {answer!r}; mend the record")
     ((name, values),) = answer.items()
@@ -104,68 +109,68 @@ def _call(answer: Any, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str,
     call: dict[str, Any] = {"name": name, "arguments": {}, "alternatives": {}, "optional": []}
     for parameter, choices in values.items():
         choices = choices if isinstance(choices, list) else [choices]
-        acceptable = [v for choice in choices if choice != _OMITTED for v in _bounded(_values(choice))]
+        acceptable = [v for choice in choices if choice != _OMITTED for v in _take_bounded(_iter_values(choice))]
         if parameter in schemas:
-            _widen(schemas[parameter], acceptable)
+            _widen_schema(schemas[parameter], acceptable)
         if _OMITTED in choices:
             call["optional"].append(parameter)
             acceptable.append(_OMITTED)
         if not acceptable:
             raise DataError(f"parameter {parameter!r} must have an acceptable value, got {answer!r}; mend the record")
-        first, *others = sorted(acceptable, key=lambda v: _misfit(v, schemas.get(parameter, {})))  # stable
+        first, *others = sorted(acceptable, key=lambda v: _is_misfit(v, schemas.get(parameter, {})))  # stable
         call["arguments"][parameter] = first
         if others:
             call["alternatives"][parameter] = others
     return call
 
 
-def _widen(schema: dict[str, Any], values: Sequence[Any]) -> None:
+def _widen_schema(schema: dict[str, Any], values: Sequence[Any]) -> None:
     """Lets the schema of a parameter accept all acceptable values, without showing them to the policy.
 
     BFCL's checker takes null where the answer lists it, whatever the declared type is. If another value does not fit,
     only the text of the schema stays, unless no value fits: that is a fault of the record.
     """
-    misfits = [value for value in values if _misfit(value, schema)]
+    misfits = [value for value in values if _is_misfit(value, schema)]
     if None in misfits and isinstance(schema.get("type"), str):
         schema["type"] = [schema["type"], "null"]
         if isinstance(schema.get("enum"), list):
             schema["enum"] = [*schema["enum"], None]
-    if len(misfits) < len(values) and any(_misfit(value, schema) for value in misfits):
+    if len(misfits) < len(values) and any(_is_misfit(value, schema) for value in misfits):
         for key in schema.keys() - {"description", "default"}:
             del schema[key]
 
 
-def _misfit(value: Any, schema: Mapping[str, Any]) -> bool:
+def _is_misfit(value: Any, schema: Mapping[str, Any]) -> bool:
     return bool(argument_schema(schema).mismatches(value))
 
 
-def _bounded(values: Iterator[Any]) -> list[Any]:
-    found = list(itertools.islice(values, _MOST_VALUES + 1))
-    if len(found) > _MOST_VALUES:
+def _take_bounded(values: Iterator[Any]) -> list[Any]:
+    taken_values = list(itertools.islice(values, _MOST_VALUES + 1))
+    if len(taken_values) > _MOST_VALUES:
         raise DataError(f"a parameter has more than {_MOST_VALUES} acceptable values; mend the record")
-    return found
+    return taken_values
 
 
-def _values(choice: Any) -> Iterator[Any]:
+def _iter_values(choice: Any) -> Iterator[Any]:
     """Yields all values that an acceptable one stands for."""
     if isinstance(choice, Mapping):
-        options = [[*_member(key, values)] for key, values in choice.items()]
+        options = [[*_iter_members(key, values)] for key, values in choice.items()]
         for picked in itertools.product(*options):
             yield dict(pair for pair in picked if pair is not None)
     elif isinstance(choice, list):
-        for items in itertools.product(*([*_values(item)] for item in choice)):
+        for items in itertools.product(*([*_iter_values(item)] for item in choice)):
             yield list(items)
     else:
         yield choice
 
 
-def _member(key: str, values: Any) -> Iterator[tuple[str, Any] | None]:
+def _iter_members(key: str, values: Any) -> Iterator[tuple[str, Any] | None]:
     """Yields a member of an object with each of its values, and None where it may be left out."""
     for value in _as_list(values):
         if value == _OMITTED:
             yield None
         else:
-            for inner in _values(value):
+            for inner in _iter_values(value):
                 yield key, inner
 
 

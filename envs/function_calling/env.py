@@ -52,12 +52,12 @@ class FunctionRow:
             DataError: a field is missing or malformed; the message names the row.
         """
         try:
-            return cls._read(row)
+            return cls._read_row(row)
         except DataError as cause:
             raise DataError(f"row {row.extra.get('task_id')!r}: {cause}") from cause
 
     @classmethod
-    def _read(cls, row: EnvRow) -> FunctionRow:
+    def _read_row(cls, row: EnvRow) -> FunctionRow:
         case: Any
         strings: Any
         case, strings = row.extra.get("case"), row.extra.get("strings") or "exact"
@@ -68,7 +68,7 @@ class FunctionRow:
             )
         tools, calls = _from_json(row.extra.get("tools"), "tools"), _from_json(row.ground_truth, "ground_truth")
         expected = [ExpectedCall.from_json(call) for call in calls]
-        schemas = {_name(tool): argument_schema(_parameters(tool)) for tool in tools}
+        schemas = {_name_of(tool): argument_schema(_parameters_of(tool)) for tool in tools}
         if bool(expected) == (case in _WITHOUT_CALLS) or not {call.name for call in expected} <= set(schemas):
             raise DataError(
                 f"the expected calls must fit the case {case!r} and the tools {sorted(schemas)}, got {calls}"
@@ -86,25 +86,27 @@ _WITHOUT_CALLS: tuple[Case, ...] = ("missing_function", "missing_parameter", "ir
 class SimulatedTool:
     """A tool that checks arguments and simulates an answer; equal calls get equal answers."""
 
-    def __init__(self, schema: Mapping[str, Any], *, parameters: ArgumentSchema, made: list[MadeCall]) -> None:
+    def __init__(self, schema: Mapping[str, Any], *, parameters: ArgumentSchema, calls: list[MadeCall]) -> None:
         """Takes the schema for the policy, and the list that records valid calls."""
         self.schema = schema
-        self.name = _name(schema)
+        self.name = _name_of(schema)
         self._parameters = parameters
-        self._made = made
+        self._made = calls
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Returns a JSON value, or all faults of the arguments."""
         try:
-            given = plain(arguments)
-            mismatches = self._parameters.mismatches(given)
+            plain_arguments = plain(arguments)
+            mismatches = self._parameters.mismatches(plain_arguments)
             if mismatches:
                 return ToolResult(explain(self.name, mismatches), is_error=True, error_kind="wrong_arguments")
-            answer = json.dumps(respond(self.schema, self._parameters.with_defaults(given)), ensure_ascii=False)
+            answer = json.dumps(
+                respond(self.schema, self._parameters.with_defaults(plain_arguments)), ensure_ascii=False
+            )
         except (ArithmeticError, ValueError, RecursionError):  # numbers of a thousand digits, lists a thousand deep
             text = f"Error: {self.name!r} cannot work with values that large"
             return ToolResult(text, is_error=True, error_kind="wrong_arguments")
-        self._made.append(MadeCall(name=self.name, arguments=given))
+        self._made.append(MadeCall(name=self.name, arguments=plain_arguments))
         return ToolResult(answer)
 
 
@@ -116,7 +118,7 @@ class FunctionCallingEnv(ToolEnv):
         self._rejected_calls = rejected_calls
         self._made: list[MadeCall] = []
         tools = [
-            SimulatedTool(schema, parameters=self._task.schemas[_name(schema)], made=self._made)
+            SimulatedTool(schema, parameters=self._task.schemas[_name_of(schema)], calls=self._made)
             for schema in self._task.tools
         ]
         super().__init__(row, tools, max_parallel_calls=max_parallel_calls)
@@ -169,25 +171,25 @@ def make_env(
 def respond(tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
     """Returns the answer of a tool to valid arguments, defaults included: simulated for the tools of `apis.APIS`, else
     a receipt."""
-    name = _name(tool)
+    name = _name_of(tool)
     if name in APIS and APIS[name].schema == tool:
         return APIS[name].respond(arguments)
     digest = hashlib.sha256(json.dumps([name, arguments], sort_keys=True).encode()).hexdigest()
     return {"status": "ok", "result_id": digest[:8]}
 
 
-def _from_json(value: Any, what: str) -> list[Any]:
+def _from_json(value: Any, subject: str) -> list[Any]:
     # JSON text, because the files that rows are stored in give all objects of a column the same keys.
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        items = json.loads(value) if isinstance(value, str) else value
     except ValueError:
-        found = None
-    if not isinstance(found, list):
-        raise DataError(f"{what} must be a list or the JSON text of one, got {str(value)[:200]!r}; mend the row")
-    return found
+        items = None
+    if not isinstance(items, list):
+        raise DataError(f"{subject} must be a list or the JSON text of one, got {str(value)[:200]!r}; mend the row")
+    return items
 
 
-def _function(tool: Any) -> Mapping[str, Any]:
+def _function_of(tool: Any) -> Mapping[str, Any]:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise DataError(
@@ -196,9 +198,9 @@ def _function(tool: Any) -> Mapping[str, Any]:
     return function
 
 
-def _name(tool: Any) -> str:
-    return _function(tool)["name"]
+def _name_of(tool: Any) -> str:
+    return _function_of(tool)["name"]
 
 
-def _parameters(tool: Any) -> Mapping[str, Any]:
-    return _function(tool).get("parameters") or {"type": "object", "properties": {}}
+def _parameters_of(tool: Any) -> Mapping[str, Any]:
+    return _function_of(tool).get("parameters") or {"type": "object", "properties": {}}

@@ -47,7 +47,7 @@ def to_rows(
     for number, record in enumerate(records):
         try:
             row = convert(record, number)
-            _check(FunctionRow.read(row))
+            _check_expected(FunctionRow.read(row))
             rows.append(row)
         except DataError as cause:
             if not skip:
@@ -87,7 +87,7 @@ def make_row(
     )
 
 
-def _check(task: FunctionRow) -> None:
+def _check_expected(task: FunctionRow) -> None:
     for call in task.expected:
         for mismatch in task.schemas[call.name].mismatches(needed_arguments(call, task)):
             raise DataError(f"the expected call of {call.name!r} does not fit its schema, got {mismatch}; mend the row")

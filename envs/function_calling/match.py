@@ -55,17 +55,17 @@ class ExpectedCall:
             optional=tuple(value.get("optional") or ()),
         )
 
-    def is_made_by(self, made: MadeCall, *, schema: ArgumentSchema, strings: Strings) -> bool:
+    def is_made_by(self, call: MadeCall, *, schema: ArgumentSchema, strings: Strings) -> bool:
         """Returns whether a call is equivalent, defaults included."""
-        if made.name != self.name:
+        if call.name != self.name:
             return False
-        found, wanted = schema.with_defaults(made.arguments), schema.with_defaults(self.arguments)
-        for key in {*found, *wanted}:
-            if key in self.optional and key not in made.arguments:
+        values, expected = schema.with_defaults(call.arguments), schema.with_defaults(self.arguments)
+        for key in {*values, *expected}:
+            if key in self.optional and key not in call.arguments:
                 continue
-            right = [wanted[key]] if key in wanted else []
-            if key not in found or not any(
-                canonical(found[key], strings=strings) == canonical(value, strings=strings)
+            right = [expected[key]] if key in expected else []
+            if key not in values or not any(
+                canonical(values[key], strings=strings) == canonical(value, strings=strings)
                 for value in (*right, *self.alternatives.get(key, ()))
             ):
                 return False
@@ -73,7 +73,7 @@ class ExpectedCall:
 
 
 def same_calls(
-    made: Sequence[MadeCall],
+    calls: Sequence[MadeCall],
     expected: Sequence[ExpectedCall],
     *,
     schemas: Mapping[str, ArgumentSchema],
@@ -83,16 +83,17 @@ def same_calls(
     """Returns whether every expected call was made exactly once, and no other.
 
     Args:
-        made: the calls in the order of execution.
+        calls: those made, in the order of execution.
         expected: what the request needs.
         schemas: by name of the tool; every expected tool must be among them.
         is_ordered: the order counts, too.
         strings: how texts are compared; see `canonical`.
     """
-    if len(made) != len(expected):
+    if len(calls) != len(expected):
         return False
     fits = [
-        [w.name in schemas and w.is_made_by(m, schema=schemas[w.name], strings=strings) for w in expected] for m in made
+        [w.name in schemas and w.is_made_by(m, schema=schemas[w.name], strings=strings) for w in expected]
+        for m in calls
     ]
     if is_ordered:
         return all(row[i] for i, row in enumerate(fits))

@@ -81,44 +81,44 @@ def make_rows(
         for _ in range(_TRIES):
             task = _MAKERS[case](draw, distractors)
             if task.request not in rows:
-                rows[task.request] = _row(task, case=case, task_id=f"{split}-{seed}-{index}")
+                rows[task.request] = _build_row(task, case=case, task_id=f"{split}-{seed}-{index}")
                 break
         else:
             raise ConfigError(f"no more different {case} rows of split {split!r} after {index}, got count={count}")
     return list(rows.values())
 
 
-def _single(draw: Draw, distractors: int) -> _Task:
+def _draw_single(draw: Draw, distractors: int) -> _Task:
     intent = draw.choice(INTENTS)
     slots = intent.draw(draw)
-    return _Task(request=_worded(intent, slots, draw), tools=[intent.tool], calls=[_call(intent, slots)])
+    return _Task(request=_draw_wording(intent, slots, draw), tools=[intent.tool], calls=[_build_call(intent, slots)])
 
 
-def _multiple(draw: Draw, distractors: int) -> _Task:
-    task = _single(draw, 0)
-    return _Task(request=task.request, tools=_among(draw, task.tools, distractors), calls=task.calls)
+def _draw_multiple(draw: Draw, distractors: int) -> _Task:
+    task = _draw_single(draw, 0)
+    return _Task(request=task.request, tools=_add_distractors(draw, task.tools, distractors), calls=task.calls)
 
 
-def _parallel(draw: Draw, distractors: int) -> _Task:
+def _draw_parallel(draw: Draw, distractors: int) -> _Task:
     intent = draw.choice(INTENTS)
-    return _together([intent] * draw.number(2, 3), draw, 0)
+    return _combine_intents([intent] * draw.number(2, 3), draw, 0)
 
 
 def _parallel_multiple(draw: Draw, distractors: int) -> _Task:
     by_tool = {intent.tool: intent for intent in draw.rng.sample(INTENTS, len(INTENTS))}
-    return _together(list(by_tool.values())[: draw.number(2, 4)], draw, distractors)
+    return _combine_intents(list(by_tool.values())[: draw.number(2, 4)], draw, distractors)
 
 
-def _sequential(draw: Draw, distractors: int) -> _Task:
+def _draw_sequential(draw: Draw, distractors: int) -> _Task:
     chain = draw.choice(CHAINS)
     slots = chain.draw(draw)
-    calls = chain.calls(slots, _answered)
+    calls = chain.calls(slots, _answer_call)
     request = draw.choice(chain.train if draw.split == "train" else chain.test).format(**slots)
-    return _Task(request=request, tools=_among(draw, [c["name"] for c in calls], distractors), calls=calls)
+    return _Task(request=request, tools=_add_distractors(draw, [c["name"] for c in calls], distractors), calls=calls)
 
 
 def _missing_function(draw: Draw, distractors: int) -> _Task:
-    task = _single(draw, 0)
+    task = _draw_single(draw, 0)
     domain = DOMAIN_OF[task.tools[0]]
     others = [name for name in APIS if DOMAIN_OF[name] != domain]
     return _Task(request=task.request, tools=draw.rng.sample(others, min(len(others), max(1, distractors))))
@@ -129,42 +129,42 @@ def _missing_parameter(draw: Draw, distractors: int) -> _Task:
     topic = draw.choice(sorted(intent.without))
     wording = intent.without[topic][0 if draw.split == "train" else 1]
     request = wording.format(**intent.draw(draw))
-    return _Task(request=request, tools=_among(draw, [intent.tool], distractors), asks=topic)
+    return _Task(request=request, tools=_add_distractors(draw, [intent.tool], distractors), asks=topic)
 
 
 _MAKERS: Mapping[Case, Callable[[Draw, int], _Task]] = {
-    "single": _single,
-    "multiple": _multiple,
-    "parallel": _parallel,
+    "single": _draw_single,
+    "multiple": _draw_multiple,
+    "parallel": _draw_parallel,
     "parallel_multiple": _parallel_multiple,
-    "sequential": _sequential,
+    "sequential": _draw_sequential,
     "missing_function": _missing_function,
     "missing_parameter": _missing_parameter,
 }
 
 
-def _together(intents: Sequence[Intent], draw: Draw, distractors: int) -> _Task:
+def _combine_intents(intents: Sequence[Intent], draw: Draw, distractors: int) -> _Task:
     """Returns a request with several independent calls."""
     lines, calls = [draw.choice(_SEVERAL[draw.split])], []
     for number, intent in enumerate(intents, start=1):
         slots = intent.draw(draw)
-        while _call(intent, slots) in calls:
+        while _build_call(intent, slots) in calls:
             slots = intent.draw(draw)
-        lines.append(f"{number}. {_worded(intent, slots, draw)}")
-        calls.append(_call(intent, slots))
-    tools = _among(draw, [intent.tool for intent in intents], distractors)
+        lines.append(f"{number}. {_draw_wording(intent, slots, draw)}")
+        calls.append(_build_call(intent, slots))
+    tools = _add_distractors(draw, [intent.tool for intent in intents], distractors)
     return _Task(request="\n".join(lines), tools=tools, calls=calls)
 
 
-def _worded(intent: Intent, slots: Slots, draw: Draw) -> str:
+def _draw_wording(intent: Intent, slots: Slots, draw: Draw) -> str:
     return draw.choice(intent.train if draw.split == "train" else intent.test).format(**slots)
 
 
-def _call(intent: Intent, slots: Slots) -> dict[str, Any]:
+def _build_call(intent: Intent, slots: Slots) -> dict[str, Any]:
     return call(intent.tool, **intent.arguments(slots))
 
 
-def _among(draw: Draw, needed: Sequence[str], distractors: int) -> list[str]:
+def _add_distractors(draw: Draw, needed: Sequence[str], distractors: int) -> list[str]:
     """Returns the needed tools and distractors, in random order."""
     names = list(dict.fromkeys(needed))
     others = [name for name in APIS if name not in names]
@@ -173,11 +173,11 @@ def _among(draw: Draw, needed: Sequence[str], distractors: int) -> list[str]:
     return names
 
 
-def _answered(name: str, arguments: Mapping[str, Any]) -> Any:
+def _answer_call(name: str, arguments: Mapping[str, Any]) -> Any:
     return respond(APIS[name].schema, argument_schema(APIS[name].parameters).with_defaults(arguments))
 
 
-def _row(task: _Task, *, case: Case, task_id: str) -> EnvRow:
+def _build_row(task: _Task, *, case: Case, task_id: str) -> EnvRow:
     extra = {"task_id": task_id, "case": case, "tools": json.dumps([APIS[name].schema for name in task.tools])}
     return EnvRow(
         prompt=(Message("system", SYSTEM), Message("user", task.request)),

@@ -130,15 +130,15 @@ def test_the_splits_share_no_request_no_wording_and_no_name() -> None:
         s: {task.prompt[-1].content for task in make_rows(split=s, count=300, seed=1)} for s in ("train", "test")
     }
     assert not requests["train"] & requests["test"]
-    for wanted in (*INTENTS, *CHAINS):
-        assert not set(wanted.train) & set(wanted.test)
-    cities = {s: {a["city"] for a in _arguments(s, "get_forecast")} for s in ("train", "test")}
+    for intent in (*INTENTS, *CHAINS):
+        assert not set(intent.train) & set(intent.test)
+    cities = {s: {a["city"] for a in _collect_arguments(s, "get_forecast")} for s in ("train", "test")}
     assert len(cities["train"]) > 5 and len(cities["test"]) > 5 and not cities["train"] & cities["test"]
 
 
-def _arguments(split: Any, tool: str) -> list[dict[str, Any]]:
-    made = make_rows(split=split, count=400, seed=5, cases=["multiple", "parallel"])
-    return [c["arguments"] for task in made for c in json.loads(task.ground_truth) if c["name"] == tool]
+def _collect_arguments(split: Any, tool: str) -> list[dict[str, Any]]:
+    rows = make_rows(split=split, count=400, seed=5, cases=["multiple", "parallel"])
+    return [c["arguments"] for task in rows for c in json.loads(task.ground_truth) if c["name"] == tool]
 
 
 def test_every_expected_call_fits_its_schema_and_says_what_the_request_says() -> None:
@@ -147,7 +147,7 @@ def test_every_expected_call_fits_its_schema_and_says_what_the_request_says() ->
         for call in read.expected:
             assert not read.schemas[call.name].mismatches(call.arguments)
         if read.case in ("single", "multiple", "parallel", "parallel_multiple"):
-            for value in _leaves([call.arguments for call in read.expected]):
+            for value in _collect_leaves([call.arguments for call in read.expected]):
                 # What is not said in so many words: the kind of an order's shipping, flags, "shuffled".
                 if not isinstance(value, bool) and not str(value).startswith(("express", "Mill Road")):
                     assert (
@@ -157,10 +157,10 @@ def test_every_expected_call_fits_its_schema_and_says_what_the_request_says() ->
                     ), (task.prompt[-1].content, value)
 
 
-def _leaves(value: Any) -> list[Any]:
+def _collect_leaves(value: Any) -> list[Any]:
     if isinstance(value, dict):
         value = list(value.values())
-    return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, list) else [value]
+    return [leaf for item in value for leaf in _collect_leaves(item)] if isinstance(value, list) else [value]
 
 
 def test_a_missing_parameter_is_one_that_the_schema_requires() -> None:
@@ -204,7 +204,7 @@ def test_impossible_wishes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "outcome"),
+    ("calls", "outcome"),
     [
         ([PARIS, ROME], 1.0),
         ([ROME, PARIS], 1.0),
@@ -219,9 +219,9 @@ def test_impossible_wishes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["same", "swapped", "defaults", "1-is-1.0", "one-too-few", "one-too-many", "case", "extra-value", "none"],
 )
 @pytest.mark.parametrize("as_text", [True, False])
-async def test_the_multiset_of_calls_must_be_the_expected_one(made: Any, outcome: float, as_text: bool) -> None:
+async def test_the_multiset_of_calls_must_be_the_expected_one(calls: Any, outcome: float, as_text: bool) -> None:
     task = row(PARIS, ROME, as_text=as_text)
-    in_one_turn, one_by_one = [turn(*made)] if made else [], [turn(call) for call in made]
+    in_one_turn, one_by_one = [turn(*calls)] if calls else [], [turn(call) for call in calls]
     for turns in (in_one_turn, one_by_one):
         assert (await play(task, *turns, turn(say="done")))[0] == outcome
 
@@ -320,8 +320,8 @@ def test_only_alternatives_and_optional_values_may_differ() -> None:
         ({"unit": "f"}, False),
         ({"city": "NYC", "note": 1}, False),
     ]:
-        made = MadeCall(name="f", arguments=arguments)
-        assert call.is_made_by(made, schema=schema, strings="exact") is is_right, arguments
+        actual = MadeCall(name="f", arguments=arguments)
+        assert call.is_made_by(actual, schema=schema, strings="exact") is is_right, arguments
 
 
 def test_calls_with_alternatives_are_matched_one_to_one() -> None:
@@ -331,9 +331,9 @@ def test_calls_with_alternatives_are_matched_one_to_one() -> None:
         ExpectedCall(name="f", arguments={"x": 1}),
     ]
     for xs in itertools.product([1, 2], repeat=2):
-        made = [MadeCall(name="f", arguments={"x": x}) for x in xs]
+        calls = [MadeCall(name="f", arguments={"x": x}) for x in xs]
         # The second expected call takes only a 1, so that two 2s cannot both have one.
-        assert same_calls(made, expected, schemas=schemas, is_ordered=False) is (xs != (2, 2))
+        assert same_calls(calls, expected, schemas=schemas, is_ordered=False) is (xs != (2, 2))
     assert not same_calls(
         [MadeCall(name="g", arguments={})], [ExpectedCall(name="g", arguments={})], schemas={}, is_ordered=False
     )

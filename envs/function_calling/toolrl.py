@@ -51,27 +51,27 @@ def from_toolrl(path: Path | str, *, system: str = SYSTEM, skip_bad_records: boo
     """
     path = Path(path)
     return to_rows(
-        read_records(path), lambda record, number: _row(record, number, system), path=path, skip=skip_bad_records
+        read_records(path), lambda record, number: _build_row(record, number, system), path=path, skip=skip_bad_records
     )
 
 
-def _row(record: Mapping[str, Any], number: int, system: str) -> EnvRow:
-    instruction, dialogue, output = _texts(record)
-    tools = dict(_tools(instruction))
-    calls = [_call(line, tools) for line in _called(output.rpartition("</think>")[2])]
+def _build_row(record: Mapping[str, Any], number: int, system: str) -> EnvRow:
+    instruction, dialogue, output = _read_texts(record)
+    tools = dict(_iter_tools(instruction))
+    calls = [_convert_call(line, tools) for line in _list_call_lines(output.rpartition("</think>")[2])]
     for call in calls:
-        _widen(tools[call["name"]]["function"]["parameters"], call["arguments"])
+        _widen_schema(tools[call["name"]]["function"]["parameters"], call["arguments"])
     return make_row(
         source="toolrl",
         task_id=f"toolrl-{number}",
-        prompt=[Message("system", system), *_messages(dialogue)],
+        prompt=[Message("system", system), *_iter_messages(dialogue)],
         tools=list(tools.values()),
         calls=calls,
         strings="exact",
     )
 
 
-def _texts(record: Mapping[str, Any]) -> tuple[str, str, str]:
+def _read_texts(record: Mapping[str, Any]) -> tuple[str, str, str]:
     """Returns instruction, dialogue and output."""
     values = [record.get(key) for key in ("instruction", "input", "output")]
     prompt, reward_model = record.get("prompt"), record.get("reward_model")
@@ -86,39 +86,42 @@ def _texts(record: Mapping[str, Any]) -> tuple[str, str, str]:
     return values[0], values[1], values[2]  # type: ignore[return-value]  # all three are texts
 
 
-def _tools(instruction: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _iter_tools(instruction: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, description, text in _TOOL.findall(instruction):
-        declared = _json(text, "the parameters of a tool")
+        declared = _parse_object(text, "the parameters of a tool")
         function = {
             "name": name.strip(),
             "description": description.strip(),
-            "parameters": {"type": "object", "properties": {key: _property(value) for key, value in declared.items()}},
+            "parameters": {
+                "type": "object",
+                "properties": {key: _convert_property(value) for key, value in declared.items()},
+            },
         }
         yield function["name"], {"type": "function", "function": function}
 
 
-def _property(declared: Any) -> dict[str, Any]:
+def _convert_property(declared: Any) -> dict[str, Any]:
     """Returns the JSON schema of `{"description", "type", "default"}`; an empty default is none."""
     if not isinstance(declared, Mapping):
         return {"description": str(declared)}
     kind = str(declared.get("type", ""))
-    known = _TYPES.get(re.split(r"[\s,\[]", kind.lower(), maxsplit=1)[0])
-    note = "" if known else f" ({kind})" if kind else ""
-    schema: dict[str, Any] = {"type": known} if known else {}
+    json_type = _TYPES.get(re.split(r"[\s,\[]", kind.lower(), maxsplit=1)[0])
+    note = "" if json_type else f" ({kind})" if kind else ""
+    schema: dict[str, Any] = {"type": json_type} if json_type else {}
     schema["description"] = f"{declared.get('description', '')}{note}"
     if declared.get("default") not in ("", None):
         schema["default"] = declared["default"]
     return schema
 
 
-def _widen(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+def _widen_schema(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         schema = parameters["properties"].get(name)
         if schema is not None and argument_schema(schema).mismatches(value):
             schema.pop("type", None)
 
 
-def _called(turn: str) -> list[str]:
+def _list_call_lines(turn: str) -> list[str]:
     return [
         line.strip()
         for kind, text in _PART.findall(turn)
@@ -128,15 +131,15 @@ def _called(turn: str) -> list[str]:
     ]
 
 
-def _call(line: str, tools: Mapping[str, Any]) -> dict[str, Any]:
-    call = _json(line, "a tool call")
+def _convert_call(line: str, tools: Mapping[str, Any]) -> dict[str, Any]:
+    call = _parse_object(line, "a tool call")
     name, arguments = call.get("name"), call.get("parameters")
     if name not in tools or not isinstance(arguments, Mapping):
         raise DataError(f"a call names a listed tool and its parameters, got {line}; tools: {sorted(tools)}")
     return {"name": name, "arguments": dict(arguments)}
 
 
-def _messages(dialogue: str) -> Iterator[Message]:
+def _iter_messages(dialogue: str) -> Iterator[Message]:
     """Yields the dialogue as messages, without the assistant's thoughts."""
     dialogue = dialogue.strip().removeprefix(_HEADING)
     rest = _PART.sub("", dialogue).strip()
@@ -150,14 +153,14 @@ def _messages(dialogue: str) -> Iterator[Message]:
         elif kind == "response":
             yield Message("assistant", text)
         elif kind == "tool_call":
-            made = [_json(line, "a tool call") for line in text.split("\n") if line.strip()]
-            calls = [ToolCall(c.get("name", ""), c.get("parameters") or {}, f"call_{i}") for i, c in enumerate(made)]
+            records = [_parse_object(line, "a tool call") for line in text.split("\n") if line.strip()]
+            calls = [ToolCall(c.get("name", ""), c.get("parameters") or {}, f"call_{i}") for i, c in enumerate(records)]
             yield Message("assistant", "", tool_calls=tuple(calls))
         elif kind == "obs":
-            yield from _observations(text, calls)
+            yield from _iter_observations(text, calls)
 
 
-def _observations(text: str, calls: list[ToolCall]) -> Iterator[Message]:
+def _iter_observations(text: str, calls: list[ToolCall]) -> Iterator[Message]:
     """Yields one message per call if the results can be separated, else one message."""
     try:
         results = json.loads(text)
@@ -168,15 +171,15 @@ def _observations(text: str, calls: list[ToolCall]) -> Iterator[Message]:
         yield Message("tool", text, name=first.name, call_id=first.call_id)
         return
     for call, result in zip(calls, results, strict=True):
-        told = result.get("results", result) if isinstance(result, Mapping) else result
-        yield Message("tool", json.dumps(told, ensure_ascii=False), name=call.name, call_id=call.call_id)
+        content = result.get("results", result) if isinstance(result, Mapping) else result
+        yield Message("tool", json.dumps(content, ensure_ascii=False), name=call.name, call_id=call.call_id)
 
 
-def _json(text: str, what: str) -> dict[str, Any]:
+def _parse_object(text: str, subject: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise DataError(f"{what} must be a JSON object, got {text[:80]!r}; mend the record")
-    return found
+        value = None
+    if not isinstance(value, dict):
+        raise DataError(f"{subject} must be a JSON object, got {text[:80]!r}; mend the record")
+    return value

@@ -55,8 +55,8 @@ def step_of(command: str) -> str:
     first, _, second = re.sub(r" (from|in/on|with) ", "|", rest).partition("|")
     steps = {"go": ("WALK", first.removeprefix("to ")), "take": ("GRAB", first), "use": ("SWITCHON", first)}
     steps |= {"open": ("OPEN", first), "close": ("CLOSE", first), "put": ("PUTBACK", first, second)}
-    steps |= {known: (name, first, second) for name, known in _WITH.items()}
+    steps |= {phrase: (name, first, second) for name, phrase in _WITH.items()}
     if verb not in steps:
         raise ValueError(f"programs have no step for {command!r}")
     name, *names = steps[verb]
-    return " ".join([f"[{name}]", *(f"<{class_of(one)}> ({one.rpartition(' ')[2]})" for one in names)])
+    return " ".join([f"[{name}]", *(f"<{class_of(thing)}> ({thing.rpartition(' ')[2]})" for thing in names)])

@@ -70,21 +70,21 @@ class GameFileWorld:
         self._game = self._open(self._path)
         self._state = self._game.reset()
         objective = self._state.get("objective") or ""
-        text = _clean(self._state.get("feedback") or "")
-        return text if objective.strip() in text else f"{text}\n{_clean(objective)}"
+        text = _clean_text(self._state.get("feedback") or "")
+        return text if objective.strip() in text else f"{text}\n{_clean_text(objective)}"
 
     def step(self, action: str) -> WorldTurn:
         """Executes a command; a command that is not admissible changes nothing."""
         assert self._game is not None
         self._steps += 1
         command = action.strip()
-        if "\n" in command or command not in self._admissible():
+        if "\n" in command or command not in self._list_admissible():
             is_over = self._steps >= self._max_steps
-            return WorldTurn(text=self._shown(NOTHING), is_valid=False, is_over=is_over)
+            return WorldTurn(text=self._add_commands(NOTHING), is_valid=False, is_over=is_over)
         self._state, score, is_over = self._game.step(command)
         is_won = bool(self._state.get("won"))
         return WorldTurn(
-            text=self._shown(_clean(self._state.get("feedback") or "")),
+            text=self._add_commands(_clean_text(self._state.get("feedback") or "")),
             is_over=is_over or is_won or bool(self._state.get("lost")) or self._steps >= self._max_steps,
             is_won=is_won,
             info={"game_score": float(score)},
@@ -98,18 +98,18 @@ class GameFileWorld:
 
     def random_action(self, rng: random.Random) -> str:
         """Returns an admissible command."""
-        return rng.choice(self._admissible())
+        return rng.choice(self._list_admissible())
 
     def close(self) -> None:
         """Ends the game."""
         if self._game is not None:
             self._game.close()
 
-    def _admissible(self) -> list[str]:
+    def _list_admissible(self) -> list[str]:
         return sorted(self._state.get("admissible_commands") or ())
 
-    def _shown(self, text: str) -> str:
-        return f"{text}\nPossible commands: {', '.join(self._admissible())}."
+    def _add_commands(self, text: str) -> str:
+        return f"{text}\nPossible commands: {', '.join(self._list_admissible())}."
 
 
 def open_textworld(path: Path) -> Game:
@@ -141,7 +141,7 @@ def game_rows(
         ConfigError: the split has fewer games.
     """
     root = Path(folder).resolve()
-    games = {name: path for name, path in _games(root).items() if _split(root, name) == split}
+    games = {name: path for name, path in _find_games(root).items() if _split_of(root, name) == split}
     names = sorted(games)
     random.Random(f"{split}/{seed}").shuffle(names)
     chosen = list(itertools.islice((name for name in names if _is_supported(name, games[name])), count))
@@ -150,10 +150,10 @@ def game_rows(
             f"{folder!r} has {len(chosen)} {split} games ({', '.join(SUFFIXES)}), got count={count}; lower count, or "
             "give the folder that holds the folders of all splits"
         )
-    return [_row(games[name], name=name, max_steps=max_steps, open_game=open_game) for name in chosen]
+    return [_build_row(games[name], name=name, max_steps=max_steps, open_game=open_game) for name in chosen]
 
 
-def _games(root: Path) -> dict[str, Path]:
+def _find_games(root: Path) -> dict[str, Path]:
     """Returns path below the folder, without its suffix -> the file of the game."""
     games: dict[str, Path] = {}
     for suffix in SUFFIXES:
@@ -175,7 +175,7 @@ def _is_supported(name: str, path: Path) -> bool:
     return not (isinstance(game, dict) and game.get("solvable") is False)
 
 
-def _row(path: Path, *, name: str, max_steps: int, open_game: OpenGame | None) -> EnvRow:
+def _build_row(path: Path, *, name: str, max_steps: int, open_game: OpenGame | None) -> EnvRow:
     world = GameFileWorld(path, max_steps=max_steps, open_game=open_game)
     try:
         prompt = world.reset()
@@ -189,14 +189,14 @@ def _row(path: Path, *, name: str, max_steps: int, open_game: OpenGame | None) -
     )
 
 
-def _split(root: Path, name: str) -> Split:
+def _split_of(root: Path, name: str) -> Split:
     for folder in (root.name, *name.split("/")[:-1]):
         if folder == "train" or folder in _TEST_FOLDERS:
             return "train" if folder == "train" else "test"
     return "test" if hashlib.sha256(name.encode()).digest()[0] % _TEST_PART == 0 else "train"
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Returns a text without empty lines, title, and the prompt with its status line."""
     lines: Sequence[str] = [line.rstrip() for line in text.splitlines()]
     return "\n".join(line for line in lines if line and not _STATUS.fullmatch(line) and not _BANNER.fullmatch(line))

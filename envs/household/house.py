@@ -67,12 +67,12 @@ class House:
         goal = self.goal
         if goal.kind == "look_in_light":
             return self.lit
-        done = [
+        things = [
             thing
             for thing, place in self.things.items()
             if class_of(thing) == goal.thing and place and class_of(place) == goal.receptacle and self.is_ready(thing)
         ]
-        return len(done) >= (2 if goal.kind == "pick_two" else 1)
+        return len(things) >= (2 if goal.kind == "pick_two" else 1)
 
     def is_ready(self, thing: str) -> bool:
         """Returns whether a thing is clean, hot or cold, as the goal asks."""
@@ -88,20 +88,22 @@ class House:
 
     def admissible(self) -> list[str]:
         """Returns all commands that do something now."""
-        here, carried = self.place, self.carried
-        commands = [f"go to {name}" for name in self.receptacles if name != here]
-        status = self.receptacles.get(here)
+        place, carried = self.place, self.carried
+        commands = [f"go to {name}" for name in self.receptacles if name != place]
+        status = self.receptacles.get(place)
         if status in ("open", "closed"):
-            commands.append(f"{'close' if status == 'open' else 'open'} {here}")
-        if here and self.is_open(here):
-            seen = self.contents(here)
-            commands += [f"use {thing}" for thing in seen if class_of(thing) == LAMP]
+            commands.append(f"{'close' if status == 'open' else 'open'} {place}")
+        if place and self.is_open(place):
+            things = self.contents(place)
+            commands += [f"use {thing}" for thing in things if class_of(thing) == LAMP]
             if carried:
-                commands.append(f"put {carried} in/on {here}")
+                commands.append(f"put {carried} in/on {place}")
             else:
-                commands += [f"take {thing} from {here}" for thing in seen if class_of(thing) != LAMP]
+                commands += [f"take {thing} from {place}" for thing in things if class_of(thing) != LAMP]
         if carried:
-            commands += [f"{verb} {carried} with {here}" for verb, name in APPLIANCES.items() if class_of(here) == name]
+            commands += [
+                f"{verb} {carried} with {place}" for verb, name in APPLIANCES.items() if class_of(place) == name
+            ]
         return [*commands, "inventory", "look"]
 
     def act(self, command: str) -> str:
@@ -142,8 +144,12 @@ class House:
         name, status = self.place, self.receptacles[self.place]
         if status == "closed":
             return f"The {name} is closed."
-        seen = listed(self.contents(name))
-        return f"The {name} is open. In it, you see {seen}." if status == "open" else f"On the {name}, you see {seen}."
+        contents = listed(self.contents(name))
+        return (
+            f"The {name} is open. In it, you see {contents}."
+            if status == "open"
+            else f"On the {name}, you see {contents}."
+        )
 
 
 def class_of(name: str) -> str:

@@ -55,7 +55,7 @@ def make_house(kind: Kind, seed: int, *, receptacles: int, things: int) -> dict[
     rng = random.Random(f"{kind}/{seed}")
     room = rng.choice(_rooms_for(kind))
     thing = rng.choice([name for name in _THINGS[room] if name in _GOAL_THINGS.get(kind, (name,))])
-    names = _receptacles(rng, room, APPLIANCES.get(kind, ""), receptacles)
+    names = _draw_receptacles(rng, room, APPLIANCES.get(kind, ""), receptacles)
     classes = sorted({class_of(name) for name in names})
     goals = [name for name in classes if name != APPLIANCES.get(kind)]
     goal = Goal(kind=kind, thing=thing, receptacle="" if kind == "look_in_light" else rng.choice(goals))
@@ -65,10 +65,10 @@ def make_house(kind: Kind, seed: int, *, receptacles: int, things: int) -> dict[
         goal=goal,
     )
     places = [name for name in names if class_of(name) != goal.receptacle]
-    wanted = [thing] * (2 if kind == "pick_two" else rng.randint(1, 2))
+    needed = [thing] * (2 if kind == "pick_two" else rng.randint(1, 2))
     others = rng.choices([name for name in _THINGS[room] if name != thing], k=things)
-    for name in rng.sample([*wanted, *others], len(wanted) + things):
-        number = 1 + sum(class_of(known) == name for known in house.things)
+    for name in rng.sample([*needed, *others], len(needed) + things):
+        number = 1 + sum(class_of(placed) == name for placed in house.things)
         house.things[f"{name} {number}"] = rng.choice(places if name == thing else names)
     if kind == "look_in_light":
         surfaces = [name for name, status in house.receptacles.items() if status == "surface"]
@@ -82,9 +82,9 @@ def _rooms_for(kind: Kind) -> list[str]:
     return [room for room, names in _ROOMS.items() if APPLIANCES.get(kind, "") in ("", *names)]
 
 
-def _receptacles(rng: random.Random, room: str, needed: str, count: int) -> list[str]:
+def _draw_receptacles(rng: random.Random, room: str, needed: str, count: int) -> list[str]:
     """Returns names with numbers, in the order of the room; at least one other class than the needed one."""
-    every = [f"{name} {number}" for name, most in _ROOMS[room].items() for number in range(1, most + 1)]
+    every = [f"{name} {number}" for name, max_number in _ROOMS[room].items() for number in range(1, max_number + 1)]
     first = [name for name in every if name == f"{needed} 1"]
     chosen = {*first, *rng.sample([name for name in every if name not in first], min(count, len(every) - len(first)))}
     counts: dict[str, int] = {}

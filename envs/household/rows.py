@@ -49,18 +49,18 @@ def make_rows(
         return game_rows(games, split=split, count=count, seed=seed, max_steps=max_steps)
     if receptacles < 4 or things < 0:
         raise ConfigError(f"receptacles must be at least 4 and things at least 0, got {receptacles} and {things}")
-    shown = Presentation(style=style, admissible=admissible, max_steps=max_steps)
+    presentation = Presentation(style=style, admissible=admissible, max_steps=max_steps)
 
     def draw(kind: str, number: int) -> EnvRow | None:
         house = make_house(cast("Kind", kind), number, receptacles=receptacles, things=things)
         return solved_row(
-            HouseholdWorld(house, shown),
+            HouseholdWorld(house, presentation),
             bridge="household",
             task=kind,
             number=number,
             max_steps=max_steps,
             house=house,
-            shown=asdict(shown),
+            shown=asdict(presentation),
         )
 
     return draw_rows(KINDS, draw, task=task, split=split, count=count, seed=seed)

@@ -204,7 +204,7 @@ class FakeGame:
         self.is_open, self.closed = False, 0
         self.title, self.answer = title, answer
 
-    def _state(self, feedback: str, *, won: bool = False) -> dict[str, Any]:
+    def _build_state(self, feedback: str, *, won: bool = False) -> dict[str, Any]:
         commands = ["go north", "look"] if self.is_open else ["open door", "look"]
         return {
             "feedback": feedback, "objective": "Leave the room.", "won": won, "lost": False,
@@ -213,12 +213,12 @@ class FakeGame:
 
     def reset(self) -> dict[str, Any]:
         self.is_open = False
-        return self._state(f"{self.title}\n\nA room with a door.  \n\n")
+        return self._build_state(f"{self.title}\n\nA room with a door.  \n\n")
 
     def step(self, command: str) -> tuple[dict[str, Any], float, bool]:
         self.is_open = self.is_open or command == "open door"
         won = command == "go north"
-        return self._state(self.answer, won=won), float(won), won
+        return self._build_state(self.answer, won=won), float(won), won
 
     def close(self) -> None:
         self.closed += 1
@@ -253,8 +253,8 @@ def test_alfworlds_games_have_the_splits_of_their_folders(tmp_path: Path, valid:
         (folder / "game.tw-pddl").write_text('{"solvable": true}')
         (folder / "traj_data.json").write_text("{}")
     for split, folder in (("train", "train"), ("test", valid)):
-        made = games_of(tmp_path, split, 3)
-        assert len(set(made)) == 3 and all(re.fullmatch(rf"{folder}/.*/game\.tw-pddl", path) for path in made)
+        games = games_of(tmp_path, split, 3)
+        assert len(set(games)) == 3 and all(re.fullmatch(rf"{folder}/.*/game\.tw-pddl", path) for path in games)
         assert len(games_of(tmp_path / folder, split, 3)) == 3, "the folder of one split alone"
     with pytest.raises(ConfigError, match=r"0 test games.*the folders of all splits"):
         games_of(tmp_path / "train", "test", 1)
@@ -281,8 +281,8 @@ def test_what_textworld_writes_beside_a_game_is_no_game_and_equal_names_are_spli
             games_of(tmp_path, split, 99)
         counts[split] = int(re.search(r"has (\d+) ", str(refused.value))[1])  # type: ignore[index]
     assert sum(counts.values()) == 30 and min(counts.values()) > 1
-    made = {split: games_of(tmp_path, split, count) for split, count in counts.items()}
-    assert not {*made["train"]} & {*made["test"]} and all(path.endswith(".z8") for path in made["train"])
+    games = {split: games_of(tmp_path, split, count) for split, count in counts.items()}
+    assert not {*games["train"]} & {*games["test"]} and all(path.endswith(".z8") for path in games["train"])
 
 
 def test_the_title_and_the_status_line_of_a_game_are_no_text_of_the_room() -> None:
@@ -300,7 +300,7 @@ def test_game_files_are_split_by_name(tmp_path: Path) -> None:
         split: game_rows(str(tmp_path), split=split, count=3, seed=0, max_steps=50, open_game=lambda path: FakeGame())
         for split in ("train", "test")
     }
-    files = {split: {row.ground_truth["game_file"] for row in made} for split, made in rows.items()}
+    files = {split: {row.ground_truth["game_file"] for row in split_rows} for split, split_rows in rows.items()}
     assert len(files["train"]) == len(files["test"]) == 3 and not files["train"] & files["test"]
     with pytest.raises(ConfigError, match="test games"):
         game_rows(str(tmp_path), split="test", count=40, seed=0, max_steps=50, open_game=lambda path: FakeGame())

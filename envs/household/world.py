@@ -61,18 +61,18 @@ class HouseholdWorld:
         if is_program:  # a program is planned ahead, so it says where things are
             overview += "".join(f"\n{name}: {listed(house.contents(name))}." for name in house.receptacles)
         text = f"{overview}\nYour task: {task_text(house.goal)}.\n{_PROGRAM if is_program else _SENTENCES}"
-        return text + self._admissible()
+        return text + self._format_admissible()
 
     def step(self, action: str) -> WorldTurn:
         """Executes an action, up to the first step that is not possible."""
         if self._shown.style == "sentences":
-            return self._turn(self._act(read_command(action)))
-        said = []
+            return self._build_turn(self._act_counted(read_command(action)))
+        texts = []
         for step in read_steps(action):
-            said.append(self._act(command_of(step, self._house)))
-            if said[-1] == NOTHING or self._is_over:
+            texts.append(self._act_counted(command_of(step, self._house)))
+            if texts[-1] == NOTHING or self._is_over:
                 break
-        return self._turn("\n".join(said) or self._act(""))
+        return self._build_turn("\n".join(texts) or self._act_counted(""))
 
     def expert(self) -> str | None:
         """Returns the next command of a plan that knows where everything is, or the next step."""
@@ -82,7 +82,9 @@ class HouseholdWorld:
     def random_action(self, rng: random.Random) -> str:
         """Returns a possible command or step."""
         commands = self._house.admissible()
-        return rng.choice(commands if self._shown.style == "sentences" else [step_of(one) for one in commands[:-2]])
+        return rng.choice(
+            commands if self._shown.style == "sentences" else [step_of(command) for command in commands[:-2]]
+        )
 
     def close(self) -> None:
         """Nothing to release."""
@@ -91,17 +93,17 @@ class HouseholdWorld:
     def _is_over(self) -> bool:
         return self._house.is_won or self._steps >= self._shown.max_steps
 
-    def _act(self, command: str) -> str:
+    def _act_counted(self, command: str) -> str:
         self._steps += 1
         return self._house.act(command)
 
-    def _turn(self, text: str) -> WorldTurn:
-        shown = text if self._is_over else text + self._admissible()
+    def _build_turn(self, text: str) -> WorldTurn:
+        full_text = text if self._is_over else text + self._format_admissible()
         return WorldTurn(
-            text=shown, is_valid=not text.endswith(NOTHING), is_over=self._is_over, is_won=self._house.is_won
+            text=full_text, is_valid=not text.endswith(NOTHING), is_over=self._is_over, is_won=self._house.is_won
         )
 
-    def _admissible(self) -> str:
+    def _format_admissible(self) -> str:
         if self._shown.style == "program" or not self._shown.admissible:
             return ""
         return f"\nPossible commands: {', '.join(self._house.admissible())}."

@@ -43,15 +43,15 @@ class RouteTool:
         """Returns the reply of the model. Raises EnvError if it cannot be asked."""
         query = arguments.get("query")
         if not isinstance(query, str) or len(query) > _MAX_QUERY_CHARS:
-            return _refusal(f"query must be a text of at most {_MAX_QUERY_CHARS} characters")
+            return _build_refusal(f"query must be a text of at most {_MAX_QUERY_CHARS} characters")
         name, _, question = (part.strip() for part in query.partition(":"))
         if not question:
-            return _refusal("write the name of a model, a colon and the question")
+            return _build_refusal("write the name of a model, a colon and the question")
         model = self._pool.get(name.lower())
         if model is None:
-            return _refusal(f"there is no model {name[:80]!r}; ask one of {', '.join(self._pool)}")
+            return _build_refusal(f"there is no model {name[:80]!r}; ask one of {', '.join(self._pool)}")
         if self.costs["routes"] >= self._max_routes:
-            return _refusal(f"you have asked {self._max_routes} times, which is the limit; answer now")
+            return _build_refusal(f"you have asked {self._max_routes} times, which is the limit; answer now")
         self.costs["routes"] += 1  # before the wait, so that parallel calls count
         reply = await model.ask(question)
         self.costs["cost"] += _MILLION * model.price.of(reply.input_tokens, reply.output_tokens)
@@ -102,5 +102,5 @@ def make_env(row: EnvRow, *, models: Mapping[str, Any] | None = None, max_routes
     return ModelRouterEnv(row, pool, max_routes=max_routes, timeout_s=slowest_s + _SLACK_S)
 
 
-def _refusal(reason: str) -> ToolResult:
+def _build_refusal(reason: str) -> ToolResult:
     return ToolResult(f"Error: {reason}", is_error=True, error_kind="wrong_arguments")

@@ -120,14 +120,16 @@ def make_pool(models: Mapping[str, Any] | None) -> dict[str, PoolModel]:
         return dict(SPECIALISTS)
     if not models or any(not name.strip() or ":" in name or name != name.lower() for name in models):
         raise ConfigError(f"models must have names in lower case without a colon, got {list(models)}; rename them")
-    return {name: read_settings(ServedModel, dict(given), section=f"models.{name}") for name, given in models.items()}
+    return {
+        name: read_settings(ServedModel, dict(settings), section=f"models.{name}") for name, settings in models.items()
+    }
 
 
 def _num_tokens(text: str) -> int:
     return -(-len(text) // _CHARS_PER_TOKEN)
 
 
-def _people(query: str) -> str:
+def _answer_people(query: str) -> str:
     world = make_world()
     for name in _NAME.findall(query):
         if name in world.home and "teacher" in query.lower():
@@ -137,23 +139,24 @@ def _people(query: str) -> str:
     return _UNKNOWN
 
 
-def _geography(query: str) -> str:
+def _answer_geography(query: str) -> str:
     river = make_world().river
-    found = (f"{name} lies on the river {river[name]}." for name in _NAME.findall(query) if name in river)
-    return next(found, _UNKNOWN)
+    answers = (f"{name} lies on the river {river[name]}." for name in _NAME.findall(query) if name in river)
+    return next(answers, _UNKNOWN)
 
 
-def _everything(query: str) -> str:
+def _answer_everything(query: str) -> str:
     """Answers all questions, also those with two steps, at length."""
     world, lower = make_world(), query.lower()
     name = next((name for name in _NAME.findall(query) if name in world.home), None)
     if name is None or "river" not in lower:
-        return f"Thank you for the question, which I have considered with care. {_geography(query)} {_people(query)}"
+        answers = f"{_answer_geography(query)} {_answer_people(query)}"
+        return f"Thank you for the question, which I have considered with care. {answers}"
     home = world.home[name]
     return f"Let me think step by step. {name} lives in the town {home}, which lies on the river {world.river[home]}."
 
 
-def _guesses(query: str) -> str:
+def _answer_guess(query: str) -> str:
     """Answers every question with the name of a wrong town."""
     towns = sorted(make_world().river)
     return f"It is {towns[sum(map(ord, query)) % len(towns)]}."
@@ -163,22 +166,22 @@ SPECIALISTS: Mapping[str, PoolModel] = {
     "census-8b": Specialist(
         description="knows where people live and who teaches them, nothing else; price 0.2 per million tokens",
         price=Price(output=0.2),
-        answer=_people,
+        answer=_answer_people,
     ),
     "atlas-8b": Specialist(
         description="knows on which river a town lies, nothing else; price 0.2 per million tokens",
         price=Price(output=0.2),
-        answer=_geography,
+        answer=_answer_geography,
     ),
     "oracle-120b": Specialist(
         description="knows people and towns, and answers at length; price 1.8 per million tokens",
         price=Price(output=1.8),
-        answer=_everything,
+        answer=_answer_everything,
     ),
     "guess-1b": Specialist(
         description="answers every question with confidence, mostly wrong; price 0.05 per million tokens",
         price=Price(output=0.05),
-        answer=_guesses,
+        answer=_answer_guess,
     ),
 }
 """The pool of the offline form."""

@@ -25,7 +25,7 @@ def make_rows(*, split: Split, count: int, seed: int) -> list[EnvRow]:
     """
     people = [person for person in make_world().home if _split_of(person) == split]
     random.Random(f"{split}/{seed}").shuffle(people)
-    rows = [row for person in people for row in _about(person)]
+    rows = [row for person in people for row in _iter_rows(person)]
     if not 0 <= count <= len(rows):
         raise ConfigError(f"count must be 0 to {len(rows)} for split {split!r}, got {count}")
     return rows[:count]
@@ -36,18 +36,18 @@ def _split_of(person: str) -> Split:
     return "test" if share < _TEST_SHARE else "train"
 
 
-def _about(person: str) -> Iterator[EnvRow]:
+def _iter_rows(person: str) -> Iterator[EnvRow]:
     world = make_world()
     home = f"census-8b: In which town does {person} live?"
     town = world.home[person]
-    yield _row(f"home-{person}", home.partition(": ")[2], town, [home])
+    yield _build_row(f"home-{person}", home.partition(": ")[2], town, [home])
     teacher = f"census-8b: Who is the teacher of {person}?"
-    yield _row(f"teacher-{person}", teacher.partition(": ")[2], world.teacher[person], [teacher])
+    yield _build_row(f"teacher-{person}", teacher.partition(": ")[2], world.teacher[person], [teacher])
     river = f"On which river lies the town where {person} lives?"
-    yield _row(f"river-{person}", river, world.river[town], [home, f"atlas-8b: On which river lies {town}?"])
+    yield _build_row(f"river-{person}", river, world.river[town], [home, f"atlas-8b: On which river lies {town}?"])
 
 
-def _row(task_id: str, question: str, answer: str, queries: list[str]) -> EnvRow:
+def _build_row(task_id: str, question: str, answer: str, queries: list[str]) -> EnvRow:
     return EnvRow(
         prompt=(Message("user", question),),
         ground_truth=answer,

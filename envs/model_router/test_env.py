@@ -126,14 +126,14 @@ async def test_the_prompt_describes_every_model(codecs: Any) -> None:
 
 
 async def test_each_specialist_knows_its_own_part() -> None:
-    known = {
+    verdicts = {
         name: [HOME.ground_truth in (await model.ask(f"Where does {PERSON} live?")).text,
                RIVER.ground_truth in (await model.ask(f"On which river lies {HOME.ground_truth}?")).text,
                RIVER.ground_truth in (await model.ask(f"On which river does {PERSON} live?")).text]
         for name, model in SPECIALISTS.items()
     }  # fmt: skip
-    assert known["census-8b"] == [True, False, False] and known["atlas-8b"] == [False, True, False]
-    assert known["oracle-120b"] == [True, True, True] and known["guess-1b"] == [False, False, False]
+    assert verdicts["census-8b"] == [True, False, False] and verdicts["atlas-8b"] == [False, True, False]
+    assert verdicts["oracle-120b"] == [True, True, True] and verdicts["guess-1b"] == [False, False, False]
 
 
 ENDPOINT = {"url": "http://127.0.0.1:9/v1", "model": "m", "timeout_s": 5}
@@ -143,12 +143,12 @@ SERVED = {"big": {"description": "large", "output_price": 2, "endpoint": ENDPOIN
 async def test_a_model_behind_an_endpoint_is_asked_and_paid_by_its_own_count_of_tokens(codecs: Any) -> None:
     with_answers = ["HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"]
     body = '{"choices": [{"message": {"content": "Loneni"}}], "usage": {"prompt_tokens": 50, "completion_tokens": 7}}'
-    asked: list[bytes] = []
+    bodies: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        asked.append(await reader.readexactly(length))
+        bodies.append(await reader.readexactly(length))
         writer.write((with_answers[0] % (len(body), body)).encode())
         await writer.drain()
         writer.close()
@@ -160,7 +160,7 @@ async def test_a_model_behind_an_endpoint_is_asked_and_paid_by_its_own_count_of_
     episode = await play(codecs, HOME, routes("BIG: where?", answer="Loneni"), models={"big": big})
     server.close()
     await server.wait_closed()
-    assert observed(episode) == ["Loneni"] and b'"where?"' in asked[0]
+    assert observed(episode) == ["Loneni"] and b'"where?"' in bodies[0]
     assert episode.reward.info["cost"] == pytest.approx(50 * 0.5 + 7 * 2)
 
 

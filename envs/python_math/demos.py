@@ -47,13 +47,13 @@ def demonstrator(row: EnvRow, *, rng: random.Random, kind: Kind | None = None) -
     """
     task = to_task(row)
     kind = kind or rng.choices(list(MIXTURE), weights=list(MIXTURE.values()))[0]
-    guess = boxed(str(_guess(task, rng)))
+    guess = boxed(str(_draw_guess(task, rng)))
     if kind == "guess":
         return lambda messages: guess
-    expression = _miscopied(task, rng) if kind == "wrong_operand" else task.expression
+    expression = _miscopy_digit(task, rng) if kind == "wrong_operand" else task.expression
     call = tool_call(f"print({expression})")
     if kind == "malformed":
-        call = _broken(call, rng)
+        call = _break_call(call, rng)
 
     def next_text(messages: Sequence[Message]) -> str:
         if messages[-1].role != "tool":
@@ -75,19 +75,19 @@ def boxed(answer: str) -> str:
     return rf"\boxed{{{answer}}}"
 
 
-def _guess(task: Task, rng: random.Random) -> int:
+def _draw_guess(task: Task, rng: random.Random) -> int:
     """Returns a number of about the right size."""
     return max(1, round(task.left * task.right * rng.uniform(0.5, 1.5)))
 
 
-def _miscopied(task: Task, rng: random.Random) -> str:
+def _miscopy_digit(task: Task, rng: random.Random) -> str:
     """Returns the expression with one digit replaced by another."""
     text = task.expression
-    at = rng.choice([i for i, c in enumerate(text) if c.isdigit()])
-    other = rng.choice([d for d in "123456789" if d != text[at]])
-    return text[:at] + other + text[at + 1 :]
+    place = rng.choice([i for i, c in enumerate(text) if c.isdigit()])
+    other = rng.choice([d for d in "123456789" if d != text[place]])
+    return text[:place] + other + text[place + 1 :]
 
 
-def _broken(call: str, rng: random.Random) -> str:
+def _break_call(call: str, rng: random.Random) -> str:
     """Returns a call with invalid JSON, as models write it."""
     return rng.choice([call.replace(')"}}', ")}}"), call.replace('"}}', '"}'), call.replace('"arguments": {', "")])

@@ -66,13 +66,13 @@ def make_rows(*, split: Split, count: int, seed: int, tool: Tool = "python") -> 
         ConfigError: an unknown tool.
     """
     check_tool(tool)
-    own = {} if tool == "python" else {"tool": tool}
+    tool_column = {} if tool == "python" else {"tool": tool}
     return [
         EnvRow(
             prompt=(Message("user", task.question),),
             ground_truth=task.answer,
             data_source="python_math",
-            extra={"task_id": task.task_id, **own},
+            extra={"task_id": task.task_id, **tool_column},
         )
         for task in make_tasks(split=split, count=count, seed=seed)
     ]

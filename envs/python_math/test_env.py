@@ -81,9 +81,9 @@ async def test_rows_without_a_tool_are_answered_at_once_and_show_none_to_the_pol
 async def test_the_tool_can_be_left_out_for_all_rows_and_guidance_does_not_speak_of_it() -> None:
     env = make_env(EXAMPLES[0], tool="none")
     assert len(env.tools) == 0
-    said = Transcript(messages=(), actions=(), stop_reason=StopReason.ANSWERED)
-    assert await env.guidance(said) == r"An earlier attempt gave no complete answer in a \boxed{}."
-    assert "tool" in str(await make_env(EXAMPLES[0]).guidance(said))
+    transcript = Transcript(messages=(), actions=(), stop_reason=StopReason.ANSWERED)
+    assert await env.guidance(transcript) == r"An earlier attempt gave no complete answer in a \boxed{}."
+    assert "tool" in str(await make_env(EXAMPLES[0]).guidance(transcript))
 
 
 def test_an_unknown_tool_is_refused() -> None:

@@ -46,7 +46,7 @@ class RepoSearchEnv(ToolEnv):
         self._turns = 0
         self._lease = AsyncExitStack()
         self._sandbox: Sandbox | None = None
-        tools = RepositorySearch(self._search).tools
+        tools = RepositorySearch(self._run_search).tools
         # The sandbox runs one program at a time, and a call's deadline must not count the wait.
         super().__init__(row, tools, max_parallel_calls=1, tool_timeout_s=limits.wall_s + _WAIT_S)
 
@@ -70,10 +70,10 @@ class RepoSearchEnv(ToolEnv):
             for number, call in enumerate(action.tool_calls)
         )
         observation = await super().step(replace(action, tool_calls=calls))
-        left = self._max_turns - self._turns
-        if observation.stop is None and left <= 0:
+        turns_left = self._max_turns - self._turns
+        if observation.stop is None and turns_left <= 0:
             return replace(observation, stop=StopReason.MAX_TURNS)
-        return _with_last_notice(observation) if observation.stop is None and left == 1 else observation
+        return _with_last_notice(observation) if observation.stop is None and turns_left == 1 else observation
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the mean of the F-beta of files and of lines (`retrieval`); 0 without a complete answer."""
@@ -87,7 +87,7 @@ class RepoSearchEnv(ToolEnv):
         self._sandbox = None
         await self._lease.aclose()
 
-    async def _search(self, script: str, arguments: Any) -> CommandResult:
+    async def _run_search(self, script: str, arguments: Any) -> CommandResult:
         assert self._sandbox is not None  # no call before `start`
         argv = ["bash", "-c", f"cd {FOLDER} || exit\n{script}", "search", *arguments]
         return await self._sandbox.run(Command(argv=argv), limits=self._limits)

@@ -18,11 +18,11 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
         if any(message.role == "assistant" for message in messages):
             lines = (f"{path}:{span[0]}-{span[1]}" if span else path for path, span in places)
             return Message("assistant", "\n".join(lines))
-        reads = ({"path": path, **_range(span)} for path, span in places[:MAX_CALLS])
+        reads = ({"path": path, **_build_range(span)} for path, span in places[:MAX_CALLS])
         return Message("assistant", "", tool_calls=tuple(ToolCall("read", arguments) for arguments in reads))
 
     return next_message
 
 
-def _range(span: list[int]) -> dict[str, int]:
+def _build_range(span: list[int]) -> dict[str, int]:
     return {"first_line": span[0], "last_line": span[1]} if span else {}

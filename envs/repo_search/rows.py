@@ -52,14 +52,14 @@ def make_rows(
         raise ConfigError(f"split must be train or test, source packages or tasks, got {split!r} and {source!r}")
     if source == "tasks":
         return _task_rows(split, count, seed, tasks)
-    found: dict[str, list[EnvRow]] = {}
+    rows_by_kind: dict[str, list[EnvRow]] = {}
     for package in sorted(set(packages)):
         for row, kind in _package_rows(package):
             if (zlib.crc32(row.extra["task_id"].encode()) % _TEST_SHARE == 0) == (split == "test"):
-                found.setdefault(kind, []).append(row)
-    for rows in found.values():
+                rows_by_kind.setdefault(kind, []).append(row)
+    for rows in rows_by_kind.values():
         random.Random(f"{split}/{seed}").shuffle(rows)
-    mixed = [row for pair in zip(*found.values(), strict=False) for row in pair]
+    mixed = [row for pair in zip(*rows_by_kind.values(), strict=False) for row in pair]
     if len(mixed) < count:
         raise ConfigError(f"found only {len(mixed)} questions of split {split!r} about {list(packages)}, got {count=}")
     return mixed[:count]
@@ -67,10 +67,10 @@ def make_rows(
 
 @functools.lru_cache(maxsize=16)
 def _package_rows(package: str) -> Sequence[tuple[EnvRow, str]]:
-    where = {"package": package, "tree": package_key(package), "version": version(package)}
+    origin = {"package": package, "tree": package_key(package), "version": version(package)}
     return [
-        (_row(one.query, one.places, task_id=f"{package}/{one.id}", **where), one.kind)
-        for one in questions_about(package_files(package))
+        (_build_row(question.query, question.places, task_id=f"{package}/{question.id}", **origin), question.kind)
+        for question in questions_about(package_files(package))
     ]
 
 
@@ -83,11 +83,11 @@ def _task_rows(split: Literal["train", "test"], count: int, seed: int, folder: s
     for task in chosen.tasks:
         places = hunk_ranges(task.patch)
         issue = _ISSUE.format(issue=task.problem_statement.strip())
-        rows.append(_row(issue, places, task_id=task.instance_id, tree=task.base_commit, store=chosen.place))
+        rows.append(_build_row(issue, places, task_id=task.instance_id, tree=task.base_commit, store=chosen.place))
     return rows
 
 
-def _row(query: str, places: Any, **extra: str) -> EnvRow:
+def _build_row(query: str, places: Any, **extra: str) -> EnvRow:
     return EnvRow(
         prompt=prompt_of(query),
         ground_truth=json.dumps(places),

@@ -28,13 +28,15 @@ def play(*turns: str | tuple[ToolCall, ...], row: EnvRow = TASK, **config) -> tu
         env = make_env(row, **config)
         try:
             messages = await env.start()
-            actions, seen = [], []
+            actions, observations = [], []
             for number, turn in enumerate(turns):
                 calls = () if isinstance(turn, str) else turn
                 actions.append(Action(number, "", turn if isinstance(turn, str) else "", tool_calls=calls))
-                seen.append(await env.step(actions[-1]))
-            stop = seen[-1].stop or StopReason.MAX_TURNS
-            return seen, await env.score(Transcript(messages=messages, actions=tuple(actions), stop_reason=stop))
+                observations.append(await env.step(actions[-1]))
+            stop = observations[-1].stop or StopReason.MAX_TURNS
+            return observations, await env.score(
+                Transcript(messages=messages, actions=tuple(actions), stop_reason=stop)
+            )
         finally:
             await env.close()
 
@@ -64,9 +66,9 @@ def test_of_nine_calls_eight_run_and_one_is_rejected_with_a_message() -> None:
 
 
 def test_the_fourth_turn_is_the_last_and_the_policy_is_told_before() -> None:
-    seen, reward = play(*[read()] * 4)
-    assert [one.stop for one in seen] == [None, None, None, StopReason.MAX_TURNS]
-    notices = ["last one" in one.messages[-1].content for one in seen]
+    observations, reward = play(*[read()] * 4)
+    assert [observation.stop for observation in observations] == [None, None, None, StopReason.MAX_TURNS]
+    notices = ["last one" in observation.messages[-1].content for observation in observations]
     assert notices == [False, False, True, False] and reward.outcome == 0.0
     assert play(read(), read(), read(), "quill/texts.py")[0][-1].stop is StopReason.ANSWERED
 
@@ -81,13 +83,13 @@ def test_a_cut_answer_scores_0() -> None:
 
 def test_a_pattern_without_end_is_stopped_and_the_episode_goes_on() -> None:
     pattern = "((.{1,300}){1,300}){1,300}"  # takes minutes, or all memory
-    seen, _ = play((ToolCall("grep", {"pattern": pattern}),), read(), search_timeout_s=2.0)
-    assert seen[0].messages[0].is_error
-    assert "quill/texts.py has" in seen[1].messages[0].content
+    observations, _ = play((ToolCall("grep", {"pattern": pattern}),), read(), search_timeout_s=2.0)
+    assert observations[0].messages[0].is_error
+    assert "quill/texts.py has" in observations[1].messages[0].content
 
 
 def test_questions_ask_for_definitions_and_their_calls() -> None:
-    docstring, calls = sorted(questions_about(SOURCES), key=lambda one: one.kind, reverse=True)
+    docstring, calls = sorted(questions_about(SOURCES), key=lambda question: question.kind, reverse=True)
     assert docstring.query.endswith("Returns the word that has most letters.")
     assert docstring.places == {"pkg/one.py": [[1, 3]]}
     assert "`longest_word`" in calls.query
@@ -96,7 +98,7 @@ def test_questions_ask_for_definitions_and_their_calls() -> None:
 
 def test_a_name_that_is_defined_twice_gives_no_question_about_its_calls() -> None:
     twice = {**SOURCES, "pkg/three.py": b"def longest_word():\n    pass\n\n"}
-    assert [one.kind for one in questions_about(twice)] == ["docstring"]
+    assert [question.kind for question in questions_about(twice)] == ["docstring"]
 
 
 def test_the_hunks_of_a_patch_are_lines_of_the_old_files() -> None:

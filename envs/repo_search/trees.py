@@ -25,11 +25,11 @@ def tree_of(row: EnvRow) -> Path:
         DataError: this machine has another version of the package, or the store lacks the tree.
     """
     key, package = row.extra["tree"], row.extra.get("package")
-    store = _packages() if package else store_at(row.extra["store"])
-    if package and (found := store.add_tree(package_files(package))) != key:
+    store = _open_store() if package else store_at(row.extra["store"])
+    if package and (actual_key := store.add_tree(package_files(package))) != key:
         raise DataError(
-            f"the row was made for {package} {row.extra.get('version')}, got other files here ({found[:12]} instead of "
-            f"{key[:12]}); install that version, or make the rows anew"
+            f"the row was made for {package} {row.extra.get('version')}, got other files here ({actual_key[:12]} "
+            f"instead of {key[:12]}); install that version, or make the rows anew"
         )
     folder = store.folder / "trees" / key
     if not folder.is_dir():
@@ -55,10 +55,10 @@ def package_files(name: str) -> Mapping[str, bytes]:
     except PackageNotFoundError as cause:
         raise ConfigError(f"packages must be installed, got {name!r}; run pip install {name}") from cause
     paths = [file for file in listed if file.suffix == ".py" and ".." not in file.parts and not file.is_absolute()]
-    found = {file.as_posix(): Path(str(file.locate())) for file in paths}
+    places = {file.as_posix(): Path(str(file.locate())) for file in paths}
     files = {
         path: place.read_bytes()
-        for path, place in found.items()
+        for path, place in places.items()
         if place.is_file() and place.stat().st_size <= _MAX_FILE_BYTES
     }
     if not files:
@@ -71,5 +71,5 @@ def package_key(name: str) -> str:
     return tree_key(package_files(name))
 
 
-def _packages() -> TaskStore:
+def _open_store() -> TaskStore:
     return TaskStore(cache_dir() / "packages")

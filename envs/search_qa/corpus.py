@@ -43,7 +43,7 @@ def build_corpus(folder: Path) -> int:
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
     try:
-        count = _build(partial)
+        count = _build_corpus(partial)
         partial.chmod(0o755)
         partial.rename(folder)
     except BaseException:
@@ -78,19 +78,19 @@ def make_passages(docs: Iterable[PythonDoc], packages: Iterable[Package]) -> lis
     return list({passage.id: passage for passage in reversed(passages)}.values())[::-1]
 
 
-def _build(folder: Path) -> int:
+def _build_corpus(folder: Path) -> int:
     docs = read_standard_library()
     packages = [*read_distributions(), *read_debian_packages()]
     passages = make_passages(docs, packages)
-    _write([{"id": p.id, "title": p.title, "text": p.text} for p in passages], folder / "passages.jsonl")
+    _write_records([{"id": p.id, "title": p.title, "text": p.text} for p in passages], folder / "passages.jsonl")
     index = open_index(folder)
     questions = make_questions(docs, packages, index)
-    _write([asdict(question) for question in questions], folder / _QUESTIONS / f"{index.fingerprint}.jsonl")
+    _write_records([asdict(question) for question in questions], folder / _QUESTIONS / f"{index.fingerprint}.jsonl")
     logger.info("built a corpus of %d passages with %d questions", len(passages), len(questions))
     return len(questions)
 
 
-def _write(records: Iterable[Mapping[str, Any]], path: Path) -> None:
+def _write_records(records: Iterable[Mapping[str, Any]], path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

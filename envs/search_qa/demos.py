@@ -27,7 +27,7 @@ def demonstrator(
         kind: of the demonstration; None: drawn from `MIXTURE`.
     """
     kind = kind or rng.choices(list(MIXTURE), weights=list(MIXTURE.values()))[0]
-    solution, guess = gold(row), Message("assistant", _guess(row, rng))
+    solution, guess = gold(row), Message("assistant", _draw_guess(row, rng))
     stranger = ToolCall("search", {"query": rng.choice(list(make_world().home))})
 
     def next_turn(messages: Sequence[Message]) -> Message:
@@ -41,7 +41,7 @@ def demonstrator(
     return next_turn
 
 
-def _guess(row: EnvRow, rng: random.Random) -> str:
+def _draw_guess(row: EnvRow, rng: random.Random) -> str:
     """Returns a random name of the right kind."""
     world = make_world()
     kind = str(row.extra["task_id"]).partition("-")[0]

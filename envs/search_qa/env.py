@@ -69,12 +69,12 @@ class SearchQaEnv(ToolEnv):
             ConfigError: the row was made for another corpus.
         """
         await self._retriever.ready()
-        wanted = self.row.extra.get("corpus")
-        if wanted and isinstance(self._retriever, LocalRetriever):
-            found = (await self._retriever.index()).fingerprint
-            if found != wanted:
+        expected = self.row.extra.get("corpus")
+        if expected and isinstance(self._retriever, LocalRetriever):
+            fingerprint = (await self._retriever.index()).fingerprint
+            if fingerprint != expected:
                 raise ConfigError(
-                    f"the corpus must be the one that the row was made for, got {found!r} and {wanted!r} for "
+                    f"the corpus must be the one that the row was made for, got {fingerprint!r} and {expected!r} for "
                     f"{self.row.extra.get('task_id')!r}; set env_config.corpus to that corpus, or make the rows anew"
                 )
         return self.row.prompt
@@ -139,7 +139,7 @@ def make_env(
         ConfigError: an option is out of its range.
     """
     _check_options(metric, helper_turns)
-    retriever = _retriever(corpus, url, deadline_s)
+    retriever = _open_retriever(corpus, url, deadline_s)
     longest_s = deadline_s + _SLACK_S
     tool = SearchTool(retriever, top_k=top_k, max_passage_chars=max_passage_chars, deadline_s=longest_s)
     if row.extra.get("role") == "propose":
@@ -158,7 +158,7 @@ def make_env(
         tool=tool,
         metric=metric,
         tool_timeout_s=2 * longest_s,
-        helper=_helper(tool, max_turns=helper_turns, turn_s=2 * longest_s) if helper_turns else None,
+        helper=_build_helper(tool, max_turns=helper_turns, turn_s=2 * longest_s) if helper_turns else None,
         judge=JudgeTool() if judge else None,
     )
 
@@ -170,11 +170,11 @@ def _check_options(metric: str, helper_turns: int) -> None:
         raise ConfigError(f"helper_turns must not be negative, got {helper_turns!r}")
 
 
-def _helper(tool: SearchTool, *, max_turns: int, turn_s: float) -> DelegateTool:
+def _build_helper(tool: SearchTool, *, max_turns: int, turn_s: float) -> DelegateTool:
     return DelegateTool([tool], max_turns=max_turns, instructions=_HELPER, timeout_s=turn_s * max_turns)
 
 
-def _retriever(corpus: str, url: str, deadline_s: float) -> Retriever:
+def _open_retriever(corpus: str, url: str, deadline_s: float) -> Retriever:
     if not url:
         return synthetic_retriever() if corpus == SYNTHETIC else local_retriever(corpus)
     if corpus != SYNTHETIC:

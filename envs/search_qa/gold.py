@@ -17,13 +17,13 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     """
     queries = [str(query) for query in row.extra.get("queries", ())]
     is_proposer = row.extra.get("role") == "propose"
-    known = str(row.extra["target"]) if is_proposer else golden_answers_of(row.ground_truth)[0]
-    turns_before = _turns(row.prompt)
+    target = str(row.extra["target"]) if is_proposer else golden_answers_of(row.ground_truth)[0]
+    turns_before = _count_turns(row.prompt)
 
     def next_message(messages: Sequence[Message]) -> Message:
-        turn = _turns(messages) - turns_before
+        turn = _count_turns(messages) - turns_before
         is_own = tuple(messages[: len(row.prompt)]) == row.prompt
-        answer = f"<question>{row.extra['question']}</question>" if is_proposer and is_own else known
+        answer = f"<question>{row.extra['question']}</question>" if is_proposer and is_own else target
         if not is_own and messages[0].content.startswith(DOCUMENTS):
             return Message("assistant", answer, reasoning="The documents say it.")
         if turn < len(queries):
@@ -34,5 +34,5 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     return next_message
 
 
-def _turns(messages: Sequence[Message]) -> int:
+def _count_turns(messages: Sequence[Message]) -> int:
     return sum(message.role == "assistant" for message in messages)

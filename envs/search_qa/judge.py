@@ -37,9 +37,9 @@ class JudgeTool:
         """Returns what happened to the results."""
         verdict = VERDICTS.get(str(arguments.get("verdict")).strip().lower())
         if verdict is None:
-            return _refusal("the verdict must be good or bad")
+            return _build_refusal("the verdict must be good or bad")
         if not self._last:
-            return _refusal("there is no search result that is not judged yet")
+            return _build_refusal("there is no search result that is not judged yet")
         if not verdict:
             self._bad = self._last
         self._last = ()
@@ -53,5 +53,5 @@ class JudgeTool:
         return bad
 
 
-def _refusal(reason: str) -> ToolResult:
+def _build_refusal(reason: str) -> ToolResult:
     return ToolResult(f"Error: {reason}", is_error=True, error_kind="wrong_arguments")

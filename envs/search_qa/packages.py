@@ -58,26 +58,26 @@ class Package:
 
 def read_distributions() -> list[Package]:
     """Returns the installed Python distributions, in the order of their names."""
-    found: dict[str, Package] = {}
+    packages: dict[str, Package] = {}
     for distribution in importlib.metadata.distributions():
         headers = cast("Headers", distribution.metadata)
         name = canonicalize_name(headers.get("Name") or "")
-        if name and name not in found:  # Python imports the first one on the path
-            found[name] = _distribution(name, headers)
-    return [found[name] for name in sorted(found)]
+        if name and name not in packages:  # Python imports the first one on the path
+            packages[name] = _read_distribution(name, headers)
+    return [packages[name] for name in sorted(packages)]
 
 
 def read_debian_packages(status: Path = DPKG_STATUS) -> list[Package]:
     """Returns the installed Debian packages, in the order of their names; empty on other systems."""
     if not status.is_file():
         return []
-    paragraphs = [_fields(text) for text in status.read_text(encoding="utf-8").split("\n\n")]
+    paragraphs = [_parse_fields(text) for text in status.read_text(encoding="utf-8").split("\n\n")]
     installed = [p for p in paragraphs if p.get("Status", "").endswith(" installed")]
     packages = {fields["Package"]: _debian_package(fields) for fields in installed}
     return [packages[name] for name in sorted(packages)]
 
 
-def _distribution(name: str, headers: Headers) -> Package:
+def _read_distribution(name: str, headers: Headers) -> Package:
     urls: dict[str, str] = {}
     for entry in headers.get_all("Project-URL") or []:
         label, _, url = entry.partition(",")
@@ -85,15 +85,15 @@ def _distribution(name: str, headers: Headers) -> Package:
     return Package(
         name=name,
         system="Python distribution",
-        summary=_line(headers.get("Summary") or ""),
+        summary=_join_lines(headers.get("Summary") or ""),
         homepage=headers.get("Home-page") or urls.get("homepage") or urls.get("home") or urls.get("source") or "",
-        needs=tuple(dict.fromkeys(filter(None, map(_needed, headers.get_all("Requires-Dist") or [])))),
+        needs=tuple(dict.fromkeys(filter(None, map(_parse_requirement, headers.get_all("Requires-Dist") or [])))),
         provides=(),
-        description=_prose(headers.get("Description") or str(headers.get_payload() or "")),
+        description=_extract_prose(headers.get("Description") or str(headers.get_payload() or "")),
     )
 
 
-def _needed(requirement: str) -> str:
+def _parse_requirement(requirement: str) -> str:
     """Returns the name of a requirement that applies here without extras, else nothing."""
     try:
         parsed = Requirement(requirement)
@@ -110,20 +110,20 @@ def _debian_package(fields: Mapping[str, str]) -> Package:
         system="Debian package",
         summary=summary,
         homepage=fields.get("Homepage", ""),
-        needs=_names(", ".join(filter(None, (fields.get("Pre-Depends"), fields.get("Depends"))))),
-        provides=_names(fields.get("Provides", "")),
-        description=_line(description.replace("\n .\n", "\n")),
+        needs=_parse_names(", ".join(filter(None, (fields.get("Pre-Depends"), fields.get("Depends"))))),
+        provides=_parse_names(fields.get("Provides", "")),
+        description=_join_lines(description.replace("\n .\n", "\n")),
     )
 
 
-def _names(relations: str) -> tuple[str, ...]:
+def _parse_names(relations: str) -> tuple[str, ...]:
     """Returns the names in a field of relations; for alternatives the first."""
     first = (relation.split("|")[0] for relation in relations.split(","))
     names = (re.sub(r"[\s(\[:].*", "", relation.strip()) for relation in first)
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def _fields(paragraph: str) -> dict[str, str]:
+def _parse_fields(paragraph: str) -> dict[str, str]:
     """Returns the fields of a paragraph of dpkg's status file; lines that begin with a space continue one."""
     fields: dict[str, str] = {}
     name = ""
@@ -136,12 +136,12 @@ def _fields(paragraph: str) -> dict[str, str]:
     return fields
 
 
-def _prose(text: str) -> str:
+def _extract_prose(text: str) -> str:
     """Returns a README without images, tags, link targets and rules."""
     text = re.sub(r"<[^<>]*>|!\[[^\]]*\]\([^)]*\)|```.*?```", " ", text, flags=re.DOTALL)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    return _line(re.sub(r"[-=#*_~^`|]{3,}|\.\. \S+::.*", " ", text))
+    return _join_lines(re.sub(r"[-=#*_~^`|]{3,}|\.\. \S+::.*", " ", text))
 
 
-def _line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())

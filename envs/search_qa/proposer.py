@@ -58,8 +58,8 @@ class SearchProposer(ProposerEnv):
         if not self._documents or mentions(question, [self._target]):
             reason = "the question contains its answer" if self._documents else "nothing was searched for"
             raise InvalidProposalError(reason, is_well_formed=True, rag_check=0.0)
-        found = await self.ask([Message("user", await self._with_documents(question))])
-        if not exact_match(found, [self._target]):
+        reply = await self.ask([Message("user", await self._with_documents(question))])
+        if not exact_match(reply, [self._target]):
             reason = "the documents of the searches do not lead to the answer"
             raise InvalidProposalError(reason, is_well_formed=True, rag_check=0.0)
         row = EnvRow(
@@ -76,6 +76,9 @@ class SearchProposer(ProposerEnv):
 
     async def _with_documents(self, question: str) -> str:
         noise = await self._retriever.search([str(query) for query in self.row.extra["noise"]], top_k=1)
-        mixed = [*self._documents, *(render_passages(one, max_chars=self._max_passage_chars) for one in noise)]
+        mixed = [
+            *self._documents,
+            *(render_passages(passages, max_chars=self._max_passage_chars) for passages in noise),
+        ]
         random.Random(question).shuffle(mixed)
         return DOCUMENTS + "\n".join(mixed) + f"\n\nQuestion: {question}"

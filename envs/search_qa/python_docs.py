@@ -71,8 +71,8 @@ class FunctionDoc:
 
     def passage(self) -> Passage:
         """Returns what the corpus says of it."""
-        told = [f"{p} (default {self.defaults[p]})" if p in self.defaults else p for p in self.parameters]
-        parameters = f" Its parameters are {', '.join(told)}." if told else ""
+        texts = [f"{p} (default {self.defaults[p]})" if p in self.defaults else p for p in self.parameters]
+        parameters = f" Its parameters are {', '.join(texts)}." if texts else ""
         kind = "method" if "." in self.name else "function"
         text = f"The Python {kind} {self.name} of the module {self.module}.{parameters} {self.doc}"
         return Passage(title=f"{self.module}.{self.name}", text=text.strip(), id=self.passage_id)
@@ -84,7 +84,7 @@ PythonDoc = ModuleDoc | ClassDoc | FunctionDoc
 def read_standard_library() -> list[PythonDoc]:
     """Returns the documented items of the public modules, in the order of their names."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    return [doc for name, path in _modules(root) for doc in read_module(name, path.read_bytes())]
+    return [doc for name, path in _iter_modules(root) for doc in read_module(name, path.read_bytes())]
 
 
 def read_module(name: str, source: bytes) -> Iterator[PythonDoc]:
@@ -93,18 +93,18 @@ def read_module(name: str, source: bytes) -> Iterator[PythonDoc]:
         warnings.simplefilter("ignore")  # of invalid escapes in old sources
         tree = ast.parse(source)
     if ast.get_docstring(tree):
-        yield ModuleDoc(name=name, doc=_doc(tree))
+        yield ModuleDoc(name=name, doc=_read_doc(tree))
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield ClassDoc(name=node.name, module=name, bases=_bases(node), doc=_doc(node))
+            yield ClassDoc(name=node.name, module=name, bases=_read_bases(node), doc=_read_doc(node))
             for part in node.body:
                 if isinstance(part, _Function) and (not part.name.startswith("_") or part.name == "__init__"):
-                    yield _function(part, f"{node.name}.{part.name}", module=name)
+                    yield _read_function(part, f"{node.name}.{part.name}", module=name)
         elif isinstance(node, _Function) and not node.name.startswith("_"):
-            yield _function(node, node.name, module=name)
+            yield _read_function(node, node.name, module=name)
 
 
-def _modules(root: Path) -> Iterator[tuple[str, Path]]:
+def _iter_modules(root: Path) -> Iterator[tuple[str, Path]]:
     for name in sorted(sys.stdlib_module_names):
         if name.startswith("_") or name in _LEFT_OUT:
             continue
@@ -119,12 +119,12 @@ def _is_private(part: str) -> bool:
     return part.startswith("_") and part != "__init__"
 
 
-def _function(node: _Function, name: str, *, module: str) -> FunctionDoc:
+def _read_function(node: _Function, name: str, *, module: str) -> FunctionDoc:
     arguments = node.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    given = positional[len(positional) - len(arguments.defaults) :]
+    optional = positional[len(positional) - len(arguments.defaults) :]
     pairs = [
-        *zip(given, arguments.defaults, strict=True),
+        *zip(optional, arguments.defaults, strict=True),
         *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
     ]
     return FunctionDoc(
@@ -132,16 +132,16 @@ def _function(node: _Function, name: str, *, module: str) -> FunctionDoc:
         module=module,
         parameters=tuple(a.arg for a in [*positional, *arguments.kwonlyargs] if a.arg not in ("self", "cls")),
         defaults={argument.arg: ast.unparse(default) for argument, default in pairs if default is not None},
-        doc=_doc(node),
+        doc=_read_doc(node),
     )
 
 
-def _bases(node: ast.ClassDef) -> tuple[str, ...]:
+def _read_bases(node: ast.ClassDef) -> tuple[str, ...]:
     names = [base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases]
     return tuple(name for name in names if name and name != "object")
 
 
-def _doc(node: ast.Module | ast.ClassDef | _Function) -> str:
+def _read_doc(node: ast.Module | ast.ClassDef | _Function) -> str:
     """Returns the beginning of the docstring in one line."""
     text = " ".join(inspect.cleandoc(ast.get_docstring(node) or "").split())
     return text if len(text) <= _MAX_DOC_CHARS else text[:_MAX_DOC_CHARS].rpartition(" ")[0] + " ..."

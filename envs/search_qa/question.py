@@ -45,17 +45,17 @@ class Question:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any], where: str) -> Question:
+    def from_dict(cls, record: Mapping[str, Any], source: str) -> Question:
         """Returns the question of a JSON object.
 
         Raises:
-            DataError: it is malformed; the message begins with `where`.
+            DataError: it is malformed; the message begins with `source`.
         """
         try:
             hops = tuple(Hop(**hop) for hop in record["hops"])
             return cls(**{**record, "answers": tuple(record["answers"]), "hops": hops})
         except (KeyError, TypeError) as cause:
-            raise DataError(f"{where} is no question, got {cause}; build the corpus anew") from cause
+            raise DataError(f"{source} is no question, got {cause}; build the corpus anew") from cause
 
 
 def is_answerable(
@@ -68,12 +68,12 @@ def is_answerable(
     """
     earlier, last = [question.text], ""
     for hop in question.hops:
-        found = index.search(hop.query, top_k=top_k)
-        own = [passage for passage in found if passage.id == hop.passage_id]
-        if not own or shows("\n".join(earlier), question.answers):
+        passages = index.search(hop.query, top_k=top_k)
+        matches = [passage for passage in passages if passage.id == hop.passage_id]
+        if not matches or shows("\n".join(earlier), question.answers):
             return False
-        last = render_passages(own, max_chars=max_chars)
-        earlier.append(render_passages(found, max_chars=max_chars))
+        last = render_passages(matches, max_chars=max_chars)
+        earlier.append(render_passages(passages, max_chars=max_chars))
     return shows(last, question.answers)
 
 

@@ -64,7 +64,7 @@ def make_rows(
     fitting = [q for q in questions if _split_of(q.subject) == split and hops in (None, len(q.hops))]
     random.Random(f"{split}/{seed}").shuffle(fitting)
     if hops is None:
-        fitting = _alternating(fitting)
+        fitting = _alternate_hops(fitting)
     if not 0 <= count <= len(fitting):
         raise ConfigError(
             f"count must be 0 to {len(fitting)} for split {split!r}, corpus {corpus!r} and hops {hops}, got {count}"
@@ -73,7 +73,7 @@ def make_rows(
     return [
         _propose_row(question, fingerprint, noise=rng.sample(fitting, min(_NOISE, len(fitting))))
         if role == "propose" or (role == "both" and place % 2 == 0)
-        else _row(question, fingerprint)
+        else _build_row(question, fingerprint)
         for place, question in enumerate(fitting[:count])
     ]
 
@@ -83,13 +83,13 @@ def _split_of(subject: str) -> Split:
     return "test" if share < _TEST_SHARE else "train"
 
 
-def _alternating(questions: list[Question]) -> list[Question]:
+def _alternate_hops(questions: list[Question]) -> list[Question]:
     """Returns questions of one and two hops in turn, while there are both."""
     kinds = [[q for q in questions if len(q.hops) == number] for number in (1, 2)]
     return [question for pair in zip(*kinds, strict=False) for question in pair]
 
 
-def _row(question: Question, fingerprint: str) -> EnvRow:
+def _build_row(question: Question, fingerprint: str) -> EnvRow:
     answers = list(question.answers)
     return EnvRow(
         prompt=(Message("user", question.text),),

@@ -40,7 +40,7 @@ class World:
 def make_world() -> World:
     """Returns the world, which is always the same."""
     rng = random.Random(_SEED)
-    names = _names(rng, "CVCVC", _PEOPLE), _names(rng, "CVCCVC", _TOWNS), _names(rng, "VCVC", _TOWNS)
+    names = _draw_names(rng, "CVCVC", _PEOPLE), _draw_names(rng, "CVCCVC", _TOWNS), _draw_names(rng, "VCVC", _TOWNS)
     people, towns, rivers = names
     # Every person teaches one other, so that a search for a name finds few passages.
     students = people[1:] + people[:1]
@@ -68,7 +68,7 @@ def make_questions() -> list[Question]:
     """Returns all questions: four about each person, two of them with one hop and two with two."""
     world = make_world()
     student_of = {teacher: student for student, teacher in world.teacher.items()}
-    return [question for person in world.home for question in _about(person, student_of[person], world)]
+    return [question for person in world.home for question in _iter_questions(person, student_of[person], world)]
 
 
 @functools.lru_cache(maxsize=1)
@@ -77,7 +77,7 @@ def synthetic_retriever() -> LocalRetriever:
     return LocalRetriever(lambda: Bm25Index.from_passages(make_passages(), fingerprint=SYNTHETIC))
 
 
-def _about(person: str, student: str, world: World) -> Iterator[Question]:
+def _iter_questions(person: str, student: str, world: World) -> Iterator[Question]:
     home, teacher = world.home[person], world.teacher[person]
 
     def ask(kind: str, text: str, answer: str, *names: str) -> Question:
@@ -92,7 +92,7 @@ def _about(person: str, student: str, world: World) -> Iterator[Question]:
         yield ask("home2", f"In which town does the teacher of {person} live?", their_home, person, teacher)
 
 
-def _names(rng: random.Random, shape: str, count: int) -> list[str]:
+def _draw_names(rng: random.Random, shape: str, count: int) -> list[str]:
     """Returns different names of a shape, in random order: `C` is a consonant, `V` a vowel."""
     names: dict[str, None] = {}
     while len(names) < count:

@@ -34,12 +34,12 @@ def play(row: object, kind: Kind, seed: int = 0) -> tuple[list[str], str]:
 
 @pytest.mark.parametrize("row", ROWS[:8], ids=lambda row: row.extra["task_id"])
 def test_only_a_search_finds_the_answer(row: object) -> None:
-    truth, asked = row.ground_truth, row.extra["queries"]  # type: ignore[attr-defined]
-    assert play(row, "search") == (asked, truth)
+    truth, queries = row.ground_truth, row.extra["queries"]  # type: ignore[attr-defined]
+    assert play(row, "search") == (queries, truth)
     assert play(row, "guess")[0] == [] and play(row, "guess")[1] != truth
-    assert play(row, "misread")[0] == asked and play(row, "misread")[1] != truth
+    assert play(row, "misread")[0] == queries and play(row, "misread")[1] != truth
     (query,) = play(row, "wrong_query")[0]
-    assert query not in asked and play(row, "wrong_query")[1] != truth
+    assert query not in queries and play(row, "wrong_query")[1] != truth
 
 
 def test_the_mixture_names_every_kind_and_sums_to_1() -> None:

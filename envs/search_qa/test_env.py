@@ -82,10 +82,10 @@ async def test_the_answer_stands_in_the_last_observation_alone_and_one_passage_i
 ) -> None:
     for top_k in (1, 3):
         episode = await play_solution(codecs, row, top_k=top_k)
-        told = [message.content for message in episode.messages if message.role != "assistant"]
-        assert [row.ground_truth in text for text in told] == [False] * (len(told) - 1) + [True]
-        assert told[-1].startswith(f'Doc 1(Title: "{row.extra["queries"][-1]}") ')
-        assert told[-1].count("Doc ") <= top_k
+        observations = [message.content for message in episode.messages if message.role != "assistant"]
+        assert [row.ground_truth in text for text in observations] == [False] * (len(observations) - 1) + [True]
+        assert observations[-1].startswith(f'Doc 1(Title: "{row.extra["queries"][-1]}") ')
+        assert observations[-1].count("Doc ") <= top_k
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ async def test_the_answer_stands_in_the_last_observation_alone_and_one_passage_i
 )
 async def test_what_is_not_just_the_answer_scores_0_though_a_search_has_shown_it(codecs: Any, texts: list[str]) -> None:
     call = '<tool_call>\n{{"name": "search", "arguments": {{"query": "{}"}}}}\n</tool_call>'
-    known = {"answer": ONE_HOP.ground_truth}
-    known |= {"search": call.format(ONE_HOP.extra["queries"][0]), "echo": call.format(ONE_HOP.ground_truth)}
-    episode = await play(codecs, ONE_HOP, turns(*(text.format(**known) for text in texts)))
+    fields = {"answer": ONE_HOP.ground_truth}
+    fields |= {"search": call.format(ONE_HOP.extra["queries"][0]), "echo": call.format(ONE_HOP.ground_truth)}
+    episode = await play(codecs, ONE_HOP, turns(*(text.format(**fields) for text in texts)))
     assert not episode.is_void and episode.reward.outcome == 0.0
 
 
@@ -113,15 +113,15 @@ async def test_what_is_not_just_the_answer_scores_0_though_a_search_has_shown_it
 async def test_two_searches_are_context_and_the_rest_is_the_policys(codecs: Any, protocol: str) -> None:
     episode = await play_solution(codecs, TWO_HOPS, protocol=protocol)
     (trajectory,) = episode.trajectories
-    found = [segment for segment in trajectory.segments() if segment.kind is SegmentKind.TOOL]
+    segments = [segment for segment in trajectory.segments() if segment.kind is SegmentKind.TOOL]
     decode = codecs["tokenizer"].decode
-    texts = [decode(trajectory.response_ids[segment.start : segment.end]) for segment in found]
+    texts = [decode(trajectory.response_ids[segment.start : segment.end]) for segment in segments]
     assert len(texts) == 2 and all("Doc 1(Title:" in text for text in texts)
     opening, closing = ("<information>", "</information>") if protocol == "search_r1" else ("<result>", "</result>")
     assert all(opening in text and closing in text for text in texts)
-    assert not any(any(trajectory.response_mask[segment.start : segment.end]) for segment in found)
-    written = decode([t for t, m in zip(trajectory.response_ids, trajectory.response_mask, strict=True) if m])
-    assert "Doc 1" not in written and all(query in written for query in TWO_HOPS.extra["queries"])
+    assert not any(any(trajectory.response_mask[segment.start : segment.end]) for segment in segments)
+    policy_text = decode([t for t, m in zip(trajectory.response_ids, trajectory.response_mask, strict=True) if m])
+    assert "Doc 1" not in policy_text and all(query in policy_text for query in TWO_HOPS.extra["queries"])
 
 
 async def test_an_answer_that_a_passage_marks_as_one_is_not_the_policys(codecs: Any, tmp_path: Path) -> None:

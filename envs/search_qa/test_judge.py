@@ -30,16 +30,16 @@ def codecs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 async def play(codecs: dict[str, Any], *turns: str, protocol: str = "reseek", row: EnvRow = ROW) -> tuple[Episode, str]:
     """Plays turns; returns the episode and the context of its last turn."""
-    seen: list[Sequence[Message]] = []
+    prompts: list[Sequence[Message]] = []
 
     def next_text(messages: Sequence[Message]) -> str:
-        seen.append(list(messages))
+        prompts.append(list(messages))
         return turns[sum(m.role == "assistant" for m in messages)]
 
     setup = scripted(next_text, codec=codecs[protocol], tokenizer=codecs["tokenizer"], limits=LIMITS)
     make: Any = lambda row: make_env(row, judge=True)  # noqa: E731
     episode = await run_episode(row, make_env=make, setup=setup, request_id="r")
-    return episode, "\n".join(message.content for message in seen[-1])
+    return episode, "\n".join(message.content for message in prompts[-1])
 
 
 def search(query: str) -> str:
@@ -74,8 +74,8 @@ async def test_verdicts_are_rewarded_by_what_the_results_contain(
 
 async def test_a_verdict_on_nothing_and_an_unclear_one_are_errors_for_the_policy(codecs: Any) -> None:
     episode, context = await play(codecs, NO, search(FIRST), "<judge>maybe</judge>", YES, YES, ANSWER)
-    told = [message.content for message in episode.messages if message.role == "tool"]
-    assert ["Error" in text for text in told] == [True, False, True, False, True]
+    results = [message.content for message in episode.messages if message.role == "tool"]
+    assert ["Error" in text for text in results] == [True, False, True, False, True]
     assert len(episode.trajectories) == 1 and "Doc 1" in context and episode.reward.outcome == 1.0
 
 

@@ -47,8 +47,8 @@ async def propose(
     def next_text(messages: Sequence[Message]) -> str:
         first, turn = messages[0].content, sum(m.role == "assistant" for m in messages)
         if first == ROW.prompt[0].content:
-            done = f"<answer><question>{question}</question></answer>"
-            return f"<search>{queries[turn]}</search>" if turn < len(queries) else done
+            answer = f"<answer><question>{question}</question></answer>"
+            return f"<search>{queries[turn]}</search>" if turn < len(queries) else answer
         prompts.append(first)
         if first.startswith(DOCUMENTS):
             return f"<answer>{from_documents}</answer>"

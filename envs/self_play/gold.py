@@ -16,19 +16,19 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
 
     def next_message(messages: Sequence[Message]) -> Message:
         is_proposer = row.extra["role"] == "propose" and messages[0].content == row.prompt[0].content
-        say = _proposal if is_proposer else _answer
+        say = _format_proposal if is_proposer else _format_answer
         return Message("assistant", say(row, task), reasoning="I have thought about it.")
 
     return next_message
 
 
-def _proposal(row: EnvRow, task: dict[str, Any]) -> str:
+def _format_proposal(row: EnvRow, task: dict[str, Any]) -> str:
     if row.extra["kind"] == "math":
         return f"<question>{task['question']}</question>\n\\boxed{{{task['answer']}}}"
     return f"```python\n{task['program']}\n```\n\n```input\n{task['arguments']}\n```"
 
 
-def _answer(row: EnvRow, task: dict[str, Any]) -> str:
+def _format_answer(row: EnvRow, task: dict[str, Any]) -> str:
     if row.extra["kind"] == "math":
         return f"\\boxed{{{task['answer']}}}"
     return f"```\n{task['output'] if row.extra['mode'] == 'deduction' else task['arguments']}\n```"

@@ -61,26 +61,26 @@ async def is_right(task: dict[str, Any], mode: str, answer: str, runner: Runner)
     fenced = _FENCE.findall(answer)
     answer = (fenced[-1] if fenced else answer).strip()
     try:
-        wanted = literal(task["output"])
+        expected = literal(task["output"])
         if mode == "deduction":
-            return _are_equal(literal(answer), wanted)
+            return _are_equal(literal(answer), expected)
         if answer.startswith("f(") and answer.endswith(")"):
             answer = answer[2:-1]
         literal(f"({answer},)")
     except ValueError:
         return False
     output = await output_of(task["program"], answer, runner)
-    return output is not None and _are_equal(literal(output), wanted)
+    return output is not None and _are_equal(literal(output), expected)
 
 
-def _normal(program: str) -> str:
+def _normalize_program(program: str) -> str:
     """Returns a program without comments and layout; empty if it does not parse."""
     tree = parse_python(program)
     return "" if tree is None else ast.unparse(tree)
 
 
-def _are_equal(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and one == other
+def _are_equal(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and value == other
 
 
 def refusal(program: str) -> str:
@@ -103,16 +103,16 @@ def refusal(program: str) -> str:
 
 def solve_row(task_id: str, mode: str, *, program: str, arguments: str, output: str) -> EnvRow:
     """Returns the solver's row of a task."""
-    known = f"f({arguments})" if mode == "deduction" else output
-    asked = (
-        f"What does this call return?\n\n{known}\n\nThink it through, then give the value as a Python literal, in one "
+    clue = f"f({arguments})" if mode == "deduction" else output
+    request = (
+        f"What does this call return?\n\n{clue}\n\nThink it through, then give the value as a Python literal, in one "
         "fenced block."
         if mode == "deduction"
-        else f"Find arguments for which f returns this value:\n\n{known}\n\nThink it through, then give the arguments "
+        else f"Find arguments for which f returns this value:\n\n{clue}\n\nThink it through, then give the arguments "
         "as Python literals, separated by commas, in one fenced block."
     )
     return EnvRow(
-        prompt=(Message("user", f"```python\n{program}\n```\n\n{asked}"),),
+        prompt=(Message("user", f"```python\n{program}\n```\n\n{request}"),),
         ground_truth={"program": program, "arguments": arguments, "output": output},
         data_source="self_play_code",
         extra={"task_id": task_id, "kind": "code", "role": "solve", "mode": mode},
@@ -133,7 +133,9 @@ class ProgramProposer(ProposerEnv):
             raise InvalidProposalError("it lacks a block of python or of input", is_well_formed=False)
         program, arguments = program.strip(), inputs[-1].strip()
         reason = refusal(program)
-        if not reason and _normal(program) in map(_normal, _FENCE.findall(self.row.prompt[-1].content)):
+        if not reason and _normalize_program(program) in map(
+            _normalize_program, _FENCE.findall(self.row.prompt[-1].content)
+        ):
             reason = "it is the program of the prompt"
         try:
             literal(f"({arguments},)")

@@ -40,7 +40,7 @@ class QuestionProposer(ProposerEnv):
     async def grade(self, proposal: Proposal, answers: Sequence[str]) -> tuple[EnvRow, float]:
         """Returns the row with the most common answer, and the share of the attempts that gave it."""
         boxed = [last_boxed(answer) or "" for answer in answers]
-        counts = Counter(one for one in await answer_classes(boxed) if one)
+        counts = Counter(answer_class for answer_class in await answer_classes(boxed) if answer_class)
         if not counts:
             return proposal.row, 0.0
         label, count = max(counts.items(), key=lambda item: item[1])

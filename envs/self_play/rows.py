@@ -80,7 +80,7 @@ def _split_of(row: EnvRow) -> Split:
     return "test" if share < _TEST_SHARE else "train"
 
 
-def _program(rng: random.Random) -> dict[str, str]:
+def _draw_program(rng: random.Random) -> dict[str, str]:
     """Returns a program, arguments and the output."""
     program = rng.choice(_PROGRAMS).format(
         a=rng.randint(2, 9), b=rng.randint(1, 30), c=rng.randint(2, 5), d=rng.randint(2, 4)
@@ -92,15 +92,15 @@ def _program(rng: random.Random) -> dict[str, str]:
 
 
 def _program_row(rng: random.Random, role: str) -> EnvRow:
-    mode, task = rng.choice(["deduction", "abduction"]), _program(rng)
-    task_id = f"code-{role}-{mode}-{_digest(task)}"
+    mode, task = rng.choice(["deduction", "abduction"]), _draw_program(rng)
+    task_id = f"code-{role}-{mode}-{_hash_task(task)}"
     if role == "solve":
         return programs.solve_row(task_id, mode, **task)
-    asked = _PROPOSE_PROGRAM.format(program=task["program"], arguments=task["arguments"], known=_KNOWN[mode])
-    return _propose_row(task_id, "code", asked, solution=_program(rng), mode=mode)
+    request = _PROPOSE_PROGRAM.format(program=task["program"], arguments=task["arguments"], known=_KNOWN[mode])
+    return _propose_row(task_id, "code", request, solution=_draw_program(rng), mode=mode)
 
 
-def _question(rng: random.Random) -> dict[str, str]:
+def _draw_question(rng: random.Random) -> dict[str, str]:
     """Returns a question and its answer."""
     a, b, c, d = rng.randint(12, 99), rng.randint(12, 99), rng.randint(3, 12), rng.randint(13, 60)
     answer = a * c - b if rng.random() < 0.5 else a * c + b
@@ -110,20 +110,22 @@ def _question(rng: random.Random) -> dict[str, str]:
 
 
 def _question_row(rng: random.Random, role: str) -> EnvRow:
-    task = _question(rng)
-    task_id = f"math-{role}-{_digest(task)}"
+    task = _draw_question(rng)
+    task_id = f"math-{role}-{_hash_task(task)}"
     if role == "solve":
         return questions.solve_row(task_id, task["question"], task["answer"])
-    return _propose_row(task_id, "math", _PROPOSE_QUESTION.format(question=task["question"]), solution=_question(rng))
+    return _propose_row(
+        task_id, "math", _PROPOSE_QUESTION.format(question=task["question"]), solution=_draw_question(rng)
+    )
 
 
-def _propose_row(task_id: str, task: str, asked: str, **extra: Any) -> EnvRow:
+def _propose_row(task_id: str, task: str, request: str, **extra: Any) -> EnvRow:
     return EnvRow(
-        prompt=(Message("user", asked),),
+        prompt=(Message("user", request),),
         data_source=f"self_play_{task}_propose",
         extra={"task_id": task_id, "kind": task, "role": "propose", **extra},
     )
 
 
-def _digest(task: dict[str, str]) -> str:
+def _hash_task(task: dict[str, str]) -> str:
     return hashlib.blake2b(repr(task).encode(), digest_size=6).hexdigest()

@@ -91,8 +91,8 @@ async def test_the_attempts_of_the_solver_are_no_training_rows_of_the_proposer(c
     episode = await play(codecs, DEDUCTION, proposal(), lambda number: "49")
     assert len(episode.trajectories) == 1 and episode.num_side_rows == 0
     (row,) = episode.trajectories
-    written = codecs["tokenizer"].decode([t for t, m in zip(row.response_ids, row.response_mask, strict=True) if m])
-    assert "x * x" in written
+    policy_text = codecs["tokenizer"].decode([t for t, m in zip(row.response_ids, row.response_mask, strict=True) if m])
+    assert "x * x" in policy_text
 
 
 async def test_what_cannot_be_read_costs_1_and_what_is_no_task_a_half(codecs: Any) -> None:
@@ -139,15 +139,15 @@ async def test_any_arguments_with_the_wanted_output_solve_an_abduction(codecs: A
 
 async def test_the_most_common_answer_labels_a_question_and_its_share_is_the_rate(codecs: Any, tmp_path: Path) -> None:
     answers = [r"\boxed{1/2}", r"\boxed{0.5}", r"so \boxed{3}", "no idea"]
-    said = "<question>How much is a half?</question> \\boxed{7}"
+    proposal = "<question>How much is a half?</question> \\boxed{7}"
     path = tmp_path / "proposals.jsonl"
-    episode = await play(codecs, QUESTION, said, lambda number: answers[number], attempts=4, proposals=str(path))
+    episode = await play(codecs, QUESTION, proposal, lambda number: answers[number], attempts=4, proposals=str(path))
     assert episode.reward.info["solve_rate"] == 0.5
     record = json.loads(path.read_text())
     # The attempts run side by side, so either of the equal answers may be the first.
     assert env_row({**record, "raw_prompt": record["prompt"]}).ground_truth in ("1/2", "0.5")
     component = load_component("challenger_r_zero").make({"repetition_weight": 0.0})
-    assert [one.value for one in component([to_sample(episode, QUESTION, id="r")])] == [1.0]  # V-LEARN, rzero_paper
+    assert [score.value for score in component([to_sample(episode, QUESTION, id="r")])] == [1.0]  # V-LEARN, rzero_paper
     unreadable = await play(codecs, QUESTION, "How much is a half?")
     assert unreadable.reward.info == {"well_formed": 0.0}
 
@@ -162,8 +162,8 @@ async def test_a_verified_task_is_written_as_a_row_that_training_takes_and_a_sol
         answers = [right] * solved + ["0"] * (8 - solved)
         await play(codecs, row, proposal(program), answers.__getitem__, proposals=str(path), keep=[0.1, 0.9])
     tasks = TaskSet()
-    found = [tasks.propose(json.loads(line), check=is_complete) for line in path.read_text().splitlines()]
-    assert [one.reason for one in found] == ["", "proposed before", ""]  # the unsolved one is not kept
+    proposals = [tasks.propose(json.loads(line), check=is_complete) for line in path.read_text().splitlines()]
+    assert [result.reason for result in proposals] == ["", "proposed before", ""]  # the unsolved one is not kept
     for record, right in zip(tasks.rows, ["49", "-7"], strict=True):
         assert set(record) == {"data_source", "prompt", "reward_model", "extra_info", "agent_name"}
         row = env_row({**record, "raw_prompt": record["prompt"]})

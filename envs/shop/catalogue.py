@@ -32,7 +32,7 @@ class Catalogue:
         """Takes a function that returns the products."""
         self._read = read
         self._products: Mapping[str, Product] = {}
-        self._retriever = LocalRetriever(self._load)
+        self._retriever = LocalRetriever(self._load_index)
 
     async def ready(self) -> None:
         """Waits until the products are loaded."""
@@ -44,10 +44,10 @@ class Catalogue:
 
     async def search(self, keywords: str, *, count: int) -> list[Product]:
         """Returns the products that fit keywords best."""
-        (found,) = await self._retriever.search([keywords], top_k=count)
-        return [self._products[passage.id] for passage in found]
+        (passages,) = await self._retriever.search([keywords], top_k=count)
+        return [self._products[passage.id] for passage in passages]
 
-    def _load(self) -> Bm25Index:
+    def _load_index(self) -> Bm25Index:
         products = self._read()
         self._products = {product.asin: product for product in products}
         return make_index(products)
@@ -55,14 +55,14 @@ class Catalogue:
 
 def make_index(products: Sequence[Product]) -> Bm25Index:
     """Returns the index of products: title, description, first feature and options, as in WebShop's index."""
-    return Bm25Index.from_passages([_passage(product) for product in products])
+    return Bm25Index.from_passages([_build_passage(product) for product in products])
 
 
 @functools.cache
 def generated_products() -> tuple[Product, ...]:
     """Returns the products of the generated catalogue, which is the same everywhere."""
     rng = random.Random(_SEED)
-    return tuple(_generate(rng))
+    return tuple(_generate_products(rng))
 
 
 @functools.cache
@@ -77,13 +77,13 @@ def goods() -> Mapping[str, Any]:
     return yaml.safe_load((Path(__file__).parent / "goods.yaml").read_text(encoding="utf-8"))
 
 
-def _generate(rng: random.Random) -> Iterator[Product]:
+def _generate_products(rng: random.Random) -> Iterator[Product]:
     asins = (f"B{number:09d}" for number in rng.sample(range(10**9), len(goods()["kinds"]) * PRODUCTS_PER_KIND))
-    brands = list(dict.fromkeys(_name(rng) for _ in range(60)))
+    brands = list(dict.fromkeys(_draw_name(rng) for _ in range(60)))
     for kind, (group, category, low, high) in goods()["kinds"].items():
         for _ in range(PRODUCTS_PER_KIND):
             options = {
-                name: _some(rng, goods()["values"][values])
+                name: _draw_values(rng, goods()["values"][values])
                 for name, values in goods()["groups"][group]["options"].items()
             }
             attributes = tuple(rng.sample(goods()["groups"][group]["attributes"], _ATTRIBUTES))
@@ -91,7 +91,7 @@ def _generate(rng: random.Random) -> Iterator[Product]:
             cents = rng.randrange(low * 100, high * 100)
             yield Product(
                 asin=next(asins),
-                title=f"{brand} {_name(rng)} {attributes[0].title()} {kind.title()}",
+                title=f"{brand} {_draw_name(rng)} {attributes[0].title()} {kind.title()}",
                 category=category,
                 query=kind,
                 price=cents / 100,
@@ -107,17 +107,17 @@ def _generate(rng: random.Random) -> Iterator[Product]:
             )
 
 
-def _some(rng: random.Random, values: Sequence[str]) -> tuple[str, ...]:
+def _draw_values(rng: random.Random, values: Sequence[str]) -> tuple[str, ...]:
     """Returns more than half of the values, in their order."""
     chosen = set(rng.sample(values, rng.randint(len(values) // 2 + 1, len(values))))
     return tuple(value for value in values if value in chosen)
 
 
-def _name(rng: random.Random) -> str:
+def _draw_name(rng: random.Random) -> str:
     return "".join(rng.choice(_CONSONANTS if kind == "C" else _VOWELS) for kind in "CVCVC").capitalize()
 
 
-def _passage(product: Product) -> Passage:
+def _build_passage(product: Product) -> Passage:
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
     text = ". ".join([product.description, *product.features[:1], options])
     return Passage(title=product.title, text=text, id=product.asin)

@@ -50,14 +50,14 @@ class BrowseTool:
         """Returns the next page, or why the action is not possible; both count as a step."""
         action = arguments.get("action")
         if not isinstance(action, str) or set(arguments) != {"action"}:
-            return _refusal('the arguments must be {"action": "<text>"}')
+            return _build_refusal('the arguments must be {"action": "<text>"}')
         if self.store.bought is not None or not self.steps_left:
-            return _refusal("the visit is over; nothing was done", kind=None)
+            return _build_refusal("the visit is over; nothing was done", kind=None)
         self.steps_left -= 1
         try:
             return ToolResult(await self.store.act(action))
         except RefusedError as refused:
-            return _refusal(str(refused))
+            return _build_refusal(str(refused))
 
 
 class ShopEnv(ToolEnv):
@@ -78,7 +78,7 @@ class ShopEnv(ToolEnv):
             ConfigError: the row was made for another catalogue.
         """
         await self._catalogue.ready()
-        self._wanted()
+        self._find_goal_product()
         return self.row.prompt
 
     async def step(self, action: Action) -> Observation:
@@ -91,28 +91,28 @@ class ShopEnv(ToolEnv):
 
     def state_key(self) -> str:
         """Returns the page, with the search that led to it."""
-        found = ",".join(product.asin for product in self._tool.store.results)
-        return f"{self._tool.store.view()}\n{found}"
+        asins = ",".join(product.asin for product in self._tool.store.results)
+        return f"{self._tool.store.view()}\n{asins}"
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns WebShop's score of the purchase, or whether it is 1; 0 without a purchase."""
         store = self._tool.store
         if store.bought is None:
             return Reward(0.0, info={"bought": 0.0})
-        purchase = rate(store.bought, self._wanted(), self._goal, chosen=store.chosen)
+        purchase = rate(store.bought, self._find_goal_product(), self._goal, chosen=store.chosen)
         is_success = float(purchase.score >= 1.0)
         outcome = is_success if self._metric == "success" else purchase.score
         info = {"bought": 1.0, "shop_score": purchase.score, "shop_success": is_success, **purchase.info}
         return Reward(outcome, info=info)
 
-    def _wanted(self) -> Product:
-        wanted = self._catalogue.product(self._goal.asin)
-        if wanted is None:
+    def _find_goal_product(self) -> Product:
+        product = self._catalogue.product(self._goal.asin)
+        if product is None:
             raise ConfigError(
                 f"the catalogue must be the one that the row was made for, got no product {self._goal.asin!r}; set "
                 "env_config.products to its file, or make the rows anew"
             )
-        return wanted
+        return product
 
 
 def make_env(
@@ -153,5 +153,5 @@ def make_env(
     return ShopEnv(row, catalogue, BrowseTool(store, max_steps=max_steps), metric=metric)
 
 
-def _refusal(reason: str, *, kind: str | None = "wrong_arguments") -> ToolResult:
+def _build_refusal(reason: str, *, kind: str | None = "wrong_arguments") -> ToolResult:
     return ToolResult(f"Error: {reason}", is_error=True, error_kind=kind)

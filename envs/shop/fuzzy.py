@@ -11,7 +11,7 @@ def token_set_ratio(left: str, right: str) -> float:
     The shared words are compared with each text's sorted words, and those with each other; the best ratio counts. The
     ratio is `200 * LCS / (length + length)`, with the longest common subsequence.
     """
-    ours, theirs = set(_words(left)), set(_words(right))
+    ours, theirs = set(_split_words(left)), set(_split_words(right))
     shared = ours & theirs
     if not ours or not theirs:
         return 0.0
@@ -20,14 +20,14 @@ def token_set_ratio(left: str, right: str) -> float:
     base = " ".join(sorted(shared))
     first, second = (" ".join([base, *sorted(words - shared)]).strip() for words in (ours, theirs))
     pairs = [(first, second), *([(base, first), (base, second)] if shared else [])]
-    return max(200.0 * _common(a, b) / (len(a) + len(b)) for a, b in pairs)
+    return max(200.0 * _count_common(a, b) / (len(a) + len(b)) for a, b in pairs)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.lower())
 
 
-def _common(left: str, right: str) -> int:
+def _count_common(left: str, right: str) -> int:
     """Returns the length of the longest common subsequence."""
     row = [0] * (len(right) + 1)
     for char in left:

@@ -15,14 +15,14 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     goal = Goal.read(row.ground_truth)
 
     def next_message(messages: Sequence[Message]) -> Message:
-        done = [_action(message) for message in messages if message.role == "assistant"]
+        actions = [_read_action(message) for message in messages if message.role == "assistant"]
         opened = f"click[{goal.asin.lower()}]"
-        if not done:
+        if not actions:
             return act(f"search[{row.extra['search']}]")
-        if opened not in done:
+        if opened not in actions:
             return act(opened if f"[{goal.asin}]" in messages[-1].content else f"click[{NEXT}]")
-        left = [value for value in goal.options if f"click[{value}]" not in done]
-        return act(f"click[{left[0] if left else BUY}]")
+        options = [value for value in goal.options if f"click[{value}]" not in actions]
+        return act(f"click[{options[0] if options else BUY}]")
 
     return next_message
 
@@ -32,5 +32,5 @@ def act(action: str) -> Message:
     return Message("assistant", "", tool_calls=(ToolCall("act", {"action": action}),))
 
 
-def _action(message: Message) -> str:
+def _read_action(message: Message) -> str:
     return str(message.tool_calls[0].arguments.get("action", "")) if message.tool_calls else ""

@@ -68,20 +68,20 @@ class Goal:
         Raises:
             DataError: it is malformed.
         """
-        given = object_of(ground_truth, of="shop")
+        record = object_of(ground_truth, of="shop")
         try:
             goal = cls(
-                asin=given["asin"],
-                attributes=tuple(given["attributes"]),
-                options=tuple(given["options"]),
-                price_upper=float(given["price_upper"]),
+                asin=record["asin"],
+                attributes=tuple(record["attributes"]),
+                options=tuple(record["options"]),
+                price_upper=float(record["price_upper"]),
             )
         except (KeyError, TypeError, ValueError) as cause:
             raise DataError(
-                f"a goal has asin, attributes, options and price_upper, got {given}; fix the row"
+                f"a goal has asin, attributes, options and price_upper, got {record}; fix the row"
             ) from cause
         if not all(isinstance(text, str) for text in (goal.asin, *goal.attributes, *goal.options)):
-            raise DataError(f"asin, attributes and options of a goal must be texts, got {given}; fix the row")
+            raise DataError(f"asin, attributes and options of a goal must be texts, got {record}; fix the row")
         return goal
 
     def to_json(self) -> str:
@@ -97,12 +97,12 @@ class Purchase:
     info: Mapping[str, float]
 
 
-def rate(bought: Product, wanted: Product, goal: Goal, *, chosen: Mapping[str, str]) -> Purchase:
+def rate(bought: Product, target: Product, goal: Goal, *, chosen: Mapping[str, str]) -> Purchase:
     """Returns WebShop's score of a purchase.
 
     Args:
         bought: the product.
-        wanted: the product of the goal; it defines the kind.
+        target: the product of the goal; it defines the kind.
         goal: attributes, options and price that are asked for.
         chosen: name of an option -> its chosen value.
 
@@ -114,12 +114,12 @@ def rate(bought: Product, wanted: Product, goal: Goal, *, chosen: Mapping[str, s
     sizes: the original's fuzzy comparison takes `12 ounce` for `2 ounce`.
     """
     attributes = sum(_has_attribute(bought, name) for name in goal.attributes)
-    options = sum(any(_is_chosen(want, *one) for one in chosen.items()) for want in goal.options)
-    shared, nouns = bought.nouns & wanted.nouns, wanted.nouns
+    options = sum(any(_is_chosen(want, *choice) for choice in chosen.items()) for want in goal.options)
+    shared, nouns = bought.nouns & target.nouns, target.nouns
     kind = type_score(
         len(shared) / len(nouns) if nouns else 0.2,
-        query_match=bought.query == wanted.query,
-        category_match=len(_categories(bought) & _categories(wanted)) >= 2,
+        query_match=bought.query == target.query,
+        category_match=len(_split_categories(bought) & _split_categories(target)) >= 2,
     )
     is_cheap = bought.price <= goal.price_upper
     score = webshop_score(
@@ -134,19 +134,19 @@ def rate(bought: Product, wanted: Product, goal: Goal, *, chosen: Mapping[str, s
     return Purchase(score=score, info={**info, "type_score": kind})
 
 
-def _has_attribute(product: Product, wanted: str) -> bool:
-    if any(token_set_ratio(wanted, name) > _SIMILAR for name in product.attributes):
+def _has_attribute(product: Product, attribute: str) -> bool:
+    if any(token_set_ratio(attribute, name) > _SIMILAR for name in product.attributes):
         return True
-    return any(wanted.lower() in text.lower() for text in (product.title, *product.features, product.description))
+    return any(attribute.lower() in text.lower() for text in (product.title, *product.features, product.description))
 
 
-def _is_chosen(wanted: str, name: str, value: str) -> bool:
+def _is_chosen(option: str, name: str, value: str) -> bool:
     """Returns whether a chosen option is the wanted one; sizes and values with digits are compared exactly."""
-    wanted, value = wanted.lower(), value.lower()
-    if name == "size" or any(map(str.isdigit, wanted + value)):
-        return wanted == value
-    return token_set_ratio(wanted, value) > _SIMILAR
+    option, value = option.lower(), value.lower()
+    if name == "size" or any(map(str.isdigit, option + value)):
+        return option == value
+    return token_set_ratio(option, value) > _SIMILAR
 
 
-def _categories(product: Product) -> set[str]:
+def _split_categories(product: Product) -> set[str]:
     return {name.strip() for name in product.category.split("›")}

@@ -60,33 +60,35 @@ def make_rows(
             f"got {products!r}, {product_attributes!r} and {goals!r}"
         )
     if products:
-        found = _human_rows(split, seed, read_products(products, product_attributes), goals, keep_unsolvable)
-        if len(found) < count:
-            raise ConfigError(f"count must be at most {len(found)} for split {split!r} of {goals}, got {count}")
-        return found[:count]
+        rows = _human_rows(split, seed, read_products(products, product_attributes), goals, keep_unsolvable)
+        if len(rows) < count:
+            raise ConfigError(f"count must be at most {len(rows)} for split {split!r} of {goals}, got {count}")
+        return rows[:count]
     if attributes not in (None, 1, 2, 3):
         raise ConfigError(f"attributes must be 1 to 3, or None, got {attributes!r}")
-    return list(_generated(split, count, seed, attributes, max_rank))
+    return list(_generate_rows(split, count, seed, attributes, max_rank))
 
 
-def _generated(split: Split, count: int, seed: int, attributes: int | None, max_rank: int) -> Iterator[EnvRow]:
+def _generate_rows(split: Split, count: int, seed: int, attributes: int | None, max_rank: int) -> Iterator[EnvRow]:
     rng, products = random.Random(f"shop/{split}/{seed}"), generated_products()
     fitting, index = [product for product in products if _split_of(product) == split], make_index(products)
-    seen: set[str] = set()
+    goals: set[str] = set()
     misses = 0
-    while len(seen) < count:
+    while len(goals) < count:
         product = rng.choice(fitting)
         goal = _make_goal(product, rng, attributes or rng.randint(1, 2))
         words = " ".join([product.query, *goal.attributes, *goal.options])
-        if goal.to_json() not in seen and _is_found(product, words, index, max_rank):
-            seen.add(goal.to_json())
+        if goal.to_json() not in goals and _is_found(product, words, index, max_rank):
+            goals.add(goal.to_json())
             misses = 0
-            yield _row(_instruction(product, goal), goal, search=words, task_id=f"{split}-{seed}-{len(seen)}")
+            yield _build_row(
+                _build_instruction(product, goal), goal, search=words, task_id=f"{split}-{seed}-{len(goals)}"
+            )
             continue
         misses += 1
         if misses == _MAX_MISSES:
             raise ConfigError(
-                f"there are hardly more than {len(seen)} instructions for {split!r} with max_rank={max_rank}, got "
+                f"there are hardly more than {len(goals)} instructions for {split!r} with max_rank={max_rank}, got "
                 f"count={count}; lower count, or raise max_rank"
             )
 
@@ -100,7 +102,7 @@ def _make_goal(product: Product, rng: random.Random, attributes: int) -> Goal:
     )
 
 
-def _instruction(product: Product, goal: Goal) -> str:
+def _build_instruction(product: Product, goal: Goal) -> str:
     options = ", and ".join(f"{name}: {value}" for name, value in zip(product.options, goal.options, strict=True))
     return f"Find me {', '.join(goal.attributes)} {product.query} with {options}{price_text(goal.price_upper)}"
 
@@ -115,7 +117,7 @@ def _human_rows(split: Split, seed: int, products: Sequence[Product], path: str,
     end, begin = (_WEBSHOP_TEST, _WEBSHOP_TRAIN) if is_whole else (len(goals) // _TEST_PART,) * 2
     by_asin = {product.asin: product for product in products}
     rows = [
-        _row(text, goal, search=by_asin[goal.asin].title, task_id=f"webshop-{number}")
+        _build_row(text, goal, search=by_asin[goal.asin].title, task_id=f"webshop-{number}")
         for number, (text, goal) in (goals[:end] if split == "test" else goals[begin:])
         if keep_unsolvable or _is_solvable(by_asin[goal.asin], goal)
     ]
@@ -128,7 +130,7 @@ def _is_solvable(product: Product, goal: Goal) -> bool:
     return rate(product, product, goal, chosen=chosen).score >= 1.0
 
 
-def _row(instruction: str, goal: Goal, *, search: str, task_id: str) -> EnvRow:
+def _build_row(instruction: str, goal: Goal, *, search: str, task_id: str) -> EnvRow:
     prompt = f"Buy in the shop what the instruction asks for. {HELP}\nInstruction: {instruction}\n[Search]"
     return EnvRow(
         prompt=(Message("user", prompt),),

@@ -47,16 +47,16 @@ class Store:
         Raises:
             RefusedError: the action is not possible.
         """
-        found = _ACTION.fullmatch(action)
-        if found is None:
+        match = _ACTION.fullmatch(action)
+        if match is None:
             raise RefusedError(HELP)
-        text = " ".join(found[2].lower().split())
+        text = " ".join(match[2].lower().split())
         if not text:
             raise RefusedError(HELP)
-        if found[1].lower() == "search":
-            await self._search(text)
+        if match[1].lower() == "search":
+            await self._search_products(text)
         else:
-            self._click(text)
+            self._click_button(text)
         return self.view()
 
     def view(self) -> str:
@@ -82,11 +82,11 @@ class Store:
         if not self.page:
             return []
         start = (self.page - 1) * self.page_size
-        shown = [item.asin.lower() for item in self.results[start:][: self.page_size]]
+        asins = [item.asin.lower() for item in self.results[start:][: self.page_size]]
         more = [NEXT] if start + self.page_size < len(self.results) else []
-        return [BACK, *([PREVIOUS] if self.page > 1 else []), *more, *shown]
+        return [BACK, *([PREVIOUS] if self.page > 1 else []), *more, *asins]
 
-    async def _search(self, keywords: str) -> None:
+    async def _search_products(self, keywords: str) -> None:
         if self.page or self.product is not None:
             raise RefusedError("there is no search bar on this page; go back to it with click[back to search]")
         if len(keywords) > _MAX_KEYWORDS_CHARS:
@@ -94,7 +94,7 @@ class Store:
         self.results = await self.catalogue.search(keywords, count=self.max_results)
         self.page = 1
 
-    def _click(self, text: str) -> None:
+    def _click_button(self, text: str) -> None:
         if text not in self.buttons():
             possible = " ".join(f"[{name}]" for name in self.buttons()) or "none; use search[keywords]"
             raise RefusedError(f"there is no such button on this page; buttons: {possible}")

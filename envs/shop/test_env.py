@@ -178,15 +178,15 @@ def test_the_score_is_the_published_one(bought: dict[str, Any], chosen: dict[str
 
 
 def test_another_kind_that_shares_a_word_earns_half_and_with_many_words_a_tenth() -> None:
-    wanted = a_product(title="Acme Wool Winter Garden Party Shirt")
+    target = a_product(title="Acme Wool Winter Garden Party Shirt")
     other = a_product(title="Acme Lamp", query="lamp", category="Home › Lamps", attributes=("red",))
-    assert rate(other, wanted, GOAL, chosen={"size": "size m"}).score == pytest.approx(0.375)
-    wordy = replace(wanted, title=wanted.title + " Outfit Sleeve Collar Button Pocket")
+    assert rate(other, target, GOAL, chosen={"size": "size m"}).score == pytest.approx(0.375)
+    wordy = replace(target, title=target.title + " Outfit Sleeve Collar Button Pocket")
     assert rate(other, wordy, GOAL, chosen={"size": "size m"}).score == pytest.approx(0.075)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "name", "value", "is_match"),
+    ("option", "name", "value", "is_match"),
     [
         ("large", "size", "x-large", False),
         ("2 ounce", "volume", "12 ounce", False),
@@ -196,9 +196,9 @@ def test_another_kind_that_shares_a_word_earns_half_and_with_many_words_a_tenth(
     ],
 )
 def test_options_are_compared_by_words_unless_they_are_sizes_or_numbers(
-    wanted: str, name: str, value: str, is_match: bool
+    option: str, name: str, value: str, is_match: bool
 ) -> None:
-    goal = replace(GOAL, options=(wanted,))
+    goal = replace(GOAL, options=(option,))
     assert rate(a_product(), a_product(), goal, chosen={name: value}).info["matched_options"] == is_match
 
 
@@ -253,11 +253,11 @@ def test_an_instruction_names_what_counts_and_no_product() -> None:
 
 def test_train_and_test_ask_for_different_products() -> None:
     cases: tuple[tuple[Split, int], ...] = (("train", 0), ("test", 0), ("test", 1))
-    asked = [
+    products = [
         {Goal.read(row.ground_truth).asin for row in make_rows(split=split, count=150, seed=seed)}
         for split, seed in cases
     ]
-    assert not asked[0] & (asked[1] | asked[2]) and asked[1] != asked[2]
+    assert not products[0] & (products[1] | products[2]) and products[1] != products[2]
 
 
 def test_a_low_rank_puts_the_product_among_the_first_results() -> None:

@@ -66,10 +66,10 @@ GOALS = {
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Any]:
-    written = {"products": ITEMS, "product_attributes": ATTRIBUTES, "goals": GOALS}
-    for name, content in written.items():
+    contents = {"products": ITEMS, "product_attributes": ATTRIBUTES, "goals": GOALS}
+    for name, content in contents.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    return {name: str(tmp_path / f"{name}.json") for name in written}
+    return {name: str(tmp_path / f"{name}.json") for name in contents}
 
 
 def test_items_become_products(files: dict[str, Any]) -> None:

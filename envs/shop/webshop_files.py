@@ -43,19 +43,19 @@ def read_products(products: str, attributes: str) -> tuple[Product, ...]:
     Raises:
         DataError: a file is missing or has another format.
     """
-    known = _read(attributes, dict)
-    found: dict[str, Product] = {}
-    for place, item in enumerate(_read(products, list)):
+    attributes_by_asin = _read_json(attributes, dict)
+    products_by_asin: dict[str, Product] = {}
+    for place, item in enumerate(_read_json(products, list)):
         try:
             asin = item["asin"]
-            if asin != "nan" and len(asin) <= _MAX_ASIN_CHARS and asin not in found:
-                found[asin] = _product(item, known.get(asin) or {})
+            if asin != "nan" and len(asin) <= _MAX_ASIN_CHARS and asin not in products_by_asin:
+                products_by_asin[asin] = _read_product(item, attributes_by_asin.get(asin) or {})
         except (KeyError, TypeError, AttributeError, ValueError) as cause:
             raise DataError(
                 f"{products}, item {place}: not an item of WebShop, got {type(cause).__name__}: {cause}; see "
                 "items_shuffle_1000.json of WebShop for the format"
             ) from cause
-    return tuple(found.values())
+    return tuple(products_by_asin.values())
 
 
 def read_goals(path: str, products: Sequence[Product], *, seed: int) -> list[tuple[str, Goal]]:
@@ -66,13 +66,13 @@ def read_goals(path: str, products: Sequence[Product], *, seed: int) -> list[tup
     Raises:
         DataError: the file is missing or has another format.
     """
-    written, rng = _read(path, dict), random.Random(f"prices/{seed}")
+    records, rng = _read_json(path, dict), random.Random(f"prices/{seed}")
     goals: list[tuple[str, Goal]] = []
     for product in products:
-        for record in written.get(product.asin) or ():
+        for record in records.get(product.asin) or ():
             try:
                 if record["instruction_attributes"]:
-                    goals.append(_goal(record, product, rng))
+                    goals.append(_read_goal(record, product, rng))
             except (KeyError, TypeError, AttributeError) as cause:
                 raise DataError(
                     f"{path}, product {product.asin}: not an instruction of WebShop, got {type(cause).__name__}: "
@@ -93,19 +93,19 @@ def price_text(limit: float) -> str:
     return "" if limit == NO_LIMIT else f", and price lower than {limit:.2f} dollars"
 
 
-def _goal(record: Mapping[str, Any], product: Product, rng: random.Random) -> tuple[str, Goal]:
+def _read_goal(record: Mapping[str, Any], product: Product, rng: random.Random) -> tuple[str, Goal]:
     options = record["instruction_options"]
     values = options.values() if isinstance(options, Mapping) else options
     goal = Goal(
         asin=product.asin,
         attributes=tuple(record["instruction_attributes"]),
-        options=tuple(_value(value) for value in values),
+        options=tuple(_normalize_value(value) for value in values),
         price_upper=price_limit(product.price, rng),
     )
     return record["instruction"].strip(".") + price_text(goal.price_upper), goal
 
 
-def _product(item: Mapping[str, Any], known: Mapping[str, Any]) -> Product:
+def _read_product(item: Mapping[str, Any], extra: Mapping[str, Any]) -> Product:
     prices = [float(re.sub(r"[^\d.]", "", part)) for part in (item.get("pricing") or "").split("$")[1:]]
     price, tag = _DEFAULT_PRICE, f"${_DEFAULT_PRICE}"
     if prices:
@@ -119,34 +119,34 @@ def _product(item: Mapping[str, Any], known: Mapping[str, Any]) -> Product:
         query=item["query"].lower().strip(),
         price=price,
         price_tag=tag,
-        attributes=tuple(known.get("attributes") or ()),
-        options=_options(item.get("customization_options") or {}),
+        attributes=tuple(extra.get("attributes") or ()),
+        options=_read_options(item.get("customization_options") or {}),
         description=item["full_description"] or "",
         features=tuple(features if isinstance(features, list) else [features]),
         rating=str(item.get("average_rating") or "N.A."),
     )
 
 
-def _options(written: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _read_options(customization: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {
-        name.lower(): tuple(_value(content["value"]) for content in contents)
-        for name, contents in written.items()
+        name.lower(): tuple(_normalize_value(content["value"]) for content in contents)
+        for name, contents in customization.items()
         if contents is not None
     }
 
 
-def _value(text: str) -> str:
+def _normalize_value(text: str) -> str:
     """Returns the value of an option as pages show it."""
     return " ".join(text.replace("/", " | ").lower().split())
 
 
-def _read(path: str, kind: type) -> Any:
+def _read_json(path: str, kind: type) -> Any:
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise DataError(
             f"cannot read a file of WebShop, got {path!r}: {cause}; download it with its setup.sh"
         ) from cause
-    if not isinstance(found, kind):
-        raise DataError(f"{path} must hold a JSON {kind.__name__}, got {type(found).__name__}; is it the right file?")
-    return found
+    if not isinstance(content, kind):
+        raise DataError(f"{path} must hold a JSON {kind.__name__}, got {type(content).__name__}; is it the right file?")
+    return content

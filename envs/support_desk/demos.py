@@ -29,7 +29,7 @@ def demonstrator(
             without asking, `curt` leaves out all that must be told, and `refuses` refuses everything.
     """
     chosen = kind or rng.choices(list(MIXTURE), weights=list(MIXTURE.values()))[0]
-    steps = _steps(json.loads(row.extra["solution"]), chosen)
+    steps = _choose_steps(json.loads(row.extra["solution"]), chosen)
 
     def next_turn(messages: Sequence[Message]) -> Message:
         played = sum(message.role == "assistant" for message in messages[len(row.prompt) :])
@@ -38,12 +38,12 @@ def demonstrator(
     return next_turn
 
 
-def _steps(solution: list[Step], kind: Kind) -> list[Step]:
+def _choose_steps(solution: list[Step], kind: Kind) -> list[Step]:
     if kind == "refuses":
         return ["I am sorry, I cannot do that."]
     if kind == "unconfirmed":
         return [step for step in solution if not (isinstance(step, str) and "confirm" in step)]
     if kind == "curt":
         is_told = [isinstance(step, str) and "?" not in step for step in solution]
-        return ["It is done." if told else step for step, told in zip(solution, is_told, strict=True)]
+        return ["It is done." if is_text else step for step, is_text in zip(solution, is_told, strict=True)]
     return solution

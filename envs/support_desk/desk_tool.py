@@ -85,12 +85,12 @@ class Domain:
 
     def prepare(self, call: Call) -> None:
         """Makes a call of the task's initial state."""
-        _run(getattr(self, call["name"]), call["arguments"])
+        _run_call(getattr(self, call["name"]), call["arguments"])
         self.settle()
 
     def replay(self, call: Call) -> None:
         """Makes a call of a tool; a refused one changes nothing."""
-        _run(DeskTool(self, call["name"]).call, {"arguments": call["arguments"]})
+        _run_call(DeskTool(self, call["name"]).call, {"arguments": call["arguments"]})
 
     def holds(self, assertion: Assertion) -> bool:
         """Returns whether an assertion about the state has its expected value."""
@@ -105,7 +105,7 @@ class Domain:
         try:
             if len(expression) > _MAX_EXPRESSION_CHARS:
                 raise ValueError
-            return str(round(_value(ast.parse(expression, mode="eval").body), 2))
+            return str(round(_evaluate_node(ast.parse(expression, mode="eval").body), 2))
         except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError) as cause:
             raise RefusedError("the expression must have numbers, + - * / and brackets only") from cause
 
@@ -117,32 +117,32 @@ class Domain:
         """
         return "Transfer successful"
 
-    def _find(self, table: str, key: str) -> Record:
+    def _find_record(self, table: str, key: str) -> Record:
         record = self.database.get(table, key)
         if record is None:
             raise RefusedError(f"{table.removesuffix('s')} not found")
         return record
 
     def _payment_method(self, user_id: str, payment_id: str) -> Record:
-        method = self._find("users", user_id)["payment_methods"].get(payment_id)
+        method = self._find_record("users", user_id)["payment_methods"].get(payment_id)
         if method is None:
             raise RefusedError(f"payment method {payment_id} not found")
         return method
 
 
-def _run(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+def _run_call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Calls a function, or a coroutine function that never waits, so that no event loop is needed."""
-    made = function(**arguments)
-    if hasattr(made, "send"):
+    coroutine = function(**arguments)
+    if hasattr(coroutine, "send"):
         with contextlib.suppress(StopIteration):
-            made.send(None)
+            coroutine.send(None)
 
 
-def _value(node: ast.expr) -> float:
+def _evaluate_node(node: ast.expr) -> float:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand)
+        return -_evaluate_node(node.operand)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+        return _OPERATORS[type(node.op)](_evaluate_node(node.left), _evaluate_node(node.right))
     raise ValueError(node)

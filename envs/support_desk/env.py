@@ -48,12 +48,12 @@ class SupportDeskEnv(ToolEnv):
     async def step(self, action: Action) -> Observation:
         """Answers the calls, or passes the turn to the customer, who may end the conversation."""
         if not action.tool_calls:
-            said = await self._user.reply(without_thoughts(action.content))
-            if said is None:
+            message = await self._user.reply(without_thoughts(action.content))
+            if message is None:
                 return Observation(stop=StopReason.ENV_DONE)
-            self._is_confirmed = bool(_YES.search(said))
+            self._is_confirmed = bool(_YES.search(message))
             info = {"user_turns": 1.0, "user_stops_with_text": float(self._user.is_leaving)}
-            return Observation(messages=(Message("user", said),), info=info)
+            return Observation(messages=(Message("user", message),), info=info)
         observation = await super().step(action)
         executed = [m.name for m in observation.messages if m.name in self._tools and not m.is_error]
         changes = sum(name in self._domain.changes for name in executed)
@@ -87,8 +87,10 @@ class SupportDeskEnv(ToolEnv):
             results = [message.content for message in transcript.messages if message.role == "tool"]
             return tau_bench_reward(db_equal=True, outputs=self._target.outputs, replies=replies, tool_outputs=results)
         has_refused = "refuse_" not in str(self.row.extra.get("kind")) or states_refusal(replies)
-        known, others = self._records_of_customer()
-        return float(has_refused and gives_outputs(self._target.outputs, replies, known=known, others=others))
+        allowed_text, others = self._records_of_customer()
+        return float(
+            has_refused and gives_outputs(self._target.outputs, replies, allowed_text=allowed_text, others=others)
+        )
 
     def _records_of_customer(self) -> tuple[str, str]:
         """Returns what the customer knows or has asked about, and his other records."""
@@ -96,13 +98,13 @@ class SupportDeskEnv(ToolEnv):
         records = [(key, record) for table in self._domain.tables for key, record in tables[table].items()]
         users = {record["user_id"] for key, record in records if key in script and "user_id" in record}
         prompt = [message.content for message in self.row.prompt]
-        known, others = [*prompt, script], []
+        customer_texts, others = [*prompt, script], []
         for key, record in records:
             if key in script or key in users:
-                known.append(values_of(record))
+                customer_texts.append(values_of(record))
             elif record.get("user_id") in users:
                 others.append(values_of(record))
-        return "\n".join(known), "\n".join(others)
+        return "\n".join(customer_texts), "\n".join(others)
 
 
 def make_env(row: EnvRow, *, data: str = "", user: Mapping[str, Any] | None = None) -> SupportDeskEnv:

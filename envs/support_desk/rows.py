@@ -64,33 +64,36 @@ def make_rows(
         return rows[:count]
     if unknown := sorted({*domains} - {*_GENERATED}):
         raise ConfigError(f"domains with generated tasks are {_GENERATED}, got {unknown}; set data to tau2's folder")
-    generators = [_generated(name, split, seed, requests) for name in domains]
+    generators = [_generate_rows(name, split, seed, requests) for name in domains]
     return [next(generators[number % len(domains)]) for number in range(count)]
 
 
-def _generated(domain: str, split: Split, seed: int, requests: int | None) -> Iterator[EnvRow]:
+def _generate_rows(domain: str, split: Split, seed: int, requests: int | None) -> Iterator[EnvRow]:
     generator = WORLDS[domain].generator
     assert generator is not None, domain
     rng = random.Random(f"support_desk/{domain}/{split}/{seed}")
     users = [user for key, user in generator.tables()["users"].items() if _split_of(key) == split]
-    seen: set[str] = set()
+    task_keys: set[str] = set()
     misses = 0
     while misses < _MAX_MISSES:
-        user, wanted = rng.choice(users), requests or rng.choice([1, 1, 2])
-        chosen = generator.requests(user, rng)[:wanted]
-        known, question, find = generator.identity(user, rng)
-        row = _row(domain, chosen, Script(messages=tuple(r.message for r in chosen), facts=known), [question, find])
-        if len(chosen) == wanted and row.ground_truth + row.extra["script"] not in seen:
-            seen.add(row.ground_truth + row.extra["script"])
+        user, num_requests = rng.choice(users), requests or rng.choice([1, 1, 2])
+        chosen = generator.requests(user, rng)[:num_requests]
+        facts, question, find = generator.identity(user, rng)
+        row = _build_row(
+            domain, chosen, Script(messages=tuple(r.message for r in chosen), facts=facts), [question, find]
+        )
+        if len(chosen) == num_requests and row.ground_truth + row.extra["script"] not in task_keys:
+            task_keys.add(row.ground_truth + row.extra["script"])
             misses = 0
             yield row
         misses += 1
     raise ConfigError(
-        f"there are hardly more than {len(seen)} tasks of {domain} for {split!r} with requests={requests}; lower count"
+        f"there are hardly more than {len(task_keys)} tasks of {domain} for {split!r} with "
+        f"requests={requests}; lower count"
     )
 
 
-def _row(domain: str, requests: Sequence[Request], script: Script, steps: list[Step]) -> EnvRow:
+def _build_row(domain: str, requests: Sequence[Request], script: Script, steps: list[Step]) -> EnvRow:
     facts = dict(script.facts)
     for request in requests:
         facts |= request.facts

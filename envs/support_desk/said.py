@@ -28,7 +28,7 @@ def states_refusal(replies: Iterable[str]) -> bool:
     return any(len(reply) <= MAX_REPLY_CHARS and _REFUSAL.search(reply) for reply in replies)
 
 
-def gives_outputs(outputs: Iterable[str], replies: Sequence[str], *, known: str, others: str) -> bool:
+def gives_outputs(outputs: Iterable[str], replies: Sequence[str], *, allowed_text: str, others: str) -> bool:
     """Returns whether replies have each output as whole words, and no other value of its form.
 
     Values are numbers, dates and amounts. So neither a copy of all records nor a list of possible values gives one.
@@ -36,20 +36,22 @@ def gives_outputs(outputs: Iterable[str], replies: Sequence[str], *, known: str,
     Args:
         outputs: required texts.
         replies: of the policy. Those above 1,000 characters give no output, but their other values count.
-        known: texts whose values may be named beside the outputs: what the customer said, and his record.
+        allowed_text: texts whose values may be named beside the outputs: what the customer said, and his record.
         others: his other records.
     """
-    wanted = {comparable_text(output) for output in outputs}
+    expected = {comparable_text(output) for output in outputs}
     short = [comparable_text(reply) for reply in replies if len(reply) <= MAX_REPLY_CHARS]
-    everything, known = "\n".join(map(comparable_text, replies)), comparable_text(known)
+    everything, allowed_text = "\n".join(map(comparable_text, replies)), comparable_text(allowed_text)
     foreign = {value for value in _VALUE.findall(everything) if value in comparable_text(others)}
-    if len([value for value in foreign if value not in known]) > _MAX_OTHERS:
+    if len([value for value in foreign if value not in allowed_text]) > _MAX_OTHERS:
         return False
-    for output in wanted:
+    for output in expected:
         before, after = (r"\d" if char.isdigit() else r"\w" for char in (output[:1], output[-1:]))
         if not any(re.search(f"(?<!{before}){re.escape(output)}(?!{after})", reply) for reply in short):
             return False
-        same_form = {value for value in _values_like(output, everything) if value not in wanted and value not in known}
+        same_form = {
+            value for value in _values_like(output, everything) if value not in expected and value not in allowed_text
+        }
         if len(same_form) > (_MAX_OTHERS if "." in output else 0):
             return False
     return True

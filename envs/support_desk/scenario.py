@@ -50,13 +50,13 @@ class Script:
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
-    def read(cls, written: Any) -> Script:
+    def read(cls, value: Any) -> Script:
         """Parses a row's script. Raises DataError if it is malformed."""
-        given = object_of(written, of="support_desk's script")
+        record = object_of(value, of="support_desk's script")
         try:
-            return cls(messages=tuple(given["messages"]), facts=dict(given["facts"]))
+            return cls(messages=tuple(record["messages"]), facts=dict(record["facts"]))
         except (KeyError, TypeError, ValueError) as cause:
-            raise DataError(f"a script has messages and facts, got {given}; fix the row's script") from cause
+            raise DataError(f"a script has messages and facts, got {record}; fix the row's script") from cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,34 +73,34 @@ class Target:
 
     def to_json(self) -> str:
         """Returns the ground truth as text, because calls have different arguments."""
-        written = asdict(self)
+        record = asdict(self)
         if self.checks == ("database",):
-            del written["checks"], written["assertions"]
-        return json.dumps(written, ensure_ascii=False)
+            del record["checks"], record["assertions"]
+        return json.dumps(record, ensure_ascii=False)
 
     @classmethod
     def read(cls, ground_truth: Any) -> Target:
         """Parses a row's ground truth. Raises DataError if it is malformed."""
-        given = object_of(ground_truth, of="support_desk")
-        actions: Any = given.get("actions")
-        outputs: Any = given.get("outputs")
-        checks, assertions = given.get("checks", ["database"]), given.get("assertions", [])
-        is_right = _are(actions, _is_call) and _are(outputs, lambda output: isinstance(output, str))
-        if not is_right or not _are(assertions, _is_call) or not _are(checks, _CHECKS.__contains__):
+        record = object_of(ground_truth, of="support_desk")
+        actions: Any = record.get("actions")
+        outputs: Any = record.get("outputs")
+        checks, assertions = record.get("checks", ["database"]), record.get("assertions", [])
+        is_right = _is_list_of(actions, _is_call) and _is_list_of(outputs, lambda output: isinstance(output, str))
+        if not is_right or not _is_list_of(assertions, _is_call) or not _is_list_of(checks, _CHECKS.__contains__):
             raise DataError(
                 'the ground truth is {"actions": [{"name", "arguments"}, ...], "outputs": [text, ...]}, '
-                f"got {str(given)[:200]}; fix the row"
+                f"got {str(record)[:200]}; fix the row"
             )
         return cls(actions=actions, outputs=tuple(outputs), checks=tuple(checks), assertions=assertions)
 
 
-def read_calls(written: str) -> list[Call]:
+def read_calls(text: str) -> list[Call]:
     """Parses a list of calls. Raises DataError if it is malformed."""
     calls: Any = None
     with contextlib.suppress(ValueError):
-        calls = json.loads(written)
-    if not _are(calls, _is_call):
-        raise DataError(f'calls are a JSON list of {{"name", "arguments"}}, got {written[:200]!r}; make the rows anew')
+        calls = json.loads(text)
+    if not _is_list_of(calls, _is_call):
+        raise DataError(f'calls are a JSON list of {{"name", "arguments"}}, got {text[:200]!r}; make the rows anew')
     return calls
 
 
@@ -116,7 +116,7 @@ def change_request(
     before: Sequence[Step],
     plan: str,
     action: Call,
-    told: str = "",
+    statement: str = "",
     facts: Mapping[str, str] | None = None,
     outputs: Sequence[str] = (),
 ) -> Request:
@@ -128,11 +128,11 @@ def change_request(
         before: turns before the plan, such as look-ups.
         plan: what the desk will do, as a sentence after "I will".
         action: the change.
-        told: what the desk says after it.
+        statement: what the desk says after it.
         facts: pattern of a question -> what the customer answers.
         outputs: texts that some reply must contain.
     """
-    steps = [*before, f"I will {plan} Do you confirm, yes or no?", action, f"It is done.{told}"]
+    steps = [*before, f"I will {plan} Do you confirm, yes or no?", action, f"It is done.{statement}"]
     return Request(kind=kind, message=message, facts=facts or {}, actions=[action], outputs=outputs, steps=steps)
 
 
@@ -158,5 +158,5 @@ def _is_call(action: Any) -> bool:
     )
 
 
-def _are(found: Any, is_right: Callable[[Any], bool]) -> bool:
-    return isinstance(found, list) and all(map(is_right, found))
+def _is_list_of(value: Any, is_right: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(is_right, value))

@@ -45,7 +45,7 @@ def read_tau2(data: str, world: World, *, split: str, keep_refusals: bool) -> li
     for place, task in enumerate(tasks):
         try:
             if str(task["id"]) in chosen:
-                rows.append(_row(task, world, policy))
+                rows.append(_build_row(task, world, policy))
         except (KeyError, TypeError, AttributeError) as cause:
             raise DataError(
                 f"task {place} of {world.name} is not a task of tau2, got {type(cause).__name__}: {cause}; it has id, "
@@ -55,18 +55,18 @@ def read_tau2(data: str, world: World, *, split: str, keep_refusals: bool) -> li
     return [row for row in rows if keep_refusals or _needs_work(row, world, tables)]
 
 
-def _row(task: Mapping[str, Any], world: World, policy: str) -> EnvRow:
+def _build_row(task: Mapping[str, Any], world: World, policy: str) -> EnvRow:
     criteria = task["evaluation_criteria"]
-    actions = [_action(action, world) for action in criteria.get("actions") or ()]
+    actions = [_read_action(action, world) for action in criteria.get("actions") or ()]
     basis = criteria.get("reward_basis") or ("DB",)
     target = Target(
         actions=actions,
         outputs=tuple(str(text) for text in criteria.get("communicate_info") or ()),
         checks=tuple(_CHECKS[name] for name in basis if name in _CHECKS),
-        assertions=[_assertion(one, world) for one in criteria.get("env_assertions") or ()],
+        assertions=[_read_assertion(record, world) for record in criteria.get("env_assertions") or ()],
     )
     before = (task.get("initial_state") or {}).get("initialization_actions") or ()
-    script = _script(task["user_scenario"])
+    script = _read_script(task["user_scenario"])
     return EnvRow(
         prompt=(Message("system", policy), Message("user", script.messages[0])),
         ground_truth=target.to_json(),
@@ -76,15 +76,15 @@ def _row(task: Mapping[str, Any], world: World, policy: str) -> EnvRow:
             "domain": world.name,
             "is_tau2": True,
             "confirm": False,
-            "setup": json.dumps([_preparation(one, world) for one in before]),
+            "setup": json.dumps([_read_preparation(record, world) for record in before]),
             "script": script.to_json(),
-            "scenario": _scenario(task["user_scenario"]),
-            "solution": json.dumps(_solution(target, world), ensure_ascii=False),
+            "scenario": _describe_scenario(task["user_scenario"]),
+            "solution": json.dumps(_build_solution(target, world), ensure_ascii=False),
         },
     )
 
 
-def _solution(target: Target, world: World) -> list[Step]:
+def _build_solution(target: Target, world: World) -> list[Step]:
     """Returns the target's actions as turns: the desk asks for those of the customer."""
     steps: list[Step] = []
     for action in target.actions:
@@ -96,45 +96,54 @@ def _solution(target: Target, world: World) -> list[Step]:
     return [*steps, " ".join([_SOLVED, *target.outputs])]
 
 
-def _action(action: Mapping[str, Any], world: World) -> Call:
-    known = (*world.tools.reads, *world.tools.changes, *world.tools.hands)
-    made = _known(call(action["name"], **action["arguments"]), known, "an action must call a tool", world)
+def _read_action(action: Mapping[str, Any], world: World) -> Call:
+    tool_names = (*world.tools.reads, *world.tools.changes, *world.tools.hands)
+    action_call = _check_tool(
+        call(action["name"], **action["arguments"]), tool_names, "an action must call a tool", world
+    )
     compared = [] if action["name"] == TRANSFER else action.get("compare_args")
-    return made if compared is None else {**made, "compare": list(compared)}
+    return action_call if compared is None else {**action_call, "compare": list(compared)}
 
 
-def _preparation(action: Mapping[str, Any], world: World) -> Call:
-    known = (*world.tools.preparations, *world.tools.changes, *world.tools.hands)
-    return _known(call(action["func_name"], **action["arguments"]), known, "an initial state must use a call", world)
+def _read_preparation(action: Mapping[str, Any], world: World) -> Call:
+    tool_names = (*world.tools.preparations, *world.tools.changes, *world.tools.hands)
+    return _check_tool(
+        call(action["func_name"], **action["arguments"]), tool_names, "an initial state must use a call", world
+    )
 
 
-def _assertion(one: Mapping[str, Any], world: World) -> Assertion:
-    made = _known(call(one["func_name"], **one["arguments"]), world.tools.assertions, "an assertion must be one", world)
-    return {**made, "value": one.get("assert_value", True)}
+def _read_assertion(assertion: Mapping[str, Any], world: World) -> Assertion:
+    assertion_call = _check_tool(
+        call(assertion["func_name"], **assertion["arguments"]),
+        world.tools.assertions,
+        "an assertion must be one",
+        world,
+    )
+    return {**assertion_call, "value": assertion.get("assert_value", True)}
 
 
-def _known(made: Call, known: Iterable[str], what: str, world: World) -> Call:
-    if made["name"] not in known:
-        raise DataError(f"{what} of {world.name}, got {made['name']!r}; there are {sorted(known)}")
-    return made
+def _check_tool(tool_call: Call, tool_names: Iterable[str], problem: str, world: World) -> Call:
+    if tool_call["name"] not in tool_names:
+        raise DataError(f"{problem} of {world.name}, got {tool_call['name']!r}; there are {sorted(tool_names)}")
+    return tool_call
 
 
-def _script(scenario: Mapping[str, Any]) -> Script:
+def _read_script(scenario: Mapping[str, Any]) -> Script:
     """Returns lines for a scripted customer, who says at once what he wants and who he is. A language model plays the
     customer as the benchmark means it."""
-    told = scenario["instructions"]
-    if isinstance(told, str):
-        return Script(messages=(told,), facts={})
-    opening = f"{told['reason_for_call']} {told.get('known_info') or ''}".strip()
-    return Script(messages=(opening,), facts={".": told.get("task_instructions") or opening})
+    instructions = scenario["instructions"]
+    if isinstance(instructions, str):
+        return Script(messages=(instructions,), facts={})
+    opening = f"{instructions['reason_for_call']} {instructions.get('known_info') or ''}".strip()
+    return Script(messages=(opening,), facts={".": instructions.get("task_instructions") or opening})
 
 
-def _scenario(scenario: Mapping[str, Any]) -> str:
-    told = scenario["instructions"]
-    parts: Iterable[Any] = (told,)
-    if not isinstance(told, str):
+def _describe_scenario(scenario: Mapping[str, Any]) -> str:
+    instructions = scenario["instructions"]
+    parts: Iterable[Any] = (instructions,)
+    if not isinstance(instructions, str):
         keys = ("reason_for_call", "known_info", "unknown_info", "task_instructions")
-        parts = (f"{key.replace('_', ' ')}: {told[key]}" for key in keys if told.get(key))
+        parts = (f"{key.replace('_', ' ')}: {instructions[key]}" for key in keys if instructions.get(key))
     persona = scenario.get("persona")
     return "\n".join([*([f"persona: {persona}"] if persona else []), *parts])
 

@@ -24,27 +24,27 @@ class Tau2Files:
 
     def json(self, name: str) -> Any:
         """Returns the content of a JSON file. Raises DataError if it is missing or malformed."""
-        return self._parsed(name, json.loads)
+        return self._parse_file(name, json.loads)
 
     def toml(self, name: str) -> Any:
         """Returns the content of a TOML file. Raises DataError if it is missing or malformed."""
-        return self._parsed(name, _load_toml)
+        return self._parse_file(name, _load_toml)
 
     def policy(self) -> str:
         """Returns the policy document. Raises DataError if there is none."""
         for names in _POLICIES:
-            if all((self._folder / name).is_file() for name in names):
-                texts = [(self._folder / name).read_text(encoding="utf-8") for name in names]
+            if all((self._domain_folder / name).is_file() for name in names):
+                texts = [(self._domain_folder / name).read_text(encoding="utf-8") for name in names]
                 parts = [f"<{name[:-4]}>\n{text}\n</{name[:-4]}>" for name, text in zip(names, texts, strict=True)]
                 return texts[0] if len(names) == 1 else "\n".join(parts)
-        raise DataError(f"a domain of tau2 has a policy.txt or policy.md, got none in {self._folder}")
+        raise DataError(f"a domain of tau2 has a policy.txt or policy.md, got none in {self._domain_folder}")
 
     @property
-    def _folder(self) -> Path:
+    def _domain_folder(self) -> Path:
         return Path(self.data) / self.domain
 
-    def _parsed(self, name: str, parse: Any) -> Any:
-        path = self._folder / name
+    def _parse_file(self, name: str, parse: Any) -> Any:
+        path = self._domain_folder / name
         try:
             packed = path.with_name(f"{name}.gz")
             text = path.read_bytes() if path.is_file() else gzip.decompress(packed.read_bytes())

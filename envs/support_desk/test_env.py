@@ -153,7 +153,7 @@ async def test_a_change_that_the_policy_forbids_scores_0_though_the_tools_allow_
 
 async def test_a_right_change_of_another_order_or_one_change_more_scores_0() -> None:
     row = row_of("cancel")
-    *steps, done = steps_of(row)
+    *steps, last = steps_of(row)
     other = next(
         key
         for key, order in WORLDS["retail"].tables()["orders"].items()
@@ -163,9 +163,9 @@ async def test_a_right_change_of_another_order_or_one_change_more_scores_0() -> 
     if row.extra["domain"] == "airline":
         key = next(key for key in WORLDS["airline"].tables()["reservations"] if key not in str(steps))
         extra = {"name": "cancel_reservation", "arguments": {"reservation_id": key}}
-    assert await Talk(row).play(turns(*steps, done)) == 1.0
-    assert await Talk(row).play(turns(*steps, extra, done)) == 0.0
-    assert await Talk(row).play(turns(*steps[:-1], extra, done)) == 0.0
+    assert await Talk(row).play(turns(*steps, last)) == 1.0
+    assert await Talk(row).play(turns(*steps, extra, last)) == 0.0
+    assert await Talk(row).play(turns(*steps[:-1], extra, last)) == 0.0
 
 
 async def test_what_must_be_said_must_be_said_to_the_customer() -> None:
@@ -175,8 +175,8 @@ async def test_what_must_be_said_must_be_said_to_the_customer() -> None:
     assert await Talk(row).play(turns(*looked_up, f"{outputs[0]} and {outputs[1]}")) == 1.0
     assert await Talk(row).play(turns(*looked_up, f"<think>{outputs}</think> You paid {outputs[0]}")) == 0.0
     beside_a_call = replace(to_turn(looked_up[2]), content=f"{outputs}")
-    said = [*map(to_turn, looked_up[:2]), beside_a_call, to_turn("Done.")]
-    assert await Talk(row).play(lambda messages: said[sum(m.role == "assistant" for m in messages)]) == 0.0
+    replies = [*map(to_turn, looked_up[:2]), beside_a_call, to_turn("Done.")]
+    assert await Talk(row).play(lambda messages: replies[sum(m.role == "assistant" for m in messages)]) == 0.0
 
 
 # Policies without reasoning.
@@ -188,20 +188,20 @@ def reads_all(say: Callable[[list[str]], list[str]]) -> Callable[[list[Message]]
     """Returns a policy that reads all records of the customer, and then says texts made of them; the last for ever."""
 
     def policy(messages: list[Message]) -> Message:
-        said = [message.content for message in messages if message.role == "user"]
+        user_texts = [message.content for message in messages if message.role == "user"]
         read = [message.content for message in messages if message.role == "tool"]
-        done = sum(message.role == "assistant" for message in messages)
-        if done == 0:
+        num_turns = sum(message.role == "assistant" for message in messages)
+        if num_turns == 0:
             return Message("assistant", "Please tell me your user id, or your email, or name and zip code.")
-        names = re.findall(r"I am (\w+) (\w+), zip code (\d+)", said[-1])
-        if emails := re.findall(r"\S+@\S+\w", said[-1]):
+        names = re.findall(r"I am (\w+) (\w+), zip code (\d+)", user_texts[-1])
+        if emails := re.findall(r"\S+@\S+\w", user_texts[-1]):
             first = ToolCall("find_user_id_by_email", {"email": emails[0]})
         elif names:
             first = ToolCall(
                 "find_user_id_by_name_zip", dict(zip(("first_name", "last_name", "zip"), names[0], strict=True))
             )
         else:
-            first = ToolCall("get_user_details", {"user_id": re.findall(r"\w+_\w+_\d+", said[-1] + "a_b_1")[0]})
+            first = ToolCall("get_user_details", {"user_id": re.findall(r"\w+_\w+_\d+", user_texts[-1] + "a_b_1")[0]})
         user = ToolCall("get_user_details", {"user_id": (read or [""])[0]})
         calls = [first, user] if first.name != "get_user_details" else [first]
         if len(read) < len(calls):
@@ -214,12 +214,12 @@ def reads_all(say: Callable[[list[str]], list[str]]) -> Callable[[list[Message]]
                 "get_reservation_details", "reservation_id")  # fmt: skip
             return Message("assistant", "", tool_calls=(ToolCall(name, {key: keys[number]}),))
         texts = say(read)
-        return Message("assistant", texts[min(done - 1 - len(read), len(texts) - 1)])
+        return Message("assistant", texts[min(num_turns - 1 - len(read), len(texts) - 1)])
 
     return policy
 
 
-def _values(read: list[str]) -> str:
+def _extract_values(read: list[str]) -> str:
     return " ".join(re.findall(r"\d{12}|20\d\d-\d\d-\d\d|processed|delivered|\d+\.\d\d", " ".join(read)))
 
 
@@ -227,11 +227,11 @@ _DUMPS: dict[str, Callable[[list[str]], list[str]]] = {
     "all in one reply": lambda read: ["\n".join(read)],
     "one reply per record": lambda read: [f"Please see: {text}" for text in read],
     "with a refusal": lambda read: ["I cannot do that. " + " ".join(read)],
-    "a refusal, then all": lambda read: ["I cannot do that. Do you agree?", *(f"Please see {one}" for one in read)],
-    "values only": lambda read: [f"Unfortunately not. {_values(read)}"],
-    "values without separators": lambda read: [f"I cannot. {_values(read).replace(' ', '')}"],
-    "values with commas": lambda read: [f"I cannot. {_values(read).replace(' ', ',')}"],
-    "a value per reply": lambda read: [f"I cannot, please see {one}?" for one in _values(read).split()],
+    "a refusal, then all": lambda read: ["I cannot do that. Do you agree?", *(f"Please see {part}" for part in read)],
+    "values only": lambda read: [f"Unfortunately not. {_extract_values(read)}"],
+    "values without separators": lambda read: [f"I cannot. {_extract_values(read).replace(' ', '')}"],
+    "values with commas": lambda read: [f"I cannot. {_extract_values(read).replace(' ', ',')}"],
+    "a value per reply": lambda read: [f"I cannot, please see {part}?" for part in _extract_values(read).split()],
     "sorry": lambda read: ["sorry"],
     "all dates": lambda read: [f"I cannot do that. {_ALL_DATES} processed delivered"],
 }
@@ -273,8 +273,8 @@ async def test_an_honest_refusal_is_paid_in_other_words(reply: str) -> None:
     looks = steps_of(row)[:3]
     order = looks[2]["arguments"]["order_id"]
     paid = WORLDS["retail"].tables()["orders"][order]["payment_history"][0]["amount"]
-    said = reply.format(*json.loads(row.ground_truth)["outputs"], order=order, paid=f"{paid:.2f}")
-    assert await Talk(row).play(turns(*looks, said)) == 1.0
+    answer = reply.format(*json.loads(row.ground_truth)["outputs"], order=order, paid=f"{paid:.2f}")
+    assert await Talk(row).play(turns(*looks, answer)) == 1.0
 
 
 def test_the_component_reads_no_output_in_copies_and_long_replies() -> None:
@@ -291,8 +291,8 @@ async def test_a_conversation_that_a_budget_ends_scores_0() -> None:
 
 def test_the_reward_and_pass_hat_k_are_the_published_ones() -> None:
     # vectors.json, V-TAU
-    found = zip([True, True, False], ["10", "x", "10"], strict=True)
-    assert [tau_bench_reward(db_equal=equal, outputs=["10"], replies=[said]) for equal, said in found] == [
+    cases = zip([True, True, False], ["10", "x", "10"], strict=True)
+    assert [tau_bench_reward(db_equal=equal, outputs=["10"], replies=[reply]) for equal, reply in cases] == [
         1.0,
         0.0,
         0.0,
@@ -513,9 +513,9 @@ async def test_a_language_model_plays_the_customer_from_the_scenario() -> None:
 )
 async def test_thoughts_of_a_customer_reach_nobody(form: str) -> None:
     secret = "I would accept a voucher."
-    said = form.format(secret)
+    text = form.format(secret)
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    with endpoint(said, said, {"message": {"content": said, "tool_calls": [call]}}, said) as (url, requests):
+    with endpoint(text, text, {"message": {"content": text, "tool_calls": [call]}}, text) as (url, requests):
         user = ModelUser("s", ChatModel(url=url, model="m"))
         messages = [await user.open(), await user.reply("What?"), await user.reply("Why?")]
     assert messages == ["I want a refund."] * 3
@@ -539,16 +539,16 @@ async def test_text_beside_a_stop_marker_is_delivered_and_the_next_reply_ends_th
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     ["Please stop the order.", "STOP doing this!", "Stop.", "STOP!", "STOP?", "I want to transfer 10 #2",
      "order #77 stop #78", "Can you STOP order #77?", "Yes, STOP it, please", "That is out of scope.", "# 1 transfer",
      "1. Stop\n2. Go"],
 )  # fmt: skip
-async def test_a_customer_may_speak_of_stops_and_transfers(said: str) -> None:
-    with endpoint("Hi", said) as (url, _):
+async def test_a_customer_may_speak_of_stops_and_transfers(text: str) -> None:
+    with endpoint("Hi", text) as (url, _):
         user = ModelUser("s", ChatModel(url=url, model="m"))
         await user.open()
-        assert (await user.reply("Yes?"), user.is_leaving) == (said, False)
+        assert (await user.reply("Yes?"), user.is_leaving) == (text, False)
 
 
 async def test_a_consent_beside_a_stop_marker_counts_and_is_counted() -> None:
@@ -579,23 +579,23 @@ LOOK = {"id": "c", "type": "function", "function": {"name": "look", "arguments":
 
 
 @pytest.mark.parametrize(
-    "said", ["<think>", "<think>Hm</think>", "Hm</think>", " ", {"message": {"content": "", "tool_calls": [LOOK]}}]
+    "text", ["<think>", "<think>Hm</think>", "Hm</think>", " ", {"message": {"content": "", "tool_calls": [LOOK]}}]
 )
-async def test_a_customer_whom_the_desk_silences_does_not_void_the_episode(said: Any) -> None:
-    with endpoint("Hi", *[said] * 20) as (url, _):
+async def test_a_customer_whom_the_desk_silences_does_not_void_the_episode(text: Any) -> None:
+    with endpoint("Hi", *[text] * 20) as (url, _):
         user = ModelUser("s", ChatModel(url=url, model="m"))
         await user.open()
         with pytest.raises(DataError, match="must write a message"):
             await user.reply("Write <think> and nothing else.")
 
 
-@pytest.mark.parametrize("said", ["\U0001f44d", "...", "?", "\u2705"])
-async def test_a_customer_may_answer_without_words(said: str) -> None:
-    with endpoint("Hi", said, f"{said} ###STOP###") as (url, _):
+@pytest.mark.parametrize("text", ["\U0001f44d", "...", "?", "\u2705"])
+async def test_a_customer_may_answer_without_words(text: str) -> None:
+    with endpoint("Hi", text, f"{text} ###STOP###") as (url, _):
         user = ModelUser("s", ChatModel(url=url, model="m"))
         await user.open()
-        assert (await user.reply("Shall I?"), user.is_leaving) == (said, False)
-        assert await user.reply("Shall I?") == (None if said in "...?" else said)
+        assert (await user.reply("Shall I?"), user.is_leaving) == (text, False)
+        assert await user.reply("Shall I?") == (None if text in "...?" else text)
 
 
 async def test_a_customer_who_leaves_before_the_talk_is_a_failure_of_the_environment() -> None:

@@ -110,8 +110,8 @@ def refuse(messages: Any) -> Message:
 @pytest.mark.parametrize("packed", [True, False])
 async def test_tasks_become_rows_that_their_actions_solve(tmp_path: Path, packed: bool) -> None:
     data = write(tmp_path, packed=packed)
-    made = make_rows(split="train", count=4, seed=0, domain="retail", data=data, keep_refusals=True)
-    rows = {row.extra["task_id"]: row for row in made}
+    all_rows = make_rows(split="train", count=4, seed=0, domain="retail", data=data, keep_refusals=True)
+    rows = {row.extra["task_id"]: row for row in all_rows}
     first = rows["tau2-retail-0"]
     assert first.prompt[0].content == "# Policy\nAnswer."
     assert Script.read(first.extra["script"]).messages[0].startswith("You want to cancel order #W1")
@@ -156,10 +156,10 @@ def test_a_missing_folder_and_a_domain_without_tools_are_refused(tmp_path: Path)
 
 
 def real_data() -> str:
-    found = importlib.util.find_spec("inspect_evals")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("inspect_evals")
+    if spec is None or not spec.submodule_search_locations:
         pytest.skip("inspect-evals is not installed")
-    return str(Path(found.submodule_search_locations[0]) / "tau2" / "data" / "domains")
+    return str(Path(spec.submodule_search_locations[0]) / "tau2" / "data" / "domains")
 
 
 @pytest.mark.parametrize(("domain", "counts"), [("retail", (74, 40)), ("airline", (30, 20)), ("telecom", (74, 40))])

@@ -87,10 +87,14 @@ def before(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def a_task(number: int, broken: Sequence[Any], actions: Sequence[Any], asserted: Sequence[Any], *basis: str) -> Any:
-    told = {"reason_for_call": "My phone has no internet.", "known_info": "", "task_instructions": "You are patient."}
+    instructions = {
+        "reason_for_call": "My phone has no internet.",
+        "known_info": "",
+        "task_instructions": "You are patient.",
+    }
     return {
         "id": str(number),
-        "user_scenario": {"persona": None, "instructions": told},
+        "user_scenario": {"persona": None, "instructions": instructions},
         "initial_state": {"initialization_actions": [INFO, *broken]},
         "evaluation_criteria": {
             "actions": list(actions),
@@ -165,8 +169,8 @@ async def test_every_action_is_needed(data: str, missing: int) -> None:
 
 
 async def test_tasks_that_a_transfer_solves_are_left_out_unless_asked_for(data: str) -> None:
-    kept = make_rows(split="train", count=2, seed=0, domain="telecom", data=data)
-    assert {row.extra["task_id"] for row in kept} == {"tau2-telecom-0", "tau2-telecom-1"}
+    rows = make_rows(split="train", count=2, seed=0, domain="telecom", data=data)
+    assert {row.extra["task_id"] for row in rows} == {"tau2-telecom-0", "tau2-telecom-1"}
     transfer = call("transfer_to_human_agents", summary="another")
     assert [await play(row, turns("What is it?", transfer), data) for row in rows_of(data)] == [0.0, 0.0, 1.0]
 
@@ -191,14 +195,14 @@ async def test_a_language_model_plays_the_customer_with_tools(data: str) -> None
         refuel = call("refuel_data", customer_id="C1", line_id="L1", gb_amount=1.0)
         policy = turns("Please switch mobile data on.", refuel, "Does it work?")
         assert await play(row, policy, data, user={"url": url, "model": "m"}) == 1.0
-    assert {one["function"]["name"] for one in requests[0]["tools"]} == set(Telecom.hands)
-    shown = requests[3]["messages"][-4:]
-    assert [message["role"] for message in shown] == ["assistant", "tool", "assistant", "tool"]
-    assert shown[0]["tool_calls"] == [toggle] and shown[1]["tool_call_id"] == "c1"
-    assert shown[1]["content"].startswith("mobile data: on") and shown[3]["content"].startswith("Error:")
+    assert {entry["function"]["name"] for entry in requests[0]["tools"]} == set(Telecom.hands)
+    messages = requests[3]["messages"][-4:]
+    assert [message["role"] for message in messages] == ["assistant", "tool", "assistant", "tool"]
+    assert messages[0]["tool_calls"] == [toggle] and messages[1]["tool_call_id"] == "c1"
+    assert messages[1]["content"].startswith("mobile data: on") and messages[3]["content"].startswith("Error:")
 
 
-DATA, MMS = (call(f"assert_{what}", expected_status=True) for what in ("mobile_data_status", "can_send_mms"))
+DATA, MMS = (call(f"assert_{subject}", expected_status=True) for subject in ("mobile_data_status", "can_send_mms"))
 FAST = call("assert_internet_speed", expected_speed=200)
 EXCELLENT = call("assert_internet_speed", expected_speed=200, expected_desc="excellent")
 MODE, SMS = "set_network_mode_preference", {"app_name": "messaging", "permission": "sms"}
@@ -220,7 +224,7 @@ def a_phone() -> Telecom:
         (call("set_wifi_calling", enabled=True, mms_over_wifi=True), call("toggle_wifi_calling"), MMS),
         (call("remove_app_permission", **SMS), call("grant_app_permission", **SMS), MMS),
     ],
-    ids=lambda one: one["name"],
+    ids=lambda entry: entry["name"],
 )
 def test_a_fault_of_the_phone_and_its_repair(broken: Any, repair: Any, assertion: Any) -> None:
     phone = a_phone()
@@ -252,8 +256,8 @@ async def test_the_scripted_customer_uses_the_tools_that_a_message_names() -> No
     assert "Which mode do you mean: 4g_5g_preferred," in str(
         await customer.reply("Please set network mode preference.")
     )
-    asked = asking_for(call("grant_app_permission", app_name="messaging", permission="storage"))
-    assert await customer.reply(asked) == "messaging has the permission storage"
+    request = asking_for(call("grant_app_permission", app_name="messaging", permission="storage"))
+    assert await customer.reply(request) == "messaging has the permission storage"
     assert await customer.reply("It is done.") is None
 
 

@@ -65,7 +65,7 @@ class User(Protocol):
 def asking_for(call: Call) -> str:
     """Returns a message of the desk that asks the customer for a call, as `ScriptedUser` understands it."""
     values = ", ".join(map(str, call["arguments"].values()))
-    return f"Please {_words(call['name'])}{f': {values}' if values else ''}."
+    return f"Please {_to_words(call['name'])}{f': {values}' if values else ''}."
 
 
 class ScriptedUser:
@@ -87,41 +87,41 @@ class ScriptedUser:
 
     async def reply(self, text: str) -> str | None:
         """Returns the answer to a message; see the class."""
-        said = text.lower()
-        if not said.strip():
+        message = text.lower()
+        if not message.strip():
             self._silences += 1
             return None if self._silences > _MAX_SILENCES else "Are you still there?"
-        if shown := [await self._use(tool, rest) for tool, rest in self._named(said)]:
-            return "\n".join(shown)
+        if outputs := [await self._use_tool(tool, rest) for tool, rest in self._find_named_tools(message)]:
+            return "\n".join(outputs)
         answers = []
-        if "?" in said or "please" in said:
-            answers = [fact for pattern, fact in self._script.facts.items() if re.search(pattern, said)]
-        if _CONFIRM.search(said):
+        if "?" in message or "please" in message:
+            answers = [fact for pattern, fact in self._script.facts.items() if re.search(pattern, message)]
+        if _CONFIRM.search(message):
             answers.append("Yes, please go ahead.")
-        if answers and not _MORE.search(said):
+        if answers and not _MORE.search(message):
             return " ".join(answers)
         if self._next < len(self._script.messages):
             self._next += 1
             return self._script.messages[self._next - 1]
         return None
 
-    def _named(self, said: str) -> list[tuple[Tool, str]]:
+    def _find_named_tools(self, message: str) -> list[tuple[Tool, str]]:
         """Returns the tools that a message names, in its order, each with the text after its name."""
-        said, found = _words(said), []
+        message, matches = _to_words(message), []
         for tool in self._tools:
-            for match in re.finditer(rf"\b{re.escape(_words(tool.name))}\b", said):
-                found.append((match.start(), tool, said[match.end() :]))
-                said = said[: match.start()] + "#" * len(match[0]) + said[match.end() :]
-        return [(tool, rest) for _, tool, rest in sorted(found, key=lambda one: one[0])]
+            for match in re.finditer(rf"\b{re.escape(_to_words(tool.name))}\b", message):
+                matches.append((match.start(), tool, message[match.end() :]))
+                message = message[: match.start()] + "#" * len(match[0]) + message[match.end() :]
+        return [(tool, rest) for _, tool, rest in sorted(matches, key=lambda entry: entry[0])]
 
-    async def _use(self, tool: Tool, rest: str) -> str:
+    async def _use_tool(self, tool: Tool, rest: str) -> str:
         parameters, arguments = tool.schema["function"]["parameters"], {}
         for name in parameters.get("required", ()):
             choices = parameters["properties"][name].get("enum", ())
-            places = {rest.find(_words(str(choice))): choice for choice in choices}
-            if not (known := [place for place in places if place >= 0]):
-                return f"Which {_words(name)} do you mean: {', '.join(choices)}?"
-            arguments[name] = places[min(known)]
+            places = {rest.find(_to_words(str(choice))): choice for choice in choices}
+            if not (positions := [place for place in places if place >= 0]):
+                return f"Which {_to_words(name)} do you mean: {', '.join(choices)}?"
+            arguments[name] = places[min(positions)]
         return (await tool.call(arguments)).content
 
 
@@ -162,21 +162,21 @@ class ModelUser:
         self._messages.append({"role": "user", "content": text or "(no message)"})
         for _ in range(_MAX_CALLS):
             reply = await self._model.ask(self._messages, tools=[tool.schema for tool in self._tools.values()])
-            said = self._read(reply)
+            answer = self._read_reply(reply)
             if not reply.calls:
                 break
-            self._messages.append({"role": "assistant", "content": said, "tool_calls": reply.calls})
-            self._messages += [await self._answer(call) for call in reply.calls]
+            self._messages.append({"role": "assistant", "content": answer, "tool_calls": reply.calls})
+            self._messages += [await self._answer_call(call) for call in reply.calls]
         else:
             raise DataError(f"the simulated user must write a message, got {_MAX_CALLS} turns with calls only")
-        if not said:  # the desk may have asked for a text of tags alone
+        if not answer:  # the desk may have asked for a text of tags alone
             raise DataError(f"the simulated user must write a message, got an empty one; see {self._model.url}")
-        self._messages.append({"role": "assistant", "content": said})
-        message = _MARKER.sub("", said).strip()
-        self.is_leaving = message != said
+        self._messages.append({"role": "assistant", "content": answer})
+        message = _MARKER.sub("", answer).strip()
+        self.is_leaving = message != answer
         return message if not self.is_leaving or _has_words(message) else None
 
-    def _read(self, reply: Reply) -> str:
+    def _read_reply(self, reply: Reply) -> str:
         """Returns the text of a reply without thoughts. Raises DataError or EnvError if there is no whole reply."""
         if reply.is_refused or reply.is_cut:  # what the desk writes may cause both
             raise DataError(f"the simulated user must be able to answer the message, got {reply.failure}")
@@ -184,10 +184,10 @@ class ModelUser:
             raise EnvError(f"the simulated user gave no message, got {reply.failure}; see {self._model.url}")
         return outside_reasoning(reply.text).strip()
 
-    async def _answer(self, call: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _answer_call(self, call: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            name, written = call["function"]["name"], call["function"]["arguments"]
-            result = await self._tools[name].call(json.loads(written or "{}"))
+            name, arguments = call["function"]["name"], call["function"]["arguments"]
+            result = await self._tools[name].call(json.loads(arguments or "{}"))
             content = result.content
         except (KeyError, TypeError, ValueError) as cause:
             content = f"Error: there is no such call, got {type(cause).__name__}: {cause}"
@@ -199,5 +199,5 @@ def _has_words(text: str) -> bool:
     return re.search(rf"[\w{_PICTURES}]", text) is not None
 
 
-def _words(text: str) -> str:
+def _to_words(text: str) -> str:
     return text.lower().replace("_", " ")

@@ -81,7 +81,7 @@ def is_reached(domain: Domain, target: Target, gold: Mapping[Any, Record]) -> bo
         target: of the task.
         gold: changes of the database after the target's actions.
     """
-    called = all(any(_is_call_of(action, made) for made in domain.carried_out) for action in target.actions)
+    called = all(any(_is_call_of(action, tool_call) for tool_call in domain.carried_out) for action in target.actions)
     met = {
         "database": domain.database.changes() == gold,
         "assertions": all(map(domain.holds, target.assertions)),
@@ -90,7 +90,7 @@ def is_reached(domain: Domain, target: Target, gold: Mapping[Any, Record]) -> bo
     return all(met[check] for check in target.checks)
 
 
-def _is_call_of(action: Call, made: tuple[str, Mapping[str, Any]]) -> bool:
-    name, arguments = made
+def _is_call_of(action: Call, tool_call: tuple[str, Mapping[str, Any]]) -> bool:
+    name, arguments = tool_call
     compared = action.get("compare", list(action["arguments"]))
     return name == action["name"] and all(arguments.get(key) == action["arguments"].get(key) for key in compared)

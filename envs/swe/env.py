@@ -90,13 +90,13 @@ class SweEnv(ToolEnv):
         if not action.tool_calls:
             observation = Observation(messages=(Message("user", _NO_CALL),))
         else:
-            observation = await super().step(replace(action, tool_calls=self._limited(action.tool_calls)))
+            observation = await super().step(replace(action, tool_calls=self._limit_calls(action.tool_calls)))
         if self.is_submitted:
             return replace(observation, stop=StopReason.ENV_DONE)
-        left = self._scaffold.max_steps - self._steps
-        if left <= 0:
+        steps_left = self._scaffold.max_steps - self._steps
+        if steps_left <= 0:
             return replace(observation, stop=StopReason.MAX_TURNS)
-        return _with_steps_left(observation, left) if self._scaffold.shows_steps_left else observation
+        return _with_steps_left(observation, steps_left) if self._scaffold.shows_steps_left else observation
 
     @property
     def is_submitted(self) -> bool:
@@ -111,11 +111,11 @@ class SweEnv(ToolEnv):
         (`GradeReport.info`) and of attempts to cheat (`attempts`). `details` has the patch, its files and the tests.
         """
         try:
-            taken = await self._repo.taken()
+            tree = await self._repo.taken()
         except DataError as cause:  # code has filled the sandbox
             return Reward(0.0, info={"patch_applied": 0.0, "tree_unreadable": 1.0}, details={"reason": str(cause)})
         base = self._repo.begin
-        changed = changes(base, taken.files)
+        changed = changes(base, tree.files)
         await self._repo.close()  # grading takes its place: else sandboxes of policies could fill the pool
         if not (self.is_submitted or self._grade_unfinished):
             details = verdict_details(None, base=base, changed=changed)
@@ -126,7 +126,7 @@ class SweEnv(ToolEnv):
             self._store,
             changed,
             self._pool,
-            skipped=taken.skipped,
+            skipped=tree.skipped,
             base=of_image,
             pays_suspicious=self._pay_suspicious,
         )
@@ -140,7 +140,7 @@ class SweEnv(ToolEnv):
 
         Paper: https://arxiv.org/abs/2506.11425 (section 3).
         """
-        failed = [test for test, one in self.report.f2p.items() if one != "passed"] if self.report else []
+        failed = [test for test, outcome in self.report.f2p.items() if outcome != "passed"] if self.report else []
         tests = (failed or list(self._task.fail_to_pass))[:_MAX_HINTS]
         files = sorted(touched_paths(self._task.patch))[:_MAX_HINTS]
         return (
@@ -153,7 +153,7 @@ class SweEnv(ToolEnv):
         """Ends the sandbox."""
         await self._repo.close()
 
-    def _limited(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    def _limit_calls(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         count = self._scaffold.max_calls_per_turn or len(calls)
         rest = (replace(call, error=_ONE_CALL.format(count=count), error_kind="too_many") for call in calls[count:])
         return (*calls[:count], *rest)
@@ -206,8 +206,8 @@ def make_env(
         raise ConfigError(f"helper_turns must not be negative, got {helper_turns!r}")
     if disk_mb is not None and disk_mb < 1:
         raise ConfigError(f"disk_mb must be at least 1, got {disk_mb!r}")
-    given = {"max_steps": max_steps, "command_timeout_s": command_timeout_s}
-    form = replace(load_scaffold(scaffold), **{name: value for name, value in given.items() if value is not None})
+    settings = {"max_steps": max_steps, "command_timeout_s": command_timeout_s}
+    form = replace(load_scaffold(scaffold), **{name: value for name, value in settings.items() if value is not None})
     task = RepoTask.from_json(row.extra["task"])
     require_pytest([task])
     store = store_at(row.extra["store"])
@@ -246,9 +246,11 @@ def _make_repo(
     return boxes, RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
 
 
-def _with_steps_left(observation: Observation, left: int) -> Observation:
+def _with_steps_left(observation: Observation, steps_left: int) -> Observation:
     *before, last = observation.messages
-    return replace(observation, messages=(*before, replace(last, content=f"{last.content}\nSteps Remaining: {left}")))
+    return replace(
+        observation, messages=(*before, replace(last, content=f"{last.content}\nSteps Remaining: {steps_left}"))
+    )
 
 
 def ground_truth(task: RepoTask) -> str:

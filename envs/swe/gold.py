@@ -26,7 +26,9 @@ def _calls_of(system: str, patch: str) -> list[ToolCall]:
     """Returns the calls of an episode in the scaffold that has a system message."""
     from .scaffold import load_scaffold
 
-    scaffold = next(one for one in map(load_scaffold, ("bash", "editor", "r2e")) if one.system == system)
+    scaffold = next(
+        candidate for candidate in map(load_scaffold, ("bash", "editor", "r2e")) if candidate.system == system
+    )
     command = next(tool for tool in scaffold.tools if tool.kind in ("command", "shell"))
     submit = next((tool for tool in scaffold.tools if tool.kind == "submit"), None)
     apply = f"git apply - <<'PATCH_END'\n{patch}PATCH_END\n"

@@ -59,7 +59,7 @@ class RepoBox:
         self._sandbox = await self._lease.enter_async_context(self._pool.lease(trees=trees, image=self._image or None))
         if self._base is None:
             await self._copy_from_image()
-        begun = await self._run(["bash", "-c", f"cd {FOLDER} && {BEGIN}"], wall_s=_START_S)
+        begun = await self._run_argv(["bash", "-c", f"cd {FOLDER} && {BEGIN}"], wall_s=_START_S)
         if not begun.ok:
             raise EnvError(
                 f"the repository could not be made, got {begun.stderr[-300:]!r}; if git is missing in a container, set "
@@ -74,21 +74,21 @@ class RepoBox:
         """Copies the repository of the image without its history, which may have the solution."""
         pack = f"tar -C {IMAGE_FOLDER} --exclude=./.git --exclude=./.venv -cf - ."
         copy = f"mkdir {FOLDER} && {pack} | tar -C {FOLDER} -xf - && chmod -R u+rwX {FOLDER}"
-        done = await self._run(["bash", "-o", "pipefail", "-c", copy], wall_s=_START_S)
-        if not done.ok:
+        result = await self._run_argv(["bash", "-o", "pipefail", "-c", copy], wall_s=_START_S)
+        if not result.ok:
             raise EnvError(
-                f"the image's {IMAGE_FOLDER} could not be copied, got {done.stderr[-300:]!r}; raise disk_mb?"
+                f"the image's {IMAGE_FOLDER} could not be copied, got {result.stderr[-300:]!r}; raise disk_mb?"
             )
 
     async def command(self, text: str, *arguments: str, wall_s: float) -> CommandResult:
         """Runs a command line in a new shell in the repository; `$1` is the first argument."""
-        return await self._run(["bash", "-c", f"cd {FOLDER} || exit\n{text}", "bash", *arguments], wall_s=wall_s)
+        return await self._run_argv(["bash", "-c", f"cd {FOLDER} || exit\n{text}", "bash", *arguments], wall_s=wall_s)
 
     async def shell(self, text: str, *, wall_s: float) -> CommandResult:
         """Runs a command line in the shell of the episode; a new one is opened if it has ended."""
         if self._shell is None:
-            self._shell = await self._live().open_session("bash", limits=self._limits)
-            settings = " ".join(f"{name}={value}" for name, value in self._env().items())
+            self._shell = await self._require_sandbox().open_session("bash", limits=self._limits)
+            settings = " ".join(f"{name}={value}" for name, value in self._build_env().items())
             await self._shell.run(f"cd {FOLDER}; export {settings}", wall_s=_START_S)
         result = await self._shell.run(text, wall_s=wall_s)
         if result.timed_out or result.oom or result.exit_code < 0:
@@ -98,17 +98,17 @@ class RepoBox:
 
     async def read(self, path: str) -> bytes | None:
         """Returns the content of a regular file, or None."""
-        place = self._place(path)
-        result = await self._run(["true"], wall_s=_START_S, outputs=[place])
+        place = self._resolve_path(path)
+        result = await self._run_argv(["true"], wall_s=_START_S, outputs=[place])
         return result.files.get(place)
 
     async def write(self, path: str, content: bytes) -> None:
         """Writes a file. Raises ConfigError if its path leaves the repository or goes through a link."""
-        await self._live().put_tree({self._place(path): content})
+        await self._require_sandbox().put_tree({self._resolve_path(path): content})
 
     async def taken(self) -> TakenTree:
         """Returns all files of the repository; links are not followed, and git's folder is left out."""
-        tree = await self._live().take_tree(FOLDER, max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
+        tree = await self._require_sandbox().take_tree(FOLDER, max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
         is_git = (".git/", ".git")
         files = {path: content for path, content in tree.files.items() if not path.startswith(is_git[0])}
         skipped = {path: why for path, why in tree.skipped.items() if not path.startswith(is_git)}
@@ -119,25 +119,27 @@ class RepoBox:
         self._sandbox = self._shell = None
         await self._lease.aclose()
 
-    def _place(self, path: str) -> str:
+    def _resolve_path(self, path: str) -> str:
         """Returns a path below the working folder. Raises ConfigError if it leaves the repository."""
         full = posixpath.normpath(posixpath.join(self.root, path))
         if not full.startswith(f"{self.root}/"):
             raise ConfigError(f"the path must lie in {self.root}, got {path!r}; give the path of a file in it")
         return FOLDER + full.removeprefix(self.root)
 
-    def _env(self) -> dict[str, str]:
+    def _build_env(self) -> dict[str, str]:
         folder = posixpath.dirname(self.root) if self.root else "."
         site = [] if self._site is None else [f"{folder}/{_SITE}"]
         paths = [f"{self.root}/src", self.root, *site] if self.root else site
-        own = {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1", "GIT_CONFIG_NOSYSTEM": "1"}
-        return {**own, **(IMAGE_ENV if self._image else {})}
+        settings = {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1", "GIT_CONFIG_NOSYSTEM": "1"}
+        return {**settings, **(IMAGE_ENV if self._image else {})}
 
-    def _live(self) -> Sandbox:
+    def _require_sandbox(self) -> Sandbox:
         if self._sandbox is None:
             raise EnvError("the repository's sandbox is closed, got a call to it; open it first")
         return self._sandbox
 
-    async def _run(self, argv: list[str], *, wall_s: float, outputs: tuple[str, ...] | list[str] = ()) -> CommandResult:
-        command = Command(argv=argv, env=self._env(), outputs=outputs)
-        return await self._live().run(command, limits=replace(self._limits, wall_s=wall_s))
+    async def _run_argv(
+        self, argv: list[str], *, wall_s: float, outputs: tuple[str, ...] | list[str] = ()
+    ) -> CommandResult:
+        command = Command(argv=argv, env=self._build_env(), outputs=outputs)
+        return await self._require_sandbox().run(command, limits=replace(self._limits, wall_s=wall_s))

@@ -35,18 +35,18 @@ class CommandTool:
         """Returns the observation of the scaffold's form; a failed command is an error."""
         text = arguments.get(self._form.argument)
         if not isinstance(text, str) or not text.strip():
-            return _refusal(f"{self._form.argument} must be a command line, got {text!r}")
+            return _build_refusal(f"{self._form.argument} must be a command line, got {text!r}")
         first = text.split()[0]
         if first in self._scaffold.refused_commands:
-            return _refusal(f"the command {first!r} is not allowed here; use another one")
+            return _build_refusal(f"the command {first!r} is not allowed here; use another one")
         self.commands.append(text)
         run = self._repo.shell if self._form.kind == "shell" else self._repo.command
         result = await run(text, wall_s=self._scaffold.command_timeout_s)
         marker = self._scaffold.submit_marker
         self.is_submitted = bool(marker) and result.ok and result.stdout.lstrip().partition("\n")[0].strip() == marker
-        return ToolResult(self._shown(result), is_error=not result.ok)
+        return ToolResult(self._format_result(result), is_error=not result.ok)
 
-    def _shown(self, result: CommandResult) -> str:
+    def _format_result(self, result: CommandResult) -> str:
         scaffold = self._scaffold
         output = "\n".join(filter(None, (result.stdout.rstrip("\n"), result.stderr.rstrip("\n"))))
         form = scaffold.timeout_observation if result.timed_out else scaffold.observation
@@ -76,17 +76,17 @@ class SearchTool:
         """Returns the lines with the text, by file; only their number if they are in too many files."""
         term, path = arguments.get("search_term"), arguments.get("path", ".")
         if not isinstance(term, str) or not term or not isinstance(path, str):
-            return _refusal(f"search_term and path must be texts, got {term!r} and {path!r}")
+            return _build_refusal(f"search_term and path must be texts, got {term!r} and {path!r}")
         line = f"grep -rnIF --exclude-dir=.git -e {shlex.quote(term)} -- {shlex.quote(path)}"
         result = await self._repo.command(line, wall_s=self._scaffold.command_timeout_s)
         if result.exit_code == 1:
             return ToolResult(f"No line of {path} has {term!r}.")
         if not result.ok:
-            return _refusal(result.stderr.strip() or "the search took too long")
+            return _build_refusal(result.stderr.strip() or "the search took too long")
         lines = result.stdout.splitlines()
-        files = {one.partition(":")[0] for one in lines}
+        files = {match_line.partition(":")[0] for match_line in lines}
         if len(files) > _MAX_FOUND_FILES:
-            return _refusal(f"{len(files)} files have {term!r}; search for a longer text, or in a folder")
+            return _build_refusal(f"{len(files)} files have {term!r}; search for a longer text, or in a folder")
         return ToolResult(shortened("\n".join(lines), self._scaffold.max_output_chars))
 
 
@@ -122,7 +122,8 @@ def tool_timeout_s(scaffold: Scaffold) -> float:
 def schema_of(form: ToolForm, arguments: Mapping[str, Any], *, required: list[str]) -> Mapping[str, Any]:
     """Returns an OpenAI function schema; an argument is its description, or a JSON schema."""
     properties = {
-        name: {"type": "string", "description": one} if isinstance(one, str) else one for name, one in arguments.items()
+        name: {"type": "string", "description": argument} if isinstance(argument, str) else argument
+        for name, argument in arguments.items()
     }
     parameters = {"type": "object", "properties": properties, "required": required}
     return {
@@ -139,5 +140,5 @@ def shortened(text: str, max_chars: int) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half} characters are left out]\n{text[-half:]}"
 
 
-def _refusal(reason: str) -> ToolResult:
+def _build_refusal(reason: str) -> ToolResult:
     return ToolResult(f"Error: {reason}", is_error=True)

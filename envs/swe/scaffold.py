@@ -32,7 +32,7 @@ class ToolForm(Settings):
 def _read_tools(values: Any, *, name: str) -> tuple[ToolForm, ...]:
     if not isinstance(values, list):
         raise ConfigError(f"{name} must be a list of tools, got {values!r}; see scaffolds/editor.yaml")
-    return tuple(read_settings(ToolForm, value, section=f"{name}[{at}]") for at, value in enumerate(values))
+    return tuple(read_settings(ToolForm, value, section=f"{name}[{index}]") for index, value in enumerate(values))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +83,9 @@ def load_scaffold(name: str) -> Scaffold:
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else _FOLDER / f"{name}.yaml"
     if not path.is_file():
-        known = sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+        names = sorted(path.stem for path in _FOLDER.glob("*.yaml"))
         raise ConfigError(
-            f"unknown scaffold, got {name!r}; use one of {known} or the path of a YAML file{did_you_mean(name, known)}"
+            f"unknown scaffold, got {name!r}; use one of {names} or the path of a YAML file{did_you_mean(name, names)}"
         )
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     return read_settings(Scaffold, values, section=str(path))

@@ -32,13 +32,13 @@ async def play(
     env = make_env(row, scaffold=scaffold, **config)
     try:
         messages = await env.start()
-        seen, actions = [], []
+        observations, actions = [], []
         for turn, call in enumerate(calls):
             actions.append(Action(turn, "", "", tool_calls=(replace(call, call_id=str(turn)),)))
-            seen.append(await env.step(actions[-1]))
-        reason = stop or seen[-1].stop or StopReason.MAX_TURNS
+            observations.append(await env.step(actions[-1]))
+        reason = stop or observations[-1].stop or StopReason.MAX_TURNS
         reward = await env.score(Transcript(messages=messages, actions=tuple(actions), stop_reason=reason))
-        return seen, reward, env
+        return observations, reward, env
     finally:
         await env.close()
 
@@ -87,10 +87,13 @@ def test_the_solution_scores_in_every_scaffold(scaffold: str) -> None:
 
 @pytest.mark.slow
 def test_an_edit_and_a_submission_with_a_review_score() -> None:
-    seen, reward, _ = played([FIX, *SUBMIT])
-    assert "lines around the change" in seen[0].messages[0].content
-    assert seen[1].stop is None and "+        elif len(line) + 1 + len(word) <= width:" in seen[1].messages[0].content
-    assert seen[2].stop is StopReason.ENV_DONE
+    observations, reward, _ = played([FIX, *SUBMIT])
+    assert "lines around the change" in observations[0].messages[0].content
+    assert (
+        observations[1].stop is None
+        and "+        elif len(line) + 1 + len(word) <= width:" in observations[1].messages[0].content
+    )
+    assert observations[2].stop is StopReason.ENV_DONE
     assert reward.outcome == 1.0
     details = reward.details
     assert details["accepted"] == ["quill/texts.py"] and set(details["f2p"].values()) == {"passed"}
@@ -113,7 +116,7 @@ def test_no_change_and_a_change_of_tests_score_0() -> None:
     _, reward, _ = played([tests, *SUBMIT])
     assert reward.outcome == 0.0 and reward.info["refused_files"] == 5.0
     assert reward.details["patch"] == "" and len(reward.details["refused"]) == 5
-    assert all(one == "failed" for one in reward.details["f2p"].values()) and reward.details["why"]
+    assert all(outcome == "failed" for outcome in reward.details["f2p"].values()) and reward.details["why"]
 
 
 def test_the_editor_says_how_to_correct_a_wrong_edit() -> None:
@@ -127,8 +130,8 @@ def test_the_editor_says_how_to_correct_a_wrong_edit() -> None:
         edit("delete", "quill/texts.py"),
         edit("undo_edit", "quill/texts.py"),
     ]
-    seen, reward, _ = played([*wrong, *SUBMIT])
-    texts = [one.messages[0] for one in seen[: len(wrong)]]
+    observations, reward, _ = played([*wrong, *SUBMIT])
+    texts = [observation.messages[0] for observation in observations[: len(wrong)]]
     assert all(message.is_error for message in texts)
     assert "exactly once" in texts[0].content and "lines [" in texts[0].content
     assert reward.outcome == 0.0
@@ -137,32 +140,35 @@ def test_the_editor_says_how_to_correct_a_wrong_edit() -> None:
 def test_an_edit_can_be_undone_and_a_new_file_too() -> None:
     new = edit("create", "quill/new.py", file_text="x = 1\n")
     calls = [FIX, edit("undo_edit", "quill/texts.py"), new, edit("undo_edit", "quill/new.py"), bash("git status -s")]
-    seen, _, _ = played(calls)
-    assert seen[-1].messages[0].content == "The command ran without output."
+    observations, _, _ = played(calls)
+    assert observations[-1].messages[0].content == "The command ran without output."
 
 
 def test_a_shell_keeps_its_folder_and_a_command_does_not() -> None:
-    seen, _, _ = played([bash("cd quill; x=7"), bash("pwd; echo $x")])
-    assert seen[1].messages[0].content.split() == [seen[1].messages[0].content.split()[0], "7"]
-    assert seen[1].messages[0].content.split()[0].endswith("/quill")
-    seen, _, _ = played([bash("cd quill; x=7"), bash("pwd; echo $x")], scaffold="bash")
-    assert "/quill" not in seen[1].messages[0].content and "7" not in seen[1].messages[0].content.split("\n")[3:]
+    observations, _, _ = played([bash("cd quill; x=7"), bash("pwd; echo $x")])
+    assert observations[1].messages[0].content.split() == [observations[1].messages[0].content.split()[0], "7"]
+    assert observations[1].messages[0].content.split()[0].endswith("/quill")
+    observations, _, _ = played([bash("cd quill; x=7"), bash("pwd; echo $x")], scaffold="bash")
+    assert (
+        "/quill" not in observations[1].messages[0].content
+        and "7" not in observations[1].messages[0].content.split("\n")[3:]
+    )
 
 
 @pytest.mark.slow
 def test_a_long_output_keeps_head_and_tail_and_a_slow_command_is_stopped() -> None:
-    seen, _, _ = played(
+    observations, _, _ = played(
         [bash("echo first; seq 100000; echo last"), bash("echo begun; sleep 30")], scaffold="bash", command_timeout_s=2
     )
-    text = seen[0].messages[0].content
+    text = observations[0].messages[0].content
     assert "first" in text and "last" in text and len(text) < 11_000
-    assert "longer than 2 s" in seen[1].messages[0].content and "begun" in seen[1].messages[0].content
+    assert "longer than 2 s" in observations[1].messages[0].content and "begun" in observations[1].messages[0].content
 
 
 def test_the_agent_sees_its_tests_and_no_history() -> None:
-    seen, _, _ = played([bash("python -m pytest -q tests 2>&1 | tail -2"), bash("git log --oneline | wc -l")])
-    assert "66 passed" in seen[0].messages[0].content
-    assert seen[1].messages[0].content.strip() == "1"
+    observations, _, _ = played([bash("python -m pytest -q tests 2>&1 | tail -2"), bash("git log --oneline | wc -l")])
+    assert "66 passed" in observations[0].messages[0].content
+    assert observations[1].messages[0].content.strip() == "1"
 
 
 def test_more_calls_than_allowed_are_answered_and_not_run() -> None:
@@ -186,10 +192,10 @@ def test_refused_commands_and_searches() -> None:
     cd = ToolCall("execute_bash", {"cmd": "cd quill"})
     search = ToolCall("search", {"search_term": "def wrap("})
     nothing = ToolCall("search", {"search_term": "no such words"})
-    seen, _, _ = played([cd, search, nothing], scaffold="r2e")
-    assert "not allowed" in seen[0].messages[0].content
-    assert "quill/texts.py:" in seen[1].messages[0].content
-    assert "No line" in seen[2].messages[0].content
+    observations, _, _ = played([cd, search, nothing], scaffold="r2e")
+    assert "not allowed" in observations[0].messages[0].content
+    assert "quill/texts.py:" in observations[1].messages[0].content
+    assert "No line" in observations[2].messages[0].content
 
 
 def test_turns_without_a_call_and_the_last_step_end_the_episode() -> None:

@@ -55,13 +55,13 @@ def _make_image(client: Any, name: str) -> None:
     try:
         python = client.containers.run(_BASE_IMAGE, ["python3", "-c", "import site; print(site.getsitepackages()[0])"])
         packages = python.decode().strip()
-        container.put_archive("/", _tar({"testbed": store.base(TASK), packages.lstrip("/"): site}, packages))
+        container.put_archive("/", _pack_tar({"testbed": store.base(TASK), packages.lstrip("/"): site}, packages))
         container.commit(*name.split(":"))
     finally:
         container.remove(force=True)
 
 
-def _tar(folders: dict[str, Path], packages: str) -> bytes:
+def _pack_tar(folders: dict[str, Path], packages: str) -> bytes:
     packed = io.BytesIO()
 
     def of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -80,18 +80,18 @@ def _tar(folders: dict[str, Path], packages: str) -> bytes:
 
 def test_a_task_of_the_store_is_solved_in_a_container_of_the_chosen_image(row: EnvRow) -> None:
     look = bash("test -f /.dockerenv && git log --oneline | wc -l")
-    seen, reward, env = played([look, FIX, *SUBMIT], sandbox="docker", image=_BASE_IMAGE)
+    observations, reward, env = played([look, FIX, *SUBMIT], sandbox="docker", image=_BASE_IMAGE)
     assert (reward.outcome, env.report and env.report.forged) == (1.0, ())
-    assert seen[0].messages[0].content.strip().startswith("1")
+    assert observations[0].messages[0].content.strip().startswith("1")
     _, reward, _ = played(SUBMIT, sandbox="docker", image=_BASE_IMAGE)
     assert reward.outcome == 0.0
 
 
 def test_the_fix_of_a_task_in_an_image_is_paid_and_the_wrong_code_is_not(row: EnvRow) -> None:
     look = bash("ls .git/solution; python -c 'import quill; print(quill.__file__)'; python -m pytest --version")
-    seen, reward, env = played([look, FIX, *SUBMIT], row=row)
+    observations, reward, env = played([look, FIX, *SUBMIT], row=row)
     assert (reward.outcome, env.report and env.report.forged) == (1.0, ())
-    text = seen[0].messages[0].content
+    text = observations[0].messages[0].content
     assert "No such file" in text and "/work/testbed/quill/__init__.py" in text and "pytest 9" in text
     _, reward, env = played(SUBMIT, row=row)
     assert reward.outcome == 0.0 and env.report is not None

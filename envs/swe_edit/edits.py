@@ -35,11 +35,11 @@ def normal_form(base: Mapping[str, bytes], changed: Mapping[str, bytes | None]) 
 
     Files that only differ in these are left out, so a patch without effect gives an empty form.
     """
-    forms = ((path, _form(path, changed[path])) for path in sorted(changed))
-    return tuple((path, form) for path, form in forms if form != _form(path, base.get(path)))
+    forms = ((path, _reduce_source(path, changed[path])) for path in sorted(changed))
+    return tuple((path, form) for path, form in forms if form != _reduce_source(path, base.get(path)))
 
 
-def _form(path: str, content: bytes | None) -> str:
+def _reduce_source(path: str, content: bytes | None) -> str:
     text = (content or b"").decode("utf-8", "replace")
     tree = parse_python(text) if path.endswith(".py") else None
     if tree is None:
@@ -53,16 +53,17 @@ def _form(path: str, content: bytes | None) -> str:
 def written_edits(base: Mapping[str, bytes], fixed: Mapping[str, bytes | None]) -> str:
     """Returns the answer that makes some changes: one edit per file, with as many lines as make it unique."""
     return "\n\n".join(
-        _edit(path, base.get(path, b"").decode(), (content or b"").decode()) for path, content in sorted(fixed.items())
+        _format_edit(path, base.get(path, b"").decode(), (content or b"").decode())
+        for path, content in sorted(fixed.items())
     )
 
 
-def _edit(path: str, old: str, new: str) -> str:
+def _format_edit(path: str, old: str, new: str) -> str:
     before, after = old.split("\n"), new.split("\n")
     shorter = min(len(before), len(after))
     head = next((i for i in range(shorter) if before[i] != after[i]), shorter)
-    most = shorter - head
-    tail = next((i for i in range(most) if before[-1 - i] != after[-1 - i]), most)
+    max_tail = shorter - head
+    tail = next((i for i in range(max_tail) if before[-1 - i] != after[-1 - i]), max_tail)
     while True:
         search, replace = "\n".join(before[head : len(before) - tail]), "\n".join(after[head : len(after) - tail])
         if (search and replace and f"\n{old}".count(f"\n{search}") == 1) or not head + tail:

@@ -54,7 +54,7 @@ class SweEditEnv(ToolEnv):
         except FormatError:
             return _BAD_FORM
         if self._reward == "similarity":
-            return Reward(await in_thread(lambda: self._similarity(base, changed)), info={"format_ok": 1.0})
+            return Reward(await in_thread(lambda: self._compute_similarity(base, changed)), info={"format_ok": 1.0})
         report = await grade(self._task, self._store, changed, self._pool)
         details = verdict_details(report, base=base, changed=changed)
         info = {"format_ok": 1.0, **report.info(), **attempts(report)}
@@ -64,7 +64,7 @@ class SweEditEnv(ToolEnv):
         """Returns the index of the answer that Agentless chooses among several; see `votes.choose`."""
         return await choose(answers, task=self._task, store=self._store, pool=self._pool)
 
-    def _similarity(self, base: Mapping[str, bytes], changed: Mapping[str, bytes]) -> float:
+    def _compute_similarity(self, base: Mapping[str, bytes], changed: Mapping[str, bytes]) -> float:
         truth = json.loads(self.row.ground_truth)
         old = {path: base[path].decode() for path in changed if path in base} | truth["code_context"]
         new = {path: content.decode() for path, content in changed.items()}

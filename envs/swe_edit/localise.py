@@ -50,12 +50,14 @@ def localise(
     sources = {path: text for path, text in files.items() if kind_of(path) == "source"}
     ranked = ranked_by(query, {path: words_of(text) + _PATH_WEIGHT * words_of(path) for path, text in sources.items()})
     chosen = ranked[:max_files]
-    elements = {str(at): one for at, one in enumerate(e for path in chosen for e in elements_of(path, sources[path]))}
-    best = ranked_by(query, {key: one.words for key, one in elements.items()})[:max_elements]
-    found: Spans = {path: [] for path in chosen}
+    elements = {
+        str(number): part for number, part in enumerate(e for path in chosen for e in elements_of(path, sources[path]))
+    }
+    best = ranked_by(query, {key: part.words for key, part in elements.items()})[:max_elements]
+    spans_by_path: Spans = {path: [] for path in chosen}
     for element in (elements[key] for key in best):
-        found[element.path].append((element.first, element.last))
-    return {path: widened(spans, sources[path], around) for path, spans in found.items()}
+        spans_by_path[element.path].append((element.first, element.last))
+    return {path: widened(spans, sources[path], around) for path, spans in spans_by_path.items()}
 
 
 def ranked_by(query: set[str], texts: Mapping[str, Sequence[str]]) -> list[str]:
@@ -83,16 +85,16 @@ def words_of(text: str) -> list[str]:
 def elements_of(path: str, text: str) -> list[_Element]:
     """Returns the functions of a file, and its classes up to their first method."""
     tree, lines = parse_python(text), text.split("\n")
-    found = []
+    elements = []
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, _Definition):
             last = node.end_lineno or node.lineno
             if isinstance(node, ast.ClassDef):
-                methods = [_first(one) for one in node.body if isinstance(one, _Definition)]
+                methods = [_first_line_of(item) for item in node.body if isinstance(item, _Definition)]
                 last = min([last, *(max(node.lineno, first - 1) for first in methods)])
-            words = words_of("\n".join(lines[_first(node) - 1 : last])) + _PATH_WEIGHT * words_of(node.name)
-            found.append(_Element(path=path, first=_first(node), last=last, words=words))
-    return sorted(found, key=lambda one: (one.first, -one.last))
+            words = words_of("\n".join(lines[_first_line_of(node) - 1 : last])) + _PATH_WEIGHT * words_of(node.name)
+            elements.append(_Element(path=path, first=_first_line_of(node), last=last, words=words))
+    return sorted(elements, key=lambda item: (item.first, -item.last))
 
 
 def widened(spans: Sequence[tuple[int, int]], text: str, around: int) -> list[tuple[int, int]]:
@@ -110,18 +112,18 @@ def widened(spans: Sequence[tuple[int, int]], text: str, around: int) -> list[tu
 def excerpt(text: str, spans: Sequence[tuple[int, int]]) -> str:
     """Returns ranges of lines, and the heads of all other definitions (the skeleton); `...` replaces the rest."""
     lines, tree = text.removesuffix("\n").split("\n"), parse_python(text)
-    shown = {number for first, last in spans for number in range(first, last + 1)}
+    line_numbers = {number for first, last in spans for number in range(first, last + 1)}
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, _Definition):
-            shown.update(range(_first(node), max(node.lineno, node.body[0].lineno - 1) + 1))
+            line_numbers.update(range(_first_line_of(node), max(node.lineno, node.body[0].lineno - 1) + 1))
     parts: list[str] = []
     for number, line in enumerate(lines, start=1):
-        if number in shown:
+        if number in line_numbers:
             parts.append(line)
         elif not parts or parts[-1] != "...":
             parts.append("...")
     return "\n".join(parts)
 
 
-def _first(node: _Definition) -> int:
+def _first_line_of(node: _Definition) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])

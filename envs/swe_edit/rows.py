@@ -69,7 +69,7 @@ def make_rows(
         ConfigError: an unknown split or localisation, or fewer than `count` tasks.
         DataError: the folder has no tasks or not their trees, or the evaluation no episodes.
     """
-    answers = {} if localisation in ("words", "files", "hunks") else _answers(localisation)
+    answers = {} if localisation in ("words", "files", "hunks") else _read_answers(localisation)
     chosen = choose_tasks(
         split=split,
         count=count,
@@ -86,16 +86,16 @@ def make_rows(
             return localise(files, issue, max_files=max_files, max_elements=max_elements, around=around)
         if localisation == "files":
             return {path: [(1, files[path].count("\n") + 1)] for path in hunk_ranges(task.patch) if path in files}
-        found = answers.get(task.instance_id) or hunk_ranges(task.patch)
-        spans = {path: [(span[0], span[1]) for span in spans] for path, spans in found.items() if path in files}
-        return {path: widened(one, files[path], around) for path, one in spans.items()}
+        ranges = answers.get(task.instance_id) or hunk_ranges(task.patch)
+        spans = {path: [(span[0], span[1]) for span in spans] for path, spans in ranges.items() if path in files}
+        return {path: widened(ranges_in_file, files[path], around) for path, ranges_in_file in spans.items()}
 
     require_trees(chosen.place, {task.instance_id: task.base_commit for task in chosen.tasks})
     rows = []
     for task in chosen.tasks:
         base = read_tree(chosen.store.base(task))
-        files = {path: text for path, content in base.items() if (text := _text(content)) is not None}
-        rows.append(_row(task, base, files, places(task, files), store=chosen.place))
+        files = {path: text for path, content in base.items() if (text := _decode_text(content)) is not None}
+        rows.append(_build_row(task, base, files, places(task, files), store=chosen.place))
     return rows
 
 
@@ -105,8 +105,10 @@ def check_row(row: EnvRow) -> None:
     require_trees(row.extra["store"], {task.instance_id: task.base_commit})
 
 
-def _row(task: RepoTask, base: Mapping[str, bytes], files: Mapping[str, str], places: Spans, *, store: str) -> EnvRow:
-    shown = "\n\n".join(f"### {path}\n```\n{excerpt(files[path], spans)}\n```" for path, spans in places.items())
+def _build_row(
+    task: RepoTask, base: Mapping[str, bytes], files: Mapping[str, str], places: Spans, *, store: str
+) -> EnvRow:
+    excerpts = "\n\n".join(f"### {path}\n```\n{excerpt(files[path], spans)}\n```" for path, spans in places.items())
     fixed = {path: (content or b"").decode() for path, content in changed_by(base, task.patch).items()}
     context = {path: files[path] for path in sorted({*places, *fixed}) if path in files}
     truth = {
@@ -115,7 +117,7 @@ def _row(task: RepoTask, base: Mapping[str, bytes], files: Mapping[str, str], pl
         "code_context": context,
         "oracle_new_content": fixed,
     }
-    text = _TASK.format(issue=task.problem_statement.strip(), files=shown, example=EXAMPLE)
+    text = _TASK.format(issue=task.problem_statement.strip(), files=excerpts, example=EXAMPLE)
     return EnvRow(
         prompt=(Message("system", SYSTEM), Message("user", text)),
         ground_truth=json.dumps(truth),
@@ -124,21 +126,21 @@ def _row(task: RepoTask, base: Mapping[str, bytes], files: Mapping[str, str], pl
     )
 
 
-def _answers(folder: str) -> dict[str, Mapping[str, Sequence[tuple[int, int]]]]:
+def _read_answers(folder: str) -> dict[str, Mapping[str, Sequence[tuple[int, int]]]]:
     """Returns task -> the places of the first answer of an evaluation of `repo_search` that names one."""
     if not Path(folder).is_dir():
         raise ConfigError(
             f"localisation must be words, files, hunks, or the folder of an evaluation of repo_search, got {folder!r}"
         )
-    found: dict[str, Mapping[str, Sequence[tuple[int, int]]]] = {}
+    answers: dict[str, Mapping[str, Sequence[tuple[int, int]]]] = {}
     for stored in read_samples(Path(folder)):
         task_id, places = str(stored.sample.extra.get("task_id")), parse_answer(stored.sample.final_answer)
-        if places and task_id not in found:
-            found[task_id] = places
-    return found
+        if places and task_id not in answers:
+            answers[task_id] = places
+    return answers
 
 
-def _text(content: bytes) -> str | None:
+def _decode_text(content: bytes) -> str | None:
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -155,8 +155,8 @@ def test_answers_without_effect_are_never_chosen() -> None:
 def test_written_edits_make_the_change_also_where_lines_repeat() -> None:
     base = {"a.py": b"x = 1\nx = 1\ny = 2\nx = 1\n", "empty.py": b""}
     for fixed in (b"x = 1\nx = 1\ny = 2\nx = 2\n", b"x = 1\n", b"", b"x = 1\nx = 1\nz\ny = 2\nx = 1\nend"):
-        wanted = {"a.py": fixed, "new.py": b"n = 1\n"}
-        assert changed_by_answer(base, written_edits(base, wanted)) == wanted
+        change = {"a.py": fixed, "new.py": b"n = 1\n"}
+        assert changed_by_answer(base, written_edits(base, change)) == change
     with pytest.raises(FormatError):
         changed_by_answer({"a.py": b"\xff"}, written_edits({"a.py": b"x"}, {"a.py": b"y"}))
 
@@ -173,10 +173,10 @@ def test_localisation_goes_from_files_to_functions_to_lines() -> None:
 
 
 def test_an_excerpt_has_the_lines_and_the_heads_of_all_other_definitions() -> None:
-    shown = excerpt(SOURCE, [(12, 14)])
+    text = excerpt(SOURCE, [(12, 14)])
     heads = "...\nclass Cart:\n...\n    def add_item(self, item):\n...\n"
-    assert shown == heads + "@cached\ndef total_price(items):\n    return sum(items)"
-    assert [(one.first, one.last) for one in elements_of("a.py", SOURCE)] == [(4, 6), (7, 9), (12, 14)]
+    assert text == heads + "@cached\ndef total_price(items):\n    return sum(items)"
+    assert [(element.first, element.last) for element in elements_of("a.py", SOURCE)] == [(4, 6), (7, 9), (12, 14)]
     assert widened([(12, 14), (2, 3), (99, 120)], SOURCE, 4) == [(1, 14)]
 
 

@@ -38,22 +38,22 @@ async def choose(answers: Sequence[str], *, task: RepoTask, store: TaskStore, po
     forms: dict[int, Form] = {}
     for index, answer in enumerate(answers):
         try:
-            made = changed_by_answer(base, answer)
+            change = changed_by_answer(base, answer)
         except FormatError:
             continue
-        files = accept(base, made, site_modules=site_modules(site)).files
+        files = accept(base, change, site_modules=site_modules(site)).files
         if form := normal_form(base, files):
             changes[index], forms[index] = files, form
     if not forms:
         return None
     first = {form: index for index, form in reversed(forms.items())}
-    broken = await _broken(task, base, {form: changes[index] for form, index in first.items()}, site, pool)
+    broken = await _count_broken(task, base, {form: changes[index] for form, index in first.items()}, site, pool)
     fewest = min(broken.values())
     votes = Counter(form for form in forms.values() if broken[form] == fewest)
     return first[max(votes, key=lambda form: (votes[form], -first[form]))]
 
 
-async def _broken(
+async def _count_broken(
     task: RepoTask,
     base: Mapping[str, bytes],
     patches: Mapping[Form, Mapping[str, bytes | None]],
@@ -70,4 +70,4 @@ async def _broken(
         return (await run_repository_tests(pool, tree=tree, site=site, targets=targets)).passed
 
     before, *after = await asyncio.gather(passed({}), *(passed(files) for files in patches.values()))
-    return {form: len(before - kept) for form, kept in zip(patches, after, strict=True)}
+    return {form: len(before - passing) for form, passing in zip(patches, after, strict=True)}

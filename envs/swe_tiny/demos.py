@@ -16,7 +16,7 @@ _OPERATORS = ("+", "-", "*", ">", "<", ">=", "<=", "==", "!=")
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     """Returns the policy that makes the right edit and submits."""
-    return _policy(row.extra["old_line"], row.extra["new_line"])
+    return _make_policy(row.extra["old_line"], row.extra["new_line"])
 
 
 def demonstrator(
@@ -35,14 +35,14 @@ def demonstrator(
         new = _other_operator(old, random.Random(old), {old, new})
     elif kind == "wrong_line":
         lines = [line.strip() for line in row.extra["source"].split("\n")[1:]]
-        old = rng.choice([line for line in lines if line != old and _operators(line)] or lines)
+        old = rng.choice([line for line in lines if line != old and _find_operators(line)] or lines)
         new = _other_operator(old, rng, {old})
     elif kind == "not_found":
         old = _other_operator(old, rng, {old})
-    return _policy(old, new)
+    return _make_policy(old, new)
 
 
-def _policy(old: str, new: str) -> Callable[[Sequence[Message]], Message]:
+def _make_policy(old: str, new: str) -> Callable[[Sequence[Message]], Message]:
     def next_message(messages: Sequence[Message]) -> Message:
         if messages[-1].role == "tool":
             return Message("assistant", "done")
@@ -51,16 +51,16 @@ def _policy(old: str, new: str) -> Callable[[Sequence[Message]], Message]:
     return next_message
 
 
-def _operators(line: str) -> list[int]:
+def _find_operators(line: str) -> list[int]:
     words = line.split(" ")
-    return [at for at, word in enumerate(words) if word in _OPERATORS]
+    return [index for index, word in enumerate(words) if word in _OPERATORS]
 
 
-def _other_operator(line: str, rng: random.Random, taken: set[str]) -> str:
+def _other_operator(line: str, rng: random.Random, excluded: set[str]) -> str:
     """Returns the line with another operator; a line without one gets a word more."""
-    words, at = line.split(" "), _operators(line)
-    if not at:
+    words, places = line.split(" "), _find_operators(line)
+    if not places:
         return f"{line} + 1"
-    place = rng.choice(at)
-    made = [" ".join([*words[:place], one, *words[place + 1 :]]) for one in _OPERATORS]
-    return rng.choice([one for one in made if one not in taken])
+    place = rng.choice(places)
+    lines = [" ".join([*words[:place], operator, *words[place + 1 :]]) for operator in _OPERATORS]
+    return rng.choice([candidate for candidate in lines if candidate not in excluded])

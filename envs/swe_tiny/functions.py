@@ -55,14 +55,14 @@ def written(template: Sequence[str], *, variables: tuple[str, str], constant: in
 
 def places(lines: Sequence[str]) -> list[tuple[int, int, str]]:
     """Returns line, column and operator of every place in which a bug may be."""
-    return [(at, found.start(), found[1]) for at, line in enumerate(lines) for found in _PLACE.finditer(line)]
+    return [(index, match.start(), match[1]) for index, line in enumerate(lines) for match in _PLACE.finditer(line)]
 
 
 def with_operator(lines: Sequence[str], place: tuple[int, int, str], new: str) -> list[str]:
     """Returns the lines with another operator at a place."""
-    at, column, old = place
-    changed = f"{lines[at][:column]}<{new}>{lines[at][column + len(old) + 2 :]}"
-    return [*lines[:at], changed, *lines[at + 1 :]]
+    index, column, old = place
+    changed = f"{lines[index][:column]}<{new}>{lines[index][column + len(old) + 2 :]}"
+    return [*lines[:index], changed, *lines[index + 1 :]]
 
 
 def plain(lines: Sequence[str]) -> list[str]:
@@ -108,55 +108,55 @@ class _Call:
     def value(self, body: Sequence[ast.stmt]) -> int:
         """Returns the value that the body returns."""
         try:
-            self._run(body)
+            self._run_body(body)
         except _Return as returned:
             return returned.value
         raise _NotAllowed("no return")
 
-    def _run(self, body: Sequence[ast.stmt]) -> None:
+    def _run_body(self, body: Sequence[ast.stmt]) -> None:
         for node in body:
-            self._step()
+            self._count_step()
             match node:
                 case ast.Return(value=ast.expr() as value):
-                    raise _Return(self._number(value))
+                    raise _Return(self._evaluate_number(value))
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    self._variables[name] = self._number(value)
+                    self._variables[name] = self._evaluate_number(value)
                 case ast.If(test=test, body=then, orelse=otherwise):
-                    self._run(then if self._number(test) else otherwise)
+                    self._run_body(then if self._evaluate_number(test) else otherwise)
                 case ast.While(test=test, body=then, orelse=[]):
-                    while self._number(test):
-                        self._run(then)
+                    while self._evaluate_number(test):
+                        self._run_body(then)
                 case ast.For(
                     target=ast.Name(id=name),
                     iter=ast.Call(func=ast.Name(id="range"), args=[count], keywords=[]),
                     body=then,
                     orelse=[],
                 ):
-                    for number in range(self._number(count)):
+                    for number in range(self._evaluate_number(count)):
                         self._variables[name] = number
-                        self._run(then)
+                        self._run_body(then)
                 case _:
                     raise _NotAllowed(type(node).__name__)
 
-    def _number(self, node: ast.expr) -> int:
-        self._step()
+    def _evaluate_number(self, node: ast.expr) -> int:
+        self._count_step()
         match node:
             case ast.Constant(value=int(value)) if type(value) is int and value <= _MAX_NUMBER:
                 return value
             case ast.Name(id=name) if name in self._variables:
                 return self._variables[name]
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                number = _BINARY[type(op)](self._number(left), self._number(right))
+                number = _BINARY[type(op)](self._evaluate_number(left), self._evaluate_number(right))
                 if abs(number) > _MAX_NUMBER:
                     raise _NotAllowed("a large number")
                 return number
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-                return int(_COMPARE[type(op)](self._number(left), self._number(right)))
+                return int(_COMPARE[type(op)](self._evaluate_number(left), self._evaluate_number(right)))
             case ast.BoolOp(op=ast.Or(), values=values):
-                return int(any(self._number(value) for value in values))
+                return int(any(self._evaluate_number(value) for value in values))
         raise _NotAllowed(type(node).__name__)
 
-    def _step(self) -> None:
+    def _count_step(self) -> None:
         self._left -= 1
         if self._left < 0:
             raise _NotAllowed("too many steps")

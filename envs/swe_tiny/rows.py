@@ -55,7 +55,7 @@ def make_rows(
     rows: dict[str, EnvRow] = {}
     misses = 0
     while len(rows) < count:
-        row = _draw(rng, templates)
+        row = _draw_row(rng, templates)
         if row is None or row.extra["split"] != split or row.extra["task_id"] in rows:
             misses += 1
             if misses > _MAX_MISSES:
@@ -72,7 +72,7 @@ def source_of(name: str, variables: tuple[str, str], lines: list[str]) -> str:
 
 
 @functools.cache
-def _results(template: str, constant: int, place: int | None, operator: str) -> list[int] | None:
+def _compute_results(template: str, constant: int, place: int | None, operator: str) -> list[int] | None:
     """Returns the results of a function, or of one with another operator at a place; names do not matter."""
     lines = written({**TEMPLATES, **HELD_OUT}[template], variables=("a", "b"), constant=constant)
     if place is not None:
@@ -80,23 +80,23 @@ def _results(template: str, constant: int, place: int | None, operator: str) -> 
     return results(source_of("f", ("a", "b"), plain(lines)))
 
 
-def _draw(rng: random.Random, kind: str) -> EnvRow | None:
+def _draw_row(rng: random.Random, kind: str) -> EnvRow | None:
     """Returns a row, or None if the drawn bug changes no result."""
-    known = TEMPLATES if kind == "seen" else HELD_OUT
-    template, name, variables = rng.choice(list(known)), rng.choice(NAMES), rng.choice(VARIABLES)
+    templates = TEMPLATES if kind == "seen" else HELD_OUT
+    template, name, variables = rng.choice(list(templates)), rng.choice(NAMES), rng.choice(VARIABLES)
     constant = rng.randint(1, _MAX_CONSTANT)
-    lines = written(known[template], variables=variables, constant=constant)
+    lines = written(templates[template], variables=variables, constant=constant)
     number = rng.randrange(len(places(lines)))
     place = places(lines)[number]
     new = rng.choice(FLIPS[place[2]])
     bug = with_operator(lines, place, new)
     wrong = source_of(name, variables, plain(bug))
-    want, got = _results(template, constant, None, ""), _results(template, constant, number, new)
-    shown = [at for at in range(len(INPUTS)) if want and (got is None or want[at] != got[at])]
-    if not want or not got or not shown:
+    want, got = _compute_results(template, constant, None, ""), _compute_results(template, constant, number, new)
+    wrong_inputs = [index for index in range(len(INPUTS)) if want and (got is None or want[index] != got[index])]
+    if not want or not got or not wrong_inputs:
         return None
-    at = rng.choice(shown)
-    pair = f"{name} ( {INPUTS[at][0]} , {INPUTS[at][1]} )"
+    index = rng.choice(wrong_inputs)
+    pair = f"{name} ( {INPUTS[index][0]} , {INPUTS[index][1]} )"
     extra: dict[str, Any] = {
         "task_id": f"{template}-{zlib.crc32(wrong.encode()):08x}",
         "source": wrong,
@@ -104,5 +104,5 @@ def _draw(rng: random.Random, kind: str) -> EnvRow | None:
         "new_line": plain(lines)[place[0]].strip(),
         "split": "test" if zlib.crc32(f"{name}/{constant}".encode()) % _TEST_SHARE == 0 else "train",
     }
-    prompt = f"{wrong}\n{pair} gives {got[at]} , should give {want[at]}"
+    prompt = f"{wrong}\n{pair} gives {got[index]} , should give {want[index]}"
     return EnvRow(prompt=(Message("user", prompt),), ground_truth=json.dumps(want), data_source="swe_tiny", extra=extra)

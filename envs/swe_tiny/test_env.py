@@ -80,9 +80,9 @@ def test_the_shown_call_is_wrong_in_the_function_and_right_after_the_fix() -> No
         call, _, rest = row.prompt[0].content.split("\n")[-1].partition(" gives ")
         got, _, want = rest.partition(" , should give ")
         pair = tuple(int(word) for word in call.split() if word.isdigit())
-        at = INPUTS.index(pair)  # type: ignore[arg-type]
-        assert results(row.extra["source"])[at] == int(got)  # type: ignore[index]
-        assert json.loads(row.ground_truth)[at] == int(want) != int(got)
+        index = INPUTS.index(pair)  # type: ignore[arg-type]
+        assert results(row.extra["source"])[index] == int(got)  # type: ignore[index]
+        assert json.loads(row.ground_truth)[index] == int(want) != int(got)
 
 
 def test_each_kind_of_demonstration_does_what_its_name_says() -> None:

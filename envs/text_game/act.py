@@ -59,19 +59,19 @@ class ActTool:
     @property
     def schema(self) -> Mapping[str, Any]:
         """The OpenAI function schema: one required string, `action`; an enum where the actions are always the same."""
-        most, actions = self._presentation.actions_per_turn, self.game.actions
-        what: dict[str, Any] = {"type": "string"}
-        if most == 1 and actions is not None:
-            what["enum"] = list(actions)
-        elif most > 1:
+        max_actions, actions = self._presentation.actions_per_turn, self.game.actions
+        action_schema: dict[str, Any] = {"type": "string"}
+        if max_actions == 1 and actions is not None:
+            action_schema["enum"] = list(actions)
+        elif max_actions > 1:
             named = f" of {', '.join(actions)}" if actions is not None else ""
-            what["description"] = f"Up to {most} actions{named}, separated by {SEPARATOR}."
+            action_schema["description"] = f"Up to {max_actions} actions{named}, separated by {SEPARATOR}."
         return {
             "type": "function",
             "function": {
                 "name": self.name,
                 "description": "Plays an action.",
-                "parameters": {"type": "object", "properties": {"action": what}, "required": ["action"]},
+                "parameters": {"type": "object", "properties": {"action": action_schema}, "required": ["action"]},
             },
         }
 
@@ -100,17 +100,17 @@ class ActTool:
             return ToolResult('Error: the arguments must be {"action": "<text>"}', True, "wrong_arguments")
         if not self.is_open:
             return ToolResult("Error: the game is over; nothing was done", is_error=True)
-        told: list[str] = []
-        error_kind, done = None, 0
+        texts: list[str] = []
+        error_kind, num_done = None, 0
         for part in [part for part in text.split(SEPARATOR) if part.strip()] or [text]:
-            error_kind = self._try(part, told)
+            error_kind = self._try_action(part, texts)
             if error_kind is not None:
                 break
-            done += 1
+            num_done += 1
             if not self.is_open:
                 break
-        shown = [self.view()] if done else []
-        return ToolResult("\n".join([*told, *shown]), error_kind is not None, error_kind)
+        views = [self.view()] if num_done else []
+        return ToolResult("\n".join([*texts, *views]), error_kind is not None, error_kind)
 
     def view(self) -> str:
         """Returns the position as text."""
@@ -121,11 +121,11 @@ class ActTool:
         legal = self.game.legal(self.state)
         return ", ".join(legal[:_LISTED_ACTIONS]) + (", ..." if len(legal) > _LISTED_ACTIONS else "")
 
-    def _try(self, text: str, told: list[str]) -> str | None:
-        """Executes one action and appends its text to `told`; returns the kind of error, if any."""
+    def _try_action(self, text: str, texts: list[str]) -> str | None:
+        """Executes one action and appends its text to `texts`; returns the kind of error, if any."""
         if not self._left:
-            most = self._presentation.actions_per_turn
-            told.append(f"Error: only {most} action{'s' * (most > 1)} a turn; the rest was not done")
+            max_actions = self._presentation.actions_per_turn
+            texts.append(f"Error: only {max_actions} action{'s' * (max_actions > 1)} a turn; the rest was not done")
             self._counts["surplus_actions"] += 1
             return "too_many"
         # Every attempt counts, so that a turn cannot test many actions.
@@ -133,7 +133,7 @@ class ActTool:
         action = self.game.read(self.state, text)
         if action is None:
             # The policy's text is not repeated, because it may contain tags of the protocol.
-            told.append(f"Error: this action is not possible; possible actions: {self.possible()}")
+            texts.append(f"Error: this action is not possible; possible actions: {self.possible()}")
             self._counts["invalid_actions"] += 1
             return "wrong_arguments"
         move = self.game.move(self.state, action)
@@ -141,5 +141,5 @@ class ActTool:
         self._counts["ineffective_moves"] += not move.is_effective
         self.state = move.state
         if move.text and self._presentation.style == "full":
-            told.append(move.text)
+            texts.append(move.text)
         return None

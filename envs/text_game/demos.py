@@ -69,9 +69,9 @@ class _Planner:
         if move is None or move not in game.legal(state):
             return None
         if self._is_careless and self._missing is None and isinstance(game, Quest) and move.startswith(_TAKE):
-            wanted = move.removeprefix(_TAKE)
-            others = game.other_keys(state, wanted)
+            key = move.removeprefix(_TAKE)
+            others = game.other_keys(state, key)
             if others:
-                self._missing = wanted
+                self._missing = key
                 return f"{_TAKE}{self._rng.choice(others)}"
         return move

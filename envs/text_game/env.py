@@ -62,7 +62,7 @@ class TextGameEnv(ToolEnv):
         counts["dead_ends"] += status == "dead"
         return replace(
             observation,
-            reward=await self._reward(),
+            reward=await self._compute_reward(),
             stop=None if status == "open" else StopReason.ENV_DONE,
             info={**observation.info, **{name: float(number) for name, number in counts.items() if number}},
         )
@@ -83,13 +83,13 @@ class TextGameEnv(ToolEnv):
         text = f"An action is needed. Possible actions: {self._tool.possible()}"
         return Observation(messages=(Message("user", text),), info=info)
 
-    async def _reward(self) -> float:
+    async def _compute_reward(self) -> float:
         """Returns the turn's share of `dense_reward`, from its progress towards the goal."""
         if not self._dense_reward:
             return 0.0
-        left = await asyncio.to_thread(self._tool.game.distance, self._tool.state)
+        distance = await asyncio.to_thread(self._tool.game.distance, self._tool.state)
         before = self._progress
-        self._progress = 0.0 if left is None else max(0.0, 1.0 - left / self._first_distance)
+        self._progress = 0.0 if distance is None else max(0.0, 1.0 - distance / self._first_distance)
         return self._dense_reward * (self._progress - before)
 
 

@@ -25,18 +25,18 @@ def describe(sample: Sample) -> str | None:
     """
     game = load_game(sample.ground_truth)
     presentation = Presentation.of(EnvRow(prompt=sample.prompt, extra=sample.extra))
-    played = _replay(game, sample, presentation) if isinstance(game, Quest) else None
+    played = _replay_turns(game, sample, presentation) if isinstance(game, Quest) else None
     if not isinstance(game, Quest) or played is None:
         return None
     for other in game.others_reached(played.state):
-        before = _replay(other, sample, presentation, num_turns=len(sample.turns) - 1)
-        after = _replay(other, sample, presentation)
+        before = _replay_turns(other, sample, presentation, num_turns=len(sample.turns) - 1)
+        after = _replay_turns(other, sample, presentation)
         if before and after and (before.is_open, after.is_open) == (True, False):
             return prompt_of(other, presentation)
     return None
 
 
-def _replay(
+def _replay_turns(
     game: Game[Any], sample: Sample, presentation: Presentation, *, num_turns: int | None = None
 ) -> ActTool | None:
     """Returns the game after the first turns; None if its observations differ from the recorded ones."""

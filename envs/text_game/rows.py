@@ -47,15 +47,17 @@ def make_rows(
     """
     if split not in ("train", "test"):
         raise ConfigError(f"split must be 'train' or 'test', got {split!r}")
-    names = _names(game)
-    chosen = {name: _options(name, options) for name in names}
+    names = _read_names(game)
+    chosen = {name: _read_options(name, options) for name in names}
     unknown = sorted(set(options) - {item.name for name in names for item in fields(GAMES[name].options)})
     if unknown:
-        known = {name: [item.name for item in fields(GAMES[name].options)] for name in names}
-        raise ConfigError(f"unknown options, got {unknown}; those of the chosen games are {known}")
+        option_names = {name: [item.name for item in fields(GAMES[name].options)] for name in names}
+        raise ConfigError(f"unknown options, got {unknown}; those of the chosen games are {option_names}")
     presentation = Presentation(style=style, actions_per_turn=actions_per_turn)
     rows = {
-        name: _rows(name, chosen[name], presentation, split=split, seed=seed, count=len(range(i, count, len(names))))
+        name: _generate_rows(
+            name, chosen[name], presentation, split=split, seed=seed, count=len(range(i, count, len(names)))
+        )
         for i, name in enumerate(names)
     }
     return [next(rows[names[i % len(names)]]) for i in range(count)]
@@ -86,35 +88,35 @@ def to_row(name: str, number: int, game: Game[Any], presentation: Presentation) 
 
 def prompt_of(game: Game[Any], presentation: Presentation) -> str:
     """Returns the prompt at the start of a game."""
-    most = presentation.actions_per_turn
-    several = f"You may give up to {most} actions in one turn, separated by {SEPARATOR}."
+    max_actions = presentation.actions_per_turn
+    several = f"You may give up to {max_actions} actions in one turn, separated by {SEPARATOR}."
     parts = (
         game.rules(presentation.style),
-        several if most > 1 and presentation.style == "full" else "",
+        several if max_actions > 1 and presentation.style == "full" else "",
         game.view(game.start(), presentation.style),
     )
     return "\n".join(part for part in parts if part)
 
 
-def _rows(
+def _generate_rows(
     name: str, options: Any, presentation: Presentation, *, split: Split, seed: int, count: int
 ) -> Iterator[EnvRow]:
     rng = random.Random(f"{name}/{split}/{seed}")
-    seen: set[str] = set()
+    identities: set[str] = set()
     misses = 0
-    while len(seen) < count:
+    while len(identities) < count:
         number = _TEST_PART * rng.randrange(2**28) + (0 if split == "test" else rng.randrange(1, _TEST_PART))
         game = GAMES[name].generate(number, options)
-        if _split_of(game.identity) == split and game.identity not in seen:
-            seen.add(game.identity)
+        if _split_of(game.identity) == split and game.identity not in identities:
+            identities.add(game.identity)
             misses = 0
             yield to_row(name, number, game, presentation)
             continue
         misses += 1
         if misses == _MAX_MISSES:
             raise ConfigError(
-                f"there are hardly more than {len(seen)} different games of {name} for {split!r} with {options}, got "
-                f"count={count}; lower count, or choose options that have more games"
+                f"there are hardly more than {len(identities)} different games of {name} for {split!r} with {options}, "
+                f"got count={count}; lower count, or choose options that have more games"
             )
 
 
@@ -122,7 +124,7 @@ def _split_of(identity: str) -> Split:
     return "test" if hashlib.sha256(identity.encode()).digest()[0] % _TEST_PART == 0 else "train"
 
 
-def _names(game: str | Sequence[str]) -> list[str]:
+def _read_names(game: str | Sequence[str]) -> list[str]:
     if game == "mix":
         return list(GAMES)
     names = [game] if isinstance(game, str) else list(dict.fromkeys(game))
@@ -132,8 +134,8 @@ def _names(game: str | Sequence[str]) -> list[str]:
     return names
 
 
-def _options(name: str, options: Mapping[str, Any]) -> Any:
+def _read_options(name: str, options: Mapping[str, Any]) -> Any:
     kind = GAMES[name].options
-    known = {item.name for item in fields(kind)}
+    option_names = {item.name for item in fields(kind)}
     with boundary(ConfigError, f"reading the options of {name}"):
-        return kind(**{key: value for key, value in options.items() if key in known})
+        return kind(**{key: value for key, value in options.items() if key in option_names})

@@ -56,21 +56,21 @@ PATHS = make_rows(
 def commands(row: EnvRow, **options: float) -> list[str]:
     """Returns the first commands of a demonstration, up to 20."""
     next_turn = demonstrator(row, rng=random.Random(row.extra["task_id"]), skilled=1.0, **options)
-    tool, done = ActTool(load_game(row.ground_truth), Presentation.of(row)), []
-    while tool.is_open and len(done) < 20:
-        done.append(next_turn(()).tool_calls[0].arguments["action"])
+    tool, actions = ActTool(load_game(row.ground_truth), Presentation.of(row)), []
+    while tool.is_open and len(actions) < 20:
+        actions.append(next_turn(()).tool_calls[0].arguments["action"])
         tool.begin_turn()
-        assert not tool.play({"action": done[-1]}).is_error
-    return done
+        assert not tool.play({"action": actions[-1]}).is_error
+    return actions
 
 
 @pytest.mark.slow
 def test_a_demonstration_with_a_wrong_key_walks_to_the_lock_as_if_it_were_the_right_one() -> None:
     for row in PATHS:
-        best, done = commands(row), commands(row, wrong_key=1.0)
+        best, wrong = commands(row), commands(row, wrong_key=1.0)
         unlock = next(place for place, command in enumerate(best) if command.startswith("unlock"))
-        changed = [place for place in range(unlock) if best[place] != done[place]]
-        assert len(changed) == 1 and done[changed[0]].startswith("take ") and done[changed[0]].endswith(" key")
+        changed = [place for place in range(unlock) if best[place] != wrong[place]]
+        assert len(changed) == 1 and wrong[changed[0]].startswith("take ") and wrong[changed[0]].endswith(" key")
 
 
 def test_slips_make_demonstrations_longer_and_the_solution_follows() -> None:

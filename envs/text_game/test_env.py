@@ -81,10 +81,10 @@ async def test_turn_rewards_stand_on_the_last_token_of_their_turns(codecs: dict[
     share = 0.5 / row.extra["optimal_actions"]
     assert episode.turn_rewards == pytest.approx(dict.fromkeys(range(row.extra["optimal_actions"]), share))
     (rewards,), (trajectory,) = episode.token_rewards(), episode.trajectories
-    paid = [at for at, reward in enumerate(rewards) if reward]
+    paid = [index for index, reward in enumerate(rewards) if reward]
     assert len(paid) == row.extra["optimal_actions"] and sum(rewards) == pytest.approx(1.5)
-    assert all(trajectory.response_mask[at] == 1 for at in paid)
-    assert all(at + 1 == len(rewards) or trajectory.response_mask[at + 1] == 0 for at in paid)
+    assert all(trajectory.response_mask[index] == 1 for index in paid)
+    assert all(index + 1 == len(rewards) or trajectory.response_mask[index + 1] == 0 for index in paid)
 
 
 async def test_a_policy_that_never_acts_rightly_plays_on_until_a_budget_ends_it(codecs: dict[str, Any]) -> None:

@@ -62,12 +62,12 @@ def generate(name: str, seed: int, **options: Any) -> Game[Any]:
 
 def searched(game: Game[Any], state: Any) -> int | None:
     """Returns the fewest actions to the goal, by trying everything that is legal; None when nothing leads there."""
-    ends, seen, length = [state], {state}, 0
+    ends, states, length = [state], {state}, 0
     while ends:
         if any(game.status(s) == "goal" for s in ends):
             return length
-        found = {game.move(s, a).state for s in ends if game.status(s) == "open" for a in game.legal(s)}
-        ends, seen, length = list(found - seen), seen | found, length + 1
+        next_states = {game.move(s, a).state for s in ends if game.status(s) == "open" for a in game.legal(s)}
+        ends, states, length = list(next_states - states), states | next_states, length + 1
     return None
 
 
@@ -88,9 +88,9 @@ def test_the_solution_reaches_the_goal_in_the_fewest_actions(name: str, options:
         solution = game.solution(state)
         assert game.status(state) == "open"
         assert len(solution) == game.distance(state) == searched(game, state)
-        for done, action in enumerate(solution, start=1):
+        for num_moves, action in enumerate(solution, start=1):
             state = game.move(state, action).state
-            assert game.distance(state) == len(solution) - done
+            assert game.distance(state) == len(solution) - num_moves
         assert game.status(state) == "goal" and game.solution(state) == []
 
 
@@ -109,11 +109,11 @@ def test_wherever_a_game_has_led_its_distance_is_that_of_a_search(name: str, opt
         elif name != "frozen_lake" or not options or game.status(state) == "goal":
             assert game.distance(state) == searched(game, state)
         else:  # the number of moves is part of a slippery state: there is no end to them
-            assert game.status(_follow(game, state)) == "goal"
+            assert game.status(_follow_solution(game, state)) == "goal"
     assert statuses["open"] and (statuses["dead"] or name == "quest")
 
 
-def _follow(game: Game[Any], state: Any) -> Any:
+def _follow_solution(game: Game[Any], state: Any) -> Any:
     solution = game.solution(state)
     assert len(solution) == game.distance(state)
     for action in solution:
@@ -138,12 +138,12 @@ def test_a_level_is_dead_exactly_when_a_search_finds_no_way() -> None:
 
 def _without_deadlocks(game: Game[Any], state: Any) -> int | None:
     """Returns the fewest moves to the goal by a search that walks on where `status` says dead."""
-    ends, seen, length = [state], {state}, 0
+    ends, states, length = [state], {state}, 0
     while ends:
         if any(game.status(s) == "goal" for s in ends):
             return length
-        found = {game.move(s, a).state for s in ends for a in NAMES}
-        ends, seen, length = list(found - seen), seen | found, length + 1
+        next_states = {game.move(s, a).state for s in ends for a in NAMES}
+        ends, states, length = list(next_states - states), states | next_states, length + 1
     return None
 
 
@@ -156,12 +156,12 @@ def test_a_seed_gives_the_same_game_and_its_spec_alone_makes_it_again(name: str,
         copy = load_game(json.loads(json.dumps(game.spec)))
         copy.prepare()
         assert (copy.spec, copy.identity) == (game.spec, game.identity)
-        rng, one, other = random.Random(seed), game.start(), copy.start()
+        rng, state, other = random.Random(seed), game.start(), copy.start()
         for _ in range(10):
-            assert game.view(one, "full") == copy.view(other, "full") and game.legal(one) == copy.legal(other)
-            if game.status(one) == "open":
-                action = rng.choice(game.legal(one))
-                one, other = game.move(one, action).state, copy.move(other, action).state
+            assert game.view(state, "full") == copy.view(other, "full") and game.legal(state) == copy.legal(other)
+            if game.status(state) == "open":
+                action = rng.choice(game.legal(state))
+                state, other = game.move(state, action).state, copy.move(other, action).state
         identities.add(game.identity)
     assert len(identities) > 15
 
@@ -312,7 +312,7 @@ def test_doors_and_keys_of_a_quest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("command", "meant"),
     [
         ("  Take THE apple. ", "take apple"),
         ("pick up apple", "take apple"),
@@ -327,9 +327,9 @@ def test_doors_and_keys_of_a_quest() -> None:
         ("take apple and coin", None),
     ],
 )
-def test_commands_are_read_with_articles_and_synonyms(said: str, meant: str | None) -> None:
+def test_commands_are_read_with_articles_and_synonyms(command: str, meant: str | None) -> None:
     game = load_game(QUEST)
-    assert game.read(game.start(), said) == meant
+    assert game.read(game.start(), command) == meant
 
 
 def test_directions_and_prepositions_are_read_too() -> None:
@@ -400,7 +400,7 @@ def test_one_of_the_keys_in_the_first_room_of_a_path_opens_the_last_door() -> No
         game = generate("quest", seed, **PATH)
         assert isinstance(game, Quest)
         spec, solution = game.spec, game.solution(game.start())
-        keys = [name for name, at in spec["things"].items() if name.endswith(" key") and at == spec["start"]]
+        keys = [name for name, place in spec["things"].items() if name.endswith(" key") and place == spec["start"]]
         (locked,) = [lid for lid, (status, _) in spec["locks"].items() if status == "locked"]
         right = spec["locks"][locked][1]
         assert len(keys) == 3 and right in keys and f"take {right}" in solution
@@ -528,14 +528,14 @@ def test_what_no_game_fulfils_is_told_instead_of_searched_for_ever(name: str, op
 def test_siblings_share_the_solutions_of_a_level_and_nothing_outlives_them() -> None:
     from .games import sokoban_solver
 
-    kept = sokoban_solver._shared
-    before = len(kept)
+    shared = sokoban_solver._shared
+    before = len(shared)
     first, second = Sokoban(LEVEL), Sokoban(LEVEL)
     first.prepare()
     second.prepare()
-    assert first._solutions is second._solutions and len(kept) == before + 1
+    assert first._level_solutions is second._level_solutions and len(shared) == before + 1
     del first, second
-    assert len(kept) == before
+    assert len(shared) == before
 
 
 def test_every_kind_of_game_is_named_in_its_spec() -> None:

@@ -40,8 +40,8 @@ def play(*turns: str | None, spec: Any = None, told: int | None = None, **extra:
             Call(name="act", arguments={"action": action}, result=None if is_last else result.content,
                  is_error=result.is_error and not is_last) for result in results
         )  # fmt: skip
-        said = () if is_last else tuple(result.content for result in results) or ("An action is needed.",)
-        played.append(Turn(index=index, text=action or "", content="", calls=calls, observations=said))
+        observations = () if is_last else tuple(result.content for result in results) or ("An action is needed.",)
+        played.append(Turn(index=index, text=action or "", content="", calls=calls, observations=observations))
     return Sample(
         id="quest",
         prompt=(Message("user", "quest: get the coin"),),
@@ -62,8 +62,8 @@ def test_what_the_last_turn_has_got_is_the_quest() -> None:
     assert describe(play("take apple", "put apple in chest")) == TAKEN.replace(
         "get the apple", "put the apple in the chest"
     )
-    told = describe(play("take apple", style="full"))
-    assert told is not None and told.startswith("You play a text adventure. Your quest: get the apple.\n")
+    description = describe(play("take apple", style="full"))
+    assert description is not None and description.startswith("You play a text adventure. Your quest: get the apple.\n")
 
 
 def test_what_was_got_earlier_or_given_up_again_is_none() -> None:
@@ -103,7 +103,7 @@ def test_other_games_show_their_goal_all_along_or_are_right_or_wrong(game: str) 
 
 
 def test_of_random_play_every_quest_that_is_told_was_won_in_its_last_turn() -> None:
-    told = 0
+    num_quests = 0
     for row in make_rows(split="train", count=150, seed=0, game="quest", quest_length=2, **STYLE):
         game, rng = load_game(row.ground_truth), random.Random(row.extra["task_id"])
         state, actions = game.start(), []
@@ -112,7 +112,7 @@ def test_of_random_play_every_quest_that_is_told_was_won_in_its_last_turn() -> N
             state = game.move(state, actions[-1]).state
         if game.status(state) == "goal" or (text := describe(play(*actions, spec=row.ground_truth))) is None:
             continue
-        told += 1
-        asked = text.splitlines()[0].removeprefix("quest: ").replace("the ", "").replace("get ", "take ")
-        assert asked == actions[-1]
-    assert told >= 5
+        num_quests += 1
+        quest = text.splitlines()[0].removeprefix("quest: ").replace("the ", "").replace("get ", "take ")
+        assert quest == actions[-1]
+    assert num_quests >= 5

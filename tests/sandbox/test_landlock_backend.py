@@ -325,6 +325,6 @@ def test_users_of_boxes_exist_and_are_nobody_else(mapped: str, tmp_path: Path, m
     table.write_text(mapped)
     monkeypatch.setattr(landlock_box, "_UID_MAP", str(table))
     spans = [tuple(map(int, line.split())) for line in mapped.splitlines()]
-    users = [landlock_box._user(number) for number in range(0, 10**7, 997)]
+    users = [landlock_box._choose_user(number) for number in range(0, 10**7, 997)]
     assert all(any(first <= user < first + count for first, _, count in spans) for user in users)
     assert min(users) > 30_000 and max(users) < 2**31  # no user of a distribution, nor a negative number

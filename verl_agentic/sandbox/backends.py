@@ -107,12 +107,12 @@ class AutoBackend:
         self.refusals = {}
         for name in self._order:
             try:
-                backend = _make(name, self._options.get(name, {}))
+                backend = _make_named(name, self._options.get(name, {}))
             except (SandboxUnavailableError, MissingDependencyError) as cause:
                 self.refusals[name] = str(cause)
                 continue
             if isolation_of(backend) < self._at_least:
-                self.refusals[name] = f"isolates by {_label(isolation_of(backend))} only"
+                self.refusals[name] = f"isolates by {_format_level(isolation_of(backend))} only"
                 continue
             if name == "local" and os.geteuid() == 0:
                 self.refusals[name] = (
@@ -121,7 +121,7 @@ class AutoBackend:
                 )
                 continue
             try:
-                await _prove(backend)
+                await _prove_backend(backend)
             except AgenticError as cause:
                 self.refusals[name] = str(cause)
                 continue
@@ -131,8 +131,8 @@ class AutoBackend:
             return
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self.refusals.items())
         raise SandboxUnavailableError(
-            f"no sandbox backend here isolates by {_label(self._at_least)} or better, got {reasons}; fix one of them, "
-            "use the backend remote, or, for code that you trust, name the backend local and set at_least=none"
+            f"no sandbox backend here isolates by {_format_level(self._at_least)} or better, got {reasons}; fix one of "
+            "them, use the backend remote, or, for code that you trust, name the backend local and set at_least=none"
         )
 
     async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> Sandbox:
@@ -163,18 +163,18 @@ def make_backend(name: str, *, at_least: Isolation | str | None = None, **option
         unknown = set(options) - set(AUTO_ORDER)
         if unknown:
             raise ConfigError(f"options of auto are those of {', '.join(AUTO_ORDER)}, got {', '.join(sorted(unknown))}")
-        for name, given in options.items():
+        for name, backend_options in options.items():
             with contextlib.suppress(SandboxUnavailableError, MissingDependencyError):
-                _make(name, given)  # finds misspelt options now, also those of untested backends
+                _make_named(name, backend_options)  # finds misspelt options now, also those of untested backends
         return AutoBackend(at_least=level, options=options)
     if name == "remote":
         # Only the service knows its isolation, so `start` asks for it.
-        return _make(name, {**options, "at_least": level.name.lower()})
-    backend = _make(name, options)
+        return _make_named(name, {**options, "at_least": level.name.lower()})
+    backend = _make_named(name, options)
     if isolation_of(backend) < level:
         raise ConfigError(
-            f"the backend {name} isolates by {_label(isolation_of(backend))}, got at_least={_label(level)}; "
-            "name a stronger backend, or allow the weaker one with at_least"
+            f"the backend {name} isolates by {_format_level(isolation_of(backend))}, got "
+            f"at_least={_format_level(level)}; name a stronger backend, or allow the weaker one with at_least"
         )
     return backend
 
@@ -194,15 +194,15 @@ def isolation_of(backend: Backend) -> Isolation:
 
 async def probe(name: str, **options: Any) -> BackendProbe:
     """Starts a backend, runs code in it twice, closes it, and returns the result."""
-    isolation = _label(_ISOLATION.get(name, Isolation.NONE))
+    isolation = _format_level(_ISOLATION.get(name, Isolation.NONE))
     try:
-        backend = _make(name, options)
-        isolation = _label(isolation_of(backend))
-        start_ms, run_ms = await _prove(backend)
+        backend = _make_named(name, options)
+        isolation = _format_level(isolation_of(backend))
+        start_ms, run_ms = await _prove_backend(backend)
     except AgenticError as cause:
         return BackendProbe(name=name, isolation=isolation, refusal=str(cause))
     await backend.close()
-    return BackendProbe(name=name, isolation=_label(isolation_of(backend)), start_ms=start_ms, run_ms=run_ms)
+    return BackendProbe(name=name, isolation=_format_level(isolation_of(backend)), start_ms=start_ms, run_ms=run_ms)
 
 
 async def probe_all() -> list[BackendProbe]:
@@ -210,10 +210,10 @@ async def probe_all() -> list[BackendProbe]:
     options: dict[str, dict[str, Any]] = {name: {} for name in AUTO_ORDER[:-1]} | {"local": {"is_trusted": True}}
     if os.environ.get("VERL_AGENTIC_SANDBOX_URL"):
         options["remote"] = {}
-    return [await probe(name, **given) for name, given in options.items()]
+    return [await probe(name, **backend_options) for name, backend_options in options.items()]
 
 
-async def _prove(backend: Backend) -> tuple[float, float]:
+async def _prove_backend(backend: Backend) -> tuple[float, float]:
     """Starts a backend and runs code in it; returns the times to the first and of the second result, in ms.
 
     Raises:
@@ -245,31 +245,31 @@ async def _start_and_run(backend: Backend) -> tuple[float, float]:
     return 1000 * (marks[1] - marks[0]), 1000 * (marks[2] - marks[1])
 
 
-def _make(name: str, options: Mapping[str, Any]) -> Backend:
+def _make_named(name: str, options: Mapping[str, Any]) -> Backend:
     if name not in _MAKERS:
         raise ConfigError(f"a sandbox backend is one of {', '.join(NAMES)}, got {name!r}")
     return _MAKERS[name](options)
 
 
-def _local(options: Mapping[str, Any]) -> Backend:
+def _make_local(options: Mapping[str, Any]) -> Backend:
     from verl_agentic.sandbox.local.local_backend import LocalBackend
 
     return LocalBackend(**check_options(LocalBackend, options, what="the backend local"))
 
 
-def _namespaces(options: Mapping[str, Any]) -> Backend:
+def _make_namespaces(options: Mapping[str, Any]) -> Backend:
     from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, NamespaceConfig
 
     return NamespaceBackend(read_settings(NamespaceConfig, options, section="namespaces"))
 
 
-def _landlock(options: Mapping[str, Any]) -> Backend:
+def _make_landlock(options: Mapping[str, Any]) -> Backend:
     from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend, LandlockConfig
 
     return LandlockBackend(read_settings(LandlockConfig, options, section="landlock"))
 
 
-def _docker(options: Mapping[str, Any]) -> Backend:
+def _make_docker(options: Mapping[str, Any]) -> Backend:
     try:
         from verl_agentic.sandbox.docker.docker_backend import DockerBackend, DockerConfig
     except ImportError as cause:
@@ -280,13 +280,13 @@ def _docker(options: Mapping[str, Any]) -> Backend:
     return DockerBackend(read_settings(DockerConfig, options, section="docker"))
 
 
-def _remote(options: Mapping[str, Any]) -> Backend:
+def _make_remote(options: Mapping[str, Any]) -> Backend:
     from verl_agentic.sandbox.run_code.remote_backend import RemoteBackend, RemoteConfig
 
     return RemoteBackend(read_settings(RemoteConfig, options, section="remote"))
 
 
-def _elsewhere(name: str, options: Mapping[str, Any]) -> Backend:
+def _make_elsewhere(name: str, options: Mapping[str, Any]) -> Backend:
     from verl_agentic.sandbox.elsewhere.elsewhere_backend import ElsewhereBackend
     from verl_agentic.sandbox.elsewhere.providers import PROVIDERS
 
@@ -296,14 +296,14 @@ def _elsewhere(name: str, options: Mapping[str, Any]) -> Backend:
 
 
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], Backend]] = {
-    "local": _local,
-    "landlock": _landlock,
-    "namespaces": _namespaces,
-    "docker": _docker,
-    "remote": _remote,
-    **{name: functools.partial(_elsewhere, name) for name in ELSEWHERE},
+    "local": _make_local,
+    "landlock": _make_landlock,
+    "namespaces": _make_namespaces,
+    "docker": _make_docker,
+    "remote": _make_remote,
+    **{name: functools.partial(_make_elsewhere, name) for name in ELSEWHERE},
 }
 
 
-def _label(level: Isolation) -> str:
+def _format_level(level: Isolation) -> str:
     return level.name.lower()

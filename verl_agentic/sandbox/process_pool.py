@@ -50,24 +50,24 @@ class SharedPool:
 
     async def run(self, command: Command, *, limits: Limits) -> CommandResult:
         """Runs a command with fresh folders; see `SandboxPool.run`."""
-        return await self._there(self._run(command, limits))
+        return await self._run_in_loop(self._run_command(command, limits))
 
     @contextlib.asynccontextmanager
     async def lease(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> AsyncIterator[Sandbox]:
         """Provides a fresh sandbox for the block; see `SandboxPool.lease`."""
         stack = contextlib.AsyncExitStack()
         try:
-            yield _SandboxThere(await self._there(self._enter(stack, trees, image)), self)
+            yield _SandboxThere(await self._run_in_loop(self._enter_lease(stack, trees, image)), self)
         finally:
             # Also if the call was cancelled, because the sandbox may just have arrived.
-            await asyncio.shield(self._there(stack.aclose()))
+            await asyncio.shield(self._run_in_loop(stack.aclose()))
 
     async def metrics(self) -> dict[str, float]:
 
         async def read() -> dict[str, float]:
             return self._pool.metrics()
 
-        return await self._there(read())
+        return await self._run_in_loop(read())
 
     def close(self) -> None:
         """Ends all sandboxes, the backend and the thread."""
@@ -78,19 +78,19 @@ class SharedPool:
             self._thread.join(_CLOSE_TIMEOUT_S)
             self._loop.close()
 
-    async def _there(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def _run_in_loop(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Runs work in the pool's loop; cancelled with its caller. Returns its result."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def _run(self, command: Command, limits: Limits) -> CommandResult:
-        await self._start()
+    async def _run_command(self, command: Command, limits: Limits) -> CommandResult:
+        await self._start_pool()
         return await self._pool.run(command, limits=limits)
 
-    async def _enter(self, stack: contextlib.AsyncExitStack, trees: Sequence[Tree], image: str | None) -> Sandbox:
-        await self._start()
+    async def _enter_lease(self, stack: contextlib.AsyncExitStack, trees: Sequence[Tree], image: str | None) -> Sandbox:
+        await self._start_pool()
         return await stack.enter_async_context(self._pool.lease(trees=trees, image=image))
 
-    async def _start(self) -> None:
+    async def _start_pool(self) -> None:
         async with self._start_lock:
             if not self._has_started:
                 await self._pool.start()
@@ -104,27 +104,27 @@ class _SandboxThere:
         self._sandbox, self._pool = sandbox, pool
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
-        return await self._pool._there(self._sandbox.run(command, limits=limits, fresh=fresh))
+        return await self._pool._run_in_loop(self._sandbox.run(command, limits=limits, fresh=fresh))
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
-        return _SessionThere(await self._pool._there(self._sandbox.open_session(kind, limits=limits)), self._pool)
+        return _SessionThere(await self._pool._run_in_loop(self._sandbox.open_session(kind, limits=limits)), self._pool)
 
     async def put_tree(
         self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
     ) -> None:
-        await self._pool._there(self._sandbox.put_tree(files, at=at, modes=modes))
+        await self._pool._run_in_loop(self._sandbox.put_tree(files, at=at, modes=modes))
 
     async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
-        return await self._pool._there(self._sandbox.take_tree(at, max_bytes=max_bytes, max_files=max_files))
+        return await self._pool._run_in_loop(self._sandbox.take_tree(at, max_bytes=max_bytes, max_files=max_files))
 
     async def snapshot(self) -> int:
-        return await self._pool._there(self._sandbox.snapshot())
+        return await self._pool._run_in_loop(self._sandbox.snapshot())
 
     async def reset(self, snapshot: int | None = None) -> None:
-        await self._pool._there(self._sandbox.reset(snapshot))
+        await self._pool._run_in_loop(self._sandbox.reset(snapshot))
 
     async def close(self) -> None:
-        await self._pool._there(self._sandbox.close())
+        await self._pool._run_in_loop(self._sandbox.close())
 
 
 class _SessionThere:
@@ -134,10 +134,10 @@ class _SessionThere:
         self._session, self._pool = session, pool
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
-        return await self._pool._there(self._session.run(text, wall_s=wall_s))
+        return await self._pool._run_in_loop(self._session.run(text, wall_s=wall_s))
 
     async def close(self) -> None:
-        await self._pool._there(self._session.close())
+        await self._pool._run_in_loop(self._session.close())
 
 
 def shared_pool(

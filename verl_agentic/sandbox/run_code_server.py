@@ -104,7 +104,7 @@ class SandboxServer:
             raise self.refusal(429, f"{self._num_inside} requests are being worked on, got one more; try again later")
         self._num_inside += 1
         try:
-            answer = await self._run(request)
+            answer = await self._run_request(request)
         except ConfigError as cause:
             raise self.refusal(400, str(cause)) from cause
         except SandboxBusyError as cause:
@@ -155,7 +155,7 @@ class SandboxServer:
         """Returns whether a language's test program runs, because an installed compiler may be incomplete."""
         request = RunRequest(code=self._languages[name].proof, language=name, compile_timeout=60, run_timeout=60)
         try:
-            answer = await self._run(request)
+            answer = await self._run_request(request)
         except SandboxError:
             return False
         return (answer["run_result"] or {}).get("stdout", "").strip() == "42"
@@ -165,21 +165,21 @@ class SandboxServer:
         self.count_refusal(code, reason)
         return HTTPException(code, reason, headers={"Retry-After": _RETRY_AFTER_S} if code in (429, 504) else None)
 
-    async def _run(self, request: RunRequest) -> dict[str, Any]:
+    async def _run_request(self, request: RunRequest) -> dict[str, Any]:
         language = self._languages.get(request.language)
         if language is None:
             offered = ", ".join(sorted(self._languages))
             raise ConfigError(f"the language must be one of {offered}, got {request.language!r}")
-        limits = self._limits(request, language)
+        limits = self._build_limits(request, language)
         files = request.decoded_files()
-        given = request.extension
+        extension = request.extension
         stdin = (request.stdin or "").encode("utf-8", "surrogatepass")
-        if request.language == "python" or given.argv is not None:
-            program: dict[str, Any] = {"code": request.code} if given.argv is None else {"argv": given.argv}
-            command = Command(files=files, stdin=stdin, outputs=request.fetch_files, env=given.env, **program)
+        if request.language == "python" or extension.argv is not None:
+            program: dict[str, Any] = {"code": request.code} if extension.argv is None else {"argv": extension.argv}
+            command = Command(files=files, stdin=stdin, outputs=request.fetch_files, env=extension.env, **program)
             return answer_of(await self._pool.run(command, limits=limits))
         files[language.source] = request.code.encode("utf-8", "replace")
-        run = Command(argv=language.run, files=files, stdin=stdin, outputs=request.fetch_files, env=given.env)
+        run = Command(argv=language.run, files=files, stdin=stdin, outputs=request.fetch_files, env=extension.env)
         if not language.compile:
             return answer_of(await self._pool.run(run, limits=limits))
         return await self._compile_and_run(language, files, run, request=request, limits=limits)
@@ -187,7 +187,7 @@ class SandboxServer:
     async def _compile_and_run(
         self, language: Language, files: dict[str, bytes], run: Command, *, request: RunRequest, limits: Limits
     ) -> dict[str, Any]:
-        compiling = self._limits(request, language, wall_s=request.compile_timeout, is_compiler=True)
+        compiling = self._build_limits(request, language, wall_s=request.compile_timeout, is_compiler=True)
         async with self._pool.lease() as sandbox:
             command = Command(argv=language.compile, files=files)
             compiled = await sandbox.run(command, limits=compiling)
@@ -196,7 +196,7 @@ class SandboxServer:
             again = Command(argv=run.argv, stdin=run.stdin, outputs=run.outputs, env=run.env)
             return answer_of(await sandbox.run(again, limits=limits), compiled=compiled)
 
-    def _limits(
+    def _build_limits(
         self, request: RunRequest, language: Language, *, wall_s: float | None = None, is_compiler: bool = False
     ) -> Limits:
         config = self.config
@@ -208,9 +208,9 @@ class SandboxServer:
                 f"{memory_mb} MiB; ask for less"
             )
         memory_mb = max(memory_mb, language.memory_mb, config.default_memory_mb if is_compiler else 0)
-        given = {} if is_compiler else request.extension.limits
+        limit_fields = {} if is_compiler else request.extension.limits
         default = {"cpu_s": int(wall_s) + 2, "output_bytes": config.output_bytes}
-        limits = {**default, **given, "wall_s": wall_s, "memory_mb": memory_mb}
+        limits = {**default, **limit_fields, "wall_s": wall_s, "memory_mb": memory_mb}
         limits["output_bytes"] = min(limits["output_bytes"], config.output_bytes)
         return read_settings(Limits, limits, section="limits")
 
@@ -268,18 +268,18 @@ def make_app(server: SandboxServer) -> FastAPI:
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     """Returns the result of the work; cancels it if the client disconnects."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request))
+    disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise HTTPException(499, "the client has gone")
         return task.result()
     finally:
-        for waiting in (task, gone):
+        for waiting in (task, disconnect):
             waiting.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        await asyncio.gather(task, disconnect, return_exceptions=True)
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -68,7 +68,7 @@ class SandboxPool:
     async def start(self) -> None:
         """Starts the backend and the warm sandboxes. Raises SandboxError if the backend cannot work here."""
         await self._backend.start()
-        self._refill()
+        self._refill_warm()
 
     async def run(self, command: Command, *, limits: Limits) -> CommandResult:
         """Runs a command with fresh folders; waits for its turn.
@@ -79,15 +79,15 @@ class SandboxPool:
         """
         await self._take_place()
         try:
-            seat = self._free_seat() or _Seat(await self._make())
+            seat = self._free_seat() or _Seat(await self._take_sandbox())
             try:
-                result = await self._timed(seat.sandbox, command, limits)
+                result = await self._run_timed(seat.sandbox, command, limits)
             except BaseException:
-                self._discard(seat.sandbox)
+                self._discard_sandbox(seat.sandbox)
                 raise
             seat.uses += 1
             if not _is_usable(seat.sandbox) or seat.uses >= self._config.max_uses or self._is_closed:
-                self._discard(seat.sandbox)
+                self._discard_sandbox(seat.sandbox)
             else:
                 self._seats.append(seat)
             return result
@@ -109,7 +109,7 @@ class SandboxPool:
         """
         await self._take_place()
         try:
-            sandbox = await (self._create(trees=trees, image=image) if trees or image else self._make())
+            sandbox = await (self._create_sandbox(trees=trees, image=image) if trees or image else self._take_sandbox())
             self._running += 1
             try:
                 yield sandbox
@@ -143,11 +143,11 @@ class SandboxPool:
             "running": float(self._running),
             "warm": float(len(self._warm)),
             **{name: float(count) for name, count in self._counts.items()},
-            **_percentiles("wait_s", self._wait_s),
-            **_percentiles("run_s", self._run_s),
+            **_compute_percentiles("wait_s", self._wait_s),
+            **_compute_percentiles("run_s", self._run_s),
         }
 
-    async def _timed(self, sandbox: Sandbox, command: Command, limits: Limits) -> CommandResult:
+    async def _run_timed(self, sandbox: Sandbox, command: Command, limits: Limits) -> CommandResult:
         started = time.monotonic()
         self._running += 1
         try:
@@ -175,10 +175,10 @@ class SandboxPool:
                 "send fewer at a time, or raise size or max_waiting"
             )
         else:
-            await self._wait()
+            await self._wait_in_line()
         self._wait_s.append(time.monotonic() - started)
 
-    async def _wait(self) -> None:
+    async def _wait_in_line(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
@@ -220,22 +220,22 @@ class SandboxPool:
             seat = self._seats.popleft()
             if _is_usable(seat.sandbox):
                 return seat
-            self._discard(seat.sandbox)
+            self._discard_sandbox(seat.sandbox)
         return None
 
-    async def _make(self) -> Sandbox:
+    async def _take_sandbox(self) -> Sandbox:
         """Returns a warm or new sandbox, and starts making the next one."""
         while self._warm:
             sandbox = self._warm.popleft()
             if _is_usable(sandbox):
                 break
-            self._discard(sandbox)
+            self._discard_sandbox(sandbox)
         else:
-            sandbox = await self._create()
-        self._refill()
+            sandbox = await self._create_sandbox()
+        self._refill_warm()
         return sandbox
 
-    async def _create(self, **options: Any) -> Sandbox:
+    async def _create_sandbox(self, **options: Any) -> Sandbox:
         self._starting += 1
         try:
             sandbox = await self._backend.create(**options)
@@ -247,24 +247,24 @@ class SandboxPool:
         self._counts["created"] += 1
         return sandbox
 
-    def _refill(self) -> None:
+    def _refill_warm(self) -> None:
         missing = self._config.warm - len(self._warm) - sum(task.get_name() == "warm" for task in self._tasks)
         for _ in range(0 if self._is_closed else missing):
-            self._spawn(self._warm_up(), "warm")
+            self._spawn_task(self._warm_up(), "warm")
 
     async def _warm_up(self) -> None:
         with contextlib.suppress(SandboxError):  # counted only; a caller that needs a sandbox gets the error
-            sandbox = await self._create()
+            sandbox = await self._create_sandbox()
             if self._is_closed:
                 await sandbox.close()
             else:
                 self._warm.append(sandbox)
 
-    def _discard(self, sandbox: Sandbox) -> None:
+    def _discard_sandbox(self, sandbox: Sandbox) -> None:
         self._counts["retired"] += 1
-        self._spawn(sandbox.close(), "close")
+        self._spawn_task(sandbox.close(), "close")
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn_task(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -275,7 +275,7 @@ def _is_usable(sandbox: Sandbox) -> bool:
     return getattr(sandbox, "is_usable", True)
 
 
-def _percentiles(name: str, values: deque[float]) -> dict[str, float]:
+def _compute_percentiles(name: str, values: deque[float]) -> dict[str, float]:
     ordered = sorted(values)
     return {
         f"{name}_p{share}": ordered[min(len(ordered) - 1, len(ordered) * share // 100)] if ordered else 0.0

@@ -21,7 +21,7 @@ def packed(tree: Tree) -> tuple[list[list[Any]], bytes]:
     Raises:
         ConfigError: the folder is missing, too large for one call, or has links or special files.
     """
-    entries, contents = _read(os.path.realpath(tree.source))
+    entries, contents = _read_tree(os.path.realpath(tree.source))
     return [
         [path, size, mode & _NO_WRITE if tree.read_only else mode | _OWNER_WRITE] for path, size, mode in entries
     ], contents
@@ -44,12 +44,12 @@ def refuse_trees(name: str, trees: Sequence[Tree]) -> None:
 
 
 @functools.lru_cache(maxsize=_MAX_CACHED)
-def _read(source: str) -> tuple[list[list[Any]], bytes]:
-    taken = take_tree.take(source, ".", max_bytes=frames.MAX_BLOB, max_files=_MAX_FILES)
-    if taken.skipped:
-        path, reason = taken.skipped[0]
+def _read_tree(source: str) -> tuple[list[list[Any]], bytes]:
+    tree = take_tree.take(source, ".", max_bytes=frames.MAX_BLOB, max_files=_MAX_FILES)
+    if tree.skipped:
+        path, reason = tree.skipped[0]
         raise ConfigError(
             f"a tree has regular files and folders only, got {reason!r} for {path!r} of {source} "
-            f"({len(taken.skipped)} in total); copy it without them"
+            f"({len(tree.skipped)} in total); copy it without them"
         )
-    return taken.files, bytes(taken.contents)
+    return tree.files, bytes(tree.contents)

@@ -76,7 +76,7 @@ class McpConnection:
         self._client: Any = None
         self._last_words = ""
         self._is_open, self._is_closing = asyncio.Event(), asyncio.Event()
-        self._task = asyncio.create_task(self._hold(), name=f"mcp server {name}")
+        self._task = asyncio.create_task(self._hold_open(), name=f"mcp server {name}")
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio prints it
 
     @property
@@ -93,15 +93,17 @@ class McpConnection:
             EnvError: the server cannot be started or reached, is dead, too slow, or answers against the protocol.
         """
         try:
-            found = {tool.name: tool for tool in await self._first(self._list(), self.server.start_timeout_s)}
+            tools_by_name = {
+                tool.name: tool for tool in await self._await_result(self._list_tools(), self.server.start_timeout_s)
+            }
         except TimeoutError as cause:
             raise EnvError(
                 f"MCP server {self.name!r} did not list its tools within {self.server.start_timeout_s:g} s; raise "
                 "start_timeout_s, or fix it"
             ) from cause
-        if unknown := sorted(set(self.server.tools) - set(found)):
-            raise ConfigError(f"MCP server {self.name!r} has no tools {unknown}; it has {sorted(found)}")
-        tools = [tool for name, tool in found.items() if name in (self.server.tools or found)]
+        if unknown := sorted(set(self.server.tools) - set(tools_by_name)):
+            raise ConfigError(f"MCP server {self.name!r} has no tools {unknown}; it has {sorted(tools_by_name)}")
+        tools = [tool for name, tool in tools_by_name.items() if name in (self.server.tools or tools_by_name)]
         for tool in tools:
             try:
                 argument_schema(tool.schema["function"]["parameters"])
@@ -121,7 +123,7 @@ class McpConnection:
 
         timeout_s = self.server.call_timeout_s
         try:
-            result = await self._first(self._client.call_tool(tool, dict(arguments)), timeout_s)
+            result = await self._await_result(self._client.call_tool(tool, dict(arguments)), timeout_s)
         except TimeoutError:
             await self._end_if_hung()
             return ToolResult(f"Error: no result within {timeout_s:g} s", is_error=True, error_kind="tool_timeout")
@@ -137,12 +139,12 @@ class McpConnection:
             self._task.cancel()
         await asyncio.wait({self._task})
 
-    async def _hold(self) -> None:
+    async def _hold_open(self) -> None:
         from mcp import Client
 
         with tempfile.TemporaryFile() as log:
             try:
-                async with self._transport(log) as transport, Client(transport, cache=None) as self._client:
+                async with self._open_transport(log) as transport, Client(transport, cache=None) as self._client:
                     # The SDK drops a result that does not fit the tool's own output schema; the policy may use it.
                     self._client.session.validate_tool_result = _accept_result
                     self._is_open.set()
@@ -152,7 +154,7 @@ class McpConnection:
                 self._last_words = log.read().decode(errors="replace").strip()
 
     @contextlib.asynccontextmanager
-    async def _transport(self, log: Any) -> AsyncIterator[Any]:
+    async def _open_transport(self, log: Any) -> AsyncIterator[Any]:
         import httpx2
         from mcp.client.stdio import StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
@@ -168,7 +170,7 @@ class McpConnection:
         async with httpx2.AsyncClient(headers=dict(server.headers), timeout=deadlines) as http:
             yield streamable_http_client(server.url, http_client=http)
 
-    async def _list(self) -> list[McpTool]:
+    async def _list_tools(self) -> list[McpTool]:
         await self._is_open.wait()
         tools, cursor, cursors = [], None, set()
         while cursor not in cursors:  # some servers answer the last page with its own cursor
@@ -181,11 +183,11 @@ class McpConnection:
     async def _end_if_hung(self) -> None:
         if self._is_shared:
             try:
-                await self._first(self._list(), _ALIVE_S)
+                await self._await_result(self._list_tools(), _ALIVE_S)
             except (EnvError, TimeoutError):
                 self._is_closing.set()
 
-    async def _first(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    async def _await_result(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Returns the result of work, unless the connection ends first.
 
         Raises:
@@ -214,9 +216,9 @@ class McpConnection:
             await asyncio.gather(task, return_exceptions=True)
         if self.is_alive:
             raise TimeoutError(f"no answer within {timeout_s:g} s")
-        raise await self._death()
+        raise await self._explain_death()
 
-    async def _death(self) -> AgenticError:
+    async def _explain_death(self) -> AgenticError:
         """Returns the error of a connection that has ended."""
         await asyncio.wait({self._task})
         cause: Any = None if self._task.cancelled() else self._task.exception()
@@ -259,27 +261,27 @@ async def _accept_result(name: str, result: Any) -> None:
 
 def _text_of(result: Any) -> str:
     """Returns the texts of a result, then its structured content unless a text is that JSON; other content is named."""
-    parts = [_block(block) for block in result.content]
+    parts = [_format_block(block) for block in result.content]
     structured = result.structured_content
-    if structured is not None and not _repeats(parts, structured):
+    if structured is not None and not _is_repetition(parts, structured):
         parts.append(json.dumps(structured, ensure_ascii=False))
     return "\n".join(parts)
 
 
-def _repeats(texts: Sequence[str], structured: Any) -> bool:
+def _is_repetition(texts: Sequence[str], structured: Any) -> bool:
     """Returns whether texts are the JSON of structured content, or of the value that a Python server wraps in it."""
     values = [structured, *(structured.values() if structured.keys() == {"result"} else ())]
-    wanted = {json.dumps(value, sort_keys=True) for value in values}
+    expected = {json.dumps(value, sort_keys=True) for value in values}
     readings = [*texts, list(texts), "\n".join(texts)]
     for text in (*texts, "\n".join(texts)):
         with contextlib.suppress(ValueError, RecursionError):
             readings.append(json.loads(text))
     with contextlib.suppress(ValueError, RecursionError):
         readings.append([json.loads(text) for text in texts])
-    return any(json.dumps(reading, sort_keys=True) in wanted for reading in readings)
+    return any(json.dumps(reading, sort_keys=True) in expected for reading in readings)
 
 
-def _block(block: Any) -> str:
+def _format_block(block: Any) -> str:
     if block.type == "text":
         return block.text
     if block.type == "resource" and hasattr(block.resource, "text"):

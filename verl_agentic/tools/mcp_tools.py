@@ -58,7 +58,7 @@ class McpTools:
         Raises:
             ConfigError, EnvError: as in `McpConnection.list_tools`.
         """
-        connect = self._connect_shared if self._num_shared else self._connect
+        connect = self._connect_shared if self._num_shared else self._connect_own
         tools = await asyncio.gather(*(connect(name, server) for name, server in self._servers.items()))
         return [tool for listed in tools for tool in listed]
 
@@ -66,7 +66,7 @@ class McpTools:
         """Ends the connections of this episode; shared ones stay open until their event loop ends."""
         await asyncio.gather(*(connection.close() for connection in self._own))
 
-    async def _connect(self, name: str, server: McpServer) -> list[Tool]:
+    async def _connect_own(self, name: str, server: McpServer) -> list[Tool]:
         connection = McpConnection(name, server)
         self._own.append(connection)
         return [*await connection.list_tools()]

@@ -74,13 +74,13 @@ class PythonSessionTool:
             return code
         async with self._turns:
             try:
-                result, was_restarted = await self._run(code)
+                result, was_restarted = await self._run_code(code)
             except asyncio.CancelledError:
                 self._sandbox = self._session = None  # the sandbox may have ended with the call
                 raise
             is_killed = result.timed_out or result.oom or result.exit_code < 0
             if is_killed:
-                await self._drop(with_sandbox=result.oom)
+                await self._drop_session(with_sandbox=result.oom)
         text = render_result(result, max_bytes=self._limits.output_bytes)
         return ToolResult(f"{text}\n{RESTARTED}" if is_killed or was_restarted else text, is_error=not result.ok)
 
@@ -89,15 +89,15 @@ class PythonSessionTool:
         self._sandbox = self._session = None
         await self._lease.aclose()
 
-    async def _run(self, code: str) -> tuple[CommandResult, bool]:
+    async def _run_code(self, code: str) -> tuple[CommandResult, bool]:
         """Runs code; also returns whether earlier code had ended the interpreter, for example with `sys.exit()`."""
-        result = await (await self._open()).run(code, wall_s=self._limits.wall_s)
+        result = await (await self._open_session()).run(code, wall_s=self._limits.wall_s)
         if not _had_ended(result):
             return result, False
-        await self._drop(with_sandbox=False)
-        return await (await self._open()).run(code, wall_s=self._limits.wall_s), True
+        await self._drop_session(with_sandbox=False)
+        return await (await self._open_session()).run(code, wall_s=self._limits.wall_s), True
 
-    async def _open(self) -> SandboxSession:
+    async def _open_session(self) -> SandboxSession:
         if self._sandbox is None:
             await self._lease.aclose()
             self._sandbox = await self._lease.enter_async_context(self._pool.lease())
@@ -105,7 +105,7 @@ class PythonSessionTool:
             self._session = await self._sandbox.open_session("python", limits=self._limits)
         return self._session
 
-    async def _drop(self, *, with_sandbox: bool) -> None:
+    async def _drop_session(self, *, with_sandbox: bool) -> None:
         session, self._session = self._session, None
         if with_sandbox:
             self._sandbox = None

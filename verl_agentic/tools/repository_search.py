@@ -68,10 +68,14 @@ class RepositorySearch:
             path: a file or folder of the repository
             include: only files whose name matches this pattern, such as *.py
         """
-        if problem := _problem(path) or _no_text("pattern", pattern) or _no_text("include", include):
-            return _refusal(problem)
-        result = await self._run(_GREP, [pattern, _place(path), include])
-        return _shown(result, nothing=f"No line matches {pattern!r}.")
+        if (
+            problem := _find_problem(path)
+            or _find_text_problem("pattern", pattern)
+            or _find_text_problem("include", include)
+        ):
+            return _build_refusal(problem)
+        result = await self._run(_GREP, [pattern, _protect_path(path), include])
+        return _format_output(result, nothing=f"No line matches {pattern!r}.")
 
     async def glob(self, pattern: str) -> ToolResult:
         """Returns the paths of the files that match a pattern.
@@ -79,9 +83,9 @@ class RepositorySearch:
         Args:
             pattern: relative to the repository; * and ? match within a folder, ** matches folders, such as src/**/*.py
         """
-        if problem := _problem(pattern):
-            return _refusal(problem)
-        return _shown(await self._run(_GLOB, [_place(pattern)]), nothing=f"No file matches {pattern!r}.")
+        if problem := _find_problem(pattern):
+            return _build_refusal(problem)
+        return _format_output(await self._run(_GLOB, [_protect_path(pattern)]), nothing=f"No file matches {pattern!r}.")
 
     async def read(self, path: str, first_line: int = 1, last_line: int = MAX_LINES) -> ToolResult:
         """Returns the number of lines of a file, and up to 200 of its lines with their numbers.
@@ -91,52 +95,54 @@ class RepositorySearch:
             first_line: first line, from 1
             last_line: last line
         """
-        if problem := _problem(path):
-            return _refusal(problem)
+        if problem := _find_problem(path):
+            return _build_refusal(problem)
         if not 1 <= first_line <= last_line or first_line > _LAST_LINE:
-            return _refusal(f"first_line and last_line must be 1 or more, in order, got {first_line} and {last_line}")
+            return _build_refusal(
+                f"first_line and last_line must be 1 or more, in order, got {first_line} and {last_line}"
+            )
         last = min(last_line, first_line + MAX_LINES - 1)
-        result = await self._run(_READ, [_place(path), str(first_line), str(last)])
+        result = await self._run(_READ, [_protect_path(path), str(first_line), str(last)])
         if result.exit_code == 2 and not result.stdout:
-            return _refusal(f"there is no file {path!r}; use glob to find files")
+            return _build_refusal(f"there is no file {path!r}; use glob to find files")
         total, _, text = result.stdout.partition("\n")
         lines = text.removesuffix("\n").split("\n")
         numbered = (f"{number}: {line}" for number, line in enumerate(lines, start=first_line))
         head = f"{path} has {total.strip()} lines."
-        return _shown(replace(result, stdout="\n".join([head, *numbered]) if text else ""), nothing=head)
+        return _format_output(replace(result, stdout="\n".join([head, *numbered]) if text else ""), nothing=head)
 
 
-def _shown(result: CommandResult, *, nothing: str) -> ToolResult:
+def _format_output(result: CommandResult, *, nothing: str) -> ToolResult:
     """Returns the first lines of an output, or the reason why there is none."""
     if result.timed_out or result.exit_code < 0:
-        return _refusal("the search took too long or too much memory; use a simpler pattern, or a folder")
+        return _build_refusal("the search took too long or too much memory; use a simpler pattern, or a folder")
     if not result.stdout:
         problem = result.stderr.strip().split("\n")[0][:_MAX_LINE_BYTES]
-        return _refusal(problem) if problem else ToolResult(nothing)
+        return _build_refusal(problem) if problem else ToolResult(nothing)
     lines = [line.removeprefix("./") for line in result.stdout.rstrip("\n").split("\n")]
     text = "\n".join(lines[: MAX_LINES + 1])[:_MAX_CHARS]  # `read` adds a line
     is_cut = len(lines) > MAX_LINES + 1 or len(text) == _MAX_CHARS or len(result.stdout) >= _MAX_BYTES
     return ToolResult(f"{text}\n[more is left out; search for less]" if is_cut else text)
 
 
-def _place(path: str) -> str:
+def _protect_path(path: str) -> str:
     """Returns a path that no program takes for an option."""
     return posixpath.join(".", posixpath.normpath(path)) if posixpath.normpath(path) != "." else "."
 
 
-def _problem(path: str) -> str:
+def _find_problem(path: str) -> str:
     """Returns why a path cannot be searched, or an empty text."""
-    if not (problem := _no_text("a path", path)) and (path.startswith("/") or ".." in path.split("/")):
+    if not (problem := _find_text_problem("a path", path)) and (path.startswith("/") or ".." in path.split("/")):
         problem = f"a path must lie in the repository, got {path!r}; give it relative to the repository's folder"
     return problem
 
 
-def _no_text(name: str, text: str) -> str:
+def _find_text_problem(name: str, text: str) -> str:
     """Returns why a text cannot be an argument of a program, or an empty text."""
     if 0 < len(text) <= _MAX_ARGUMENT_CHARS and "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text):
         return ""
     return f"{name} must be a text of 1 to {_MAX_ARGUMENT_CHARS} characters, got {text[:40]!r}"
 
 
-def _refusal(reason: str) -> ToolResult:
+def _build_refusal(reason: str) -> ToolResult:
     return ToolResult(f"Error: {reason}", is_error=True, error_kind="wrong_arguments")

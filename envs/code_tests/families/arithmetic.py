@@ -19,12 +19,12 @@ def _up_to(rng: random.Random, size: int, highest: tuple[int, ...]) -> int:
     return rng.randint(1, by_size(size, highest))
 
 
-def _residue(rng: random.Random) -> dict[str, Any]:
+def _draw_residue(rng: random.Random) -> dict[str, Any]:
     modulus = rng.randint(3, 30)
     return {"M": modulus, "R": rng.choice([r for r in range(1, modulus) if math.gcd(r, modulus) == 1])}
 
 
-def _range(rng: random.Random, p: Parameters, size: int) -> str:
+def _draw_range(rng: random.Random, p: Parameters, size: int) -> str:
     low = _up_to(rng, size, (10, 60, 400, 2000))
     return f"{low} {low + _up_to(rng, size, (20, 100, 500, 3000))}"
 
@@ -99,7 +99,7 @@ FAMILIES = (
     ),
     Family(
         name="prime_class",
-        draw=_residue,
+        draw=_draw_residue,
         statement=lambda p: (
             "Read two numbers lo and hi in one line. Print how many primes p with lo <= p <= hi leave the remainder "
             f"{p['R']} when divided by {p['M']}, and then, in the same line, the largest of them, or -1 if there is "
@@ -114,6 +114,6 @@ FAMILIES = (
             found = [p for p in range(max(lo, 2), hi + 1) if sieve[p] and p % M == R]
             print(len(found), found[-1] if found else -1)
         """,
-        inputs=_range,
+        inputs=_draw_range,
     ),
 )

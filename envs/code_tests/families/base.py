@@ -32,8 +32,8 @@ class Family:
 
     def test_input(self, rng: random.Random, parameters: Parameters, size: int) -> str:
         """Returns one input, as `graders.code.run_tests.CodeTests` takes it."""
-        made = self.inputs(rng, parameters, size)
-        return made if self.fn_name is None else "\n".join(json.dumps(argument) for argument in made)
+        arguments = self.inputs(rng, parameters, size)
+        return arguments if self.fn_name is None else "\n".join(json.dumps(argument) for argument in arguments)
 
 
 def reference_solution(family: Family, parameters: Parameters) -> str:
@@ -51,14 +51,14 @@ def reference_output(family: Family, parameters: Parameters, text: str) -> str:
         printed.append(sep.join(map(str, values)))
 
     names: dict[str, Any] = {"input": lambda: next(lines), "print": say}
-    exec(_compiled(reference_solution(family, parameters)), names)
+    exec(_compile_source(reference_solution(family, parameters)), names)
     if family.fn_name is None:
         return "\n".join(printed)
     return json.dumps(names[family.fn_name](*[json.loads(line) for line in text.split("\n")]))
 
 
 @lru_cache(maxsize=16)
-def _compiled(source: str) -> CodeType:
+def _compile_source(source: str) -> CodeType:
     return compile(source, "reference", "exec")
 
 

@@ -9,15 +9,15 @@ from .base import Family, Parameters, by_size, numbers, words
 
 def _coins_text(p: Parameters) -> str:
     coins = ", ".join(map(str, p["COINS"]))
-    wanted = (
+    result = (
         "the smallest number of coins that make the amount, or -1 when it cannot be made"
         if p["FEWEST"]
         else f"in how many ways the amount can be made (the order of the coins does not matter), modulo {p['M']}"
     )
-    return f"There are coins of {coins}, each as often as needed. For an amount >= 0 return {wanted}."
+    return f"There are coins of {coins}, each as often as needed. For an amount >= 0 return {result}."
 
 
-def _grid(rng: random.Random, size: int) -> str:
+def _draw_grid(rng: random.Random, size: int) -> str:
     rows, columns = (rng.randint(2, by_size(size, (3, 5, 8, 14))) for _ in range(2))
     cells = [[rng.choices(".#", weights=(5, 1))[0] for _ in range(columns)] for _ in range(rows)]
     cells[0][0] = cells[-1][-1] = "."
@@ -45,11 +45,11 @@ def _distance_text(p: Parameters) -> str:
 
 
 def _subsequence_text(p: Parameters) -> str:
-    what = "length" if p["LENGTH"] else "sum"
+    measure = "length" if p["LENGTH"] else "sum"
     return (
         "Choose numbers from a list, keeping their order, so that each chosen number is larger than the chosen one "
-        f"before it by at least {p['LOW']} and at most {p['HIGH']}. Return the largest {what} that such a choice of at "
-        "least one number can have."
+        f"before it by at least {p['LOW']} and at most {p['HIGH']}. Return the largest {measure} that such a choice "
+        "of at least one number can have."
     )
 
 
@@ -100,7 +100,7 @@ FAMILIES = (
                         ways[i][j] += ways[i - 1][j - 1]
             print(ways[-1][-1] % M)
         """,
-        inputs=lambda rng, p, size: _grid(rng, size),
+        inputs=lambda rng, p, size: _draw_grid(rng, size),
     ),
     Family(
         name="edit_distance",

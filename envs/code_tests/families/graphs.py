@@ -8,7 +8,7 @@ from typing import Any
 from .base import Family, Parameters, by_size
 
 
-def _edges(rng: random.Random, size: int, *, weighted: bool = False) -> tuple[int, list[list[int]]]:
+def _draw_edges(rng: random.Random, size: int, *, weighted: bool = False) -> tuple[int, list[list[int]]]:
     """Returns the number of nodes, and different edges [u, v] or [u, v, weight] between them."""
     nodes = by_size(size, (2, 5, 8, 14)) + rng.randint(0, 2)
     pairs = {(rng.randrange(nodes), rng.randrange(nodes)) for _ in range(round(1.6 * nodes))}
@@ -16,8 +16,8 @@ def _edges(rng: random.Random, size: int, *, weighted: bool = False) -> tuple[in
     return nodes, [[*edge, rng.randint(1, 30)] for edge in edges] if weighted else edges
 
 
-def _roads(rng: random.Random, p: Parameters, size: int) -> str:
-    nodes, edges = _edges(rng, size, weighted=True)
+def _draw_roads(rng: random.Random, p: Parameters, size: int) -> str:
+    nodes, edges = _draw_edges(rng, size, weighted=True)
     lines = [f"{nodes} {len(edges)}", *(" ".join(map(str, edge)) for edge in edges)]
     return "\n".join(lines)
 
@@ -42,11 +42,11 @@ def _groups_text(p: Parameters) -> str:
 
 
 def _order_text(p: Parameters) -> str:
-    which = "smallest" if p["SMALL_FIRST"] else "largest"
+    extreme = "smallest" if p["SMALL_FIRST"] else "largest"
     return (
         "There are n jobs, numbered from 0, and a list of pairs [u, v]: job u must be done before job v. Pairs where u "
         f"+ v leaves the remainder {p['R']} after division by {p['M']} do not count. Do the jobs one by one, always "
-        f"the one with the {which} number among those that may be done. Return the list of jobs in that order, or an "
+        f"the one with the {extreme} number among those that may be done. Return the list of jobs in that order, or an "
         "empty list when not all can be done."
     )
 
@@ -63,12 +63,12 @@ def _reach_text(p: Parameters) -> str:
 
 
 def _nodes_and_edges(rng: random.Random, p: Parameters, size: int) -> list[Any]:
-    nodes, edges = _edges(rng, size)
+    nodes, edges = _draw_edges(rng, size)
     return [max(nodes, p.get("START", 0) + 1), edges]
 
 
-def _forward(rng: random.Random, p: Parameters, size: int) -> list[Any]:
-    nodes, edges = _edges(rng, size)
+def _draw_forward(rng: random.Random, p: Parameters, size: int) -> list[Any]:
+    nodes, edges = _draw_edges(rng, size)
     if rng.random() < 0.2:
         return [nodes, edges]  # there may be cycles
     rank = rng.sample(range(nodes), nodes)
@@ -105,7 +105,7 @@ FAMILIES = (
                     heapq.heappush(queue, (cost + length + TOLL + (ENTRY if other % EVERY == 0 else 0), other))
             print(best.get(n - 1, -1))
         """,
-        inputs=_roads,
+        inputs=_draw_roads,
     ),
     Family(
         name="groups",
@@ -158,7 +158,7 @@ FAMILIES = (
                     del needs[order[-1]]
                 return order
         """,
-        inputs=_forward,
+        inputs=_draw_forward,
     ),
     Family(
         name="reach",

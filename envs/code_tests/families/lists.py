@@ -42,7 +42,7 @@ def _merge_text(p: Parameters) -> str:
     )
 
 
-def _intervals(rng: random.Random, p: Parameters, size: int) -> list[Any]:
+def _draw_intervals(rng: random.Random, p: Parameters, size: int) -> list[Any]:
     starts = numbers(rng, by_size(size, (1, 4, 8, 20)), 0, by_size(size, (9, 60, 120, 300)))
     return [[[start, start + rng.randint(0, 12)] for start in starts]]
 
@@ -105,7 +105,7 @@ FAMILIES = (
                 kept = [[start, end] for start, end in merged if end - start >= MIN]
                 return sum(end - start for start, end in kept) if TOTAL else kept
         """,
-        inputs=_intervals,
+        inputs=_draw_intervals,
     ),
     Family(
         name="zigzag",

@@ -12,7 +12,7 @@ _NAMES = ("ada", "bob", "cy", "dee", "eve")
 _KEEP = {"first": "the first", "last": "the last", "sum": "the sum of all of its"}
 
 
-def _bookings(rng: random.Random, p: Parameters, size: int) -> str:
+def _draw_bookings(rng: random.Random, p: Parameters, size: int) -> str:
     count = by_size(size, (1, 5, 12, 30))
     lines = [
         p["SEP"].join((rng.choice(_NAMES), str(rng.randint(0, 60)), rng.choice((p["KIND"], *_KINDS))))
@@ -45,7 +45,7 @@ def _calculator_text(p: Parameters) -> str:
     )
 
 
-def _query(rng: random.Random, p: Parameters, size: int) -> list[Any]:
+def _draw_query(rng: random.Random, p: Parameters, size: int) -> list[Any]:
     keys = words(rng, by_size(size, (1, 4, 8, 15)), letters="abc", longest=2)
     return [p["SEP"].join(k if rng.random() < 0.2 else f"{k}={rng.randint(0, 99)}" for k in keys)]
 
@@ -59,7 +59,7 @@ def _query_text(p: Parameters) -> str:
     )
 
 
-def _order(rng: random.Random) -> str:
+def _draw_order(rng: random.Random) -> str:
     return "".join(rng.sample("+-*^", rng.randint(3, 4)))
 
 
@@ -84,11 +84,11 @@ FAMILIES = (
             if not totals:
                 print("EMPTY")
         """,
-        inputs=_bookings,
+        inputs=_draw_bookings,
     ),
     Family(
         name="calculator",
-        draw=lambda r: {"ORDER": _order(r), "M": r.randint(50, 500)},
+        draw=lambda r: {"ORDER": _draw_order(r), "M": r.randint(50, 500)},
         statement=_calculator_text,
         fn_name="evaluate",
         body="""
@@ -131,6 +131,6 @@ FAMILIES = (
                 pick = {"first": lambda v: v[0], "last": lambda v: v[-1], "sum": sum}[KEEP]
                 return [[k, pick(found[k])] for k in sorted(found, reverse=BACKWARDS) if pick(found[k]) >= MIN]
         """,
-        inputs=_query,
+        inputs=_draw_query,
     ),
 )

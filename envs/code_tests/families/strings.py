@@ -19,7 +19,7 @@ def _mixed_line(rng: random.Random, size: int) -> str:
     return " ".join(words(rng, by_size(size, (1, 3, 6, 12)), letters=letters)) + rng.choice(("", "!", "?", " 42"))
 
 
-def _runs(rng: random.Random, size: int) -> str:
+def _draw_runs(rng: random.Random, size: int) -> str:
     return "".join(rng.choice("abc") * rng.randint(1, 9) for _ in range(by_size(size, (1, 3, 6, 12))))
 
 
@@ -42,11 +42,13 @@ def _runs_text(p: Parameters) -> str:
 
 
 def _palindromes_text(p: Parameters) -> str:
-    what = "different texts among the palindromes" if p["DISTINCT"] else "palindromes, each place counted on its own,"
+    subject = (
+        "different texts among the palindromes" if p["DISTINCT"] else "palindromes, each place counted on its own,"
+    )
     case = " Capitals and small letters count as the same." if p["IGNORE_CASE"] else ""
     return (
-        f"Count the {what} that stand in a text as substrings of {p['LOW']} to {p['HIGH']} letters.{case} A palindrome "
-        "reads the same from both ends."
+        f"Count the {subject} that stand in a text as substrings of {p['LOW']} to {p['HIGH']} letters.{case} A "
+        "palindrome reads the same from both ends."
     )
 
 
@@ -108,7 +110,7 @@ FAMILIES = (
                     i += n
                 return "".join(pieces)
         """,
-        inputs=lambda rng, p, size: [_runs(rng, size)],
+        inputs=lambda rng, p, size: [_draw_runs(rng, size)],
     ),
     Family(
         name="palindromes",

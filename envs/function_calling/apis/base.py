@@ -78,11 +78,11 @@ class Draw:
 
     def pick(self, pool: Sequence[_T]) -> _T:
         """Returns a value that only this split has."""
-        return self.rng.choice(self._mine(pool))
+        return self.rng.choice(self._select_pool(pool))
 
     def several(self, pool: Sequence[_T], low: int, high: int) -> list[_T]:
         """Returns `low` to `high` different values that only this split has."""
-        return self.rng.sample(self._mine(pool), self.rng.randint(low, high))
+        return self.rng.sample(self._select_pool(pool), self.rng.randint(low, high))
 
     def choice(self, pool: Sequence[_T]) -> _T:
         """Returns a value that both splits have: of an enumeration, or a small number."""
@@ -101,7 +101,7 @@ class Draw:
         """Returns a full or half hour of a working day, as `09:30`."""
         return f"{self.number(8, 18):02}:{self.choice(('00', '30'))}"
 
-    def _mine(self, pool: Sequence[_T]) -> list[_T]:
+    def _select_pool(self, pool: Sequence[_T]) -> list[_T]:
         return [value for i, value in enumerate(pool) if (i % _HELD_OUT == 0) == (self.split == "test")]
 
 

@@ -13,24 +13,24 @@ _TIME = text("Time of day, as HH:MM in 24 hours.", pattern=r"^\d{2}:\d{2}$")
 _LENGTHS = (15, 30, 45, 90, 120)
 
 
-def _create(arguments: Mapping[str, Any]) -> Any:
+def _create_event(arguments: Mapping[str, Any]) -> Any:
     return {"event_id": identifier("evt", "create_event", arguments), "status": "created"}
 
 
-def _slot(arguments: Mapping[str, Any]) -> Any:
+def _find_slot(arguments: Mapping[str, Any]) -> Any:
     rng = dice("find_free_slot", arguments)
     return {"date": arguments["date"], "time": f"{rng.randint(8, 17):02}:{rng.choice(('15', '45'))}"}
 
 
-def _cancel(arguments: Mapping[str, Any]) -> Any:
+def _cancel_event(arguments: Mapping[str, Any]) -> Any:
     return {"event_id": arguments["event_id"], "status": "cancelled", "notified": arguments["notify"]}
 
 
 def _book_free_slot(slots: Slots, respond: Respond) -> list[dict[str, Any]]:
-    wanted = {"date": slots["date"], "duration_minutes": slots["minutes"]}
-    start = respond("find_free_slot", wanted)
+    arguments = {"date": slots["date"], "duration_minutes": slots["minutes"]}
+    start = respond("find_free_slot", arguments)
     created = {"title": slots["title"], "start": start, "duration_minutes": slots["minutes"]}
-    return [call("find_free_slot", **wanted), call("create_event", **created)]
+    return [call("find_free_slot", **arguments), call("create_event", **created)]
 
 
 APIS = (
@@ -48,13 +48,13 @@ APIS = (
                 "default": None,
             },
         },
-        respond=_create,
+        respond=_create_event,
     ),
     Api(
         name="find_free_slot",
         description="Finds the first time of a day at which the user's calendar is free for long enough.",
         properties={"date": _DATE, "duration_minutes": integer("How long it must be free.", minimum=5)},
-        respond=_slot,
+        respond=_find_slot,
     ),
     Api(
         name="cancel_event",
@@ -63,7 +63,7 @@ APIS = (
             "event_id": text("The event, as evt-NNNN.", pattern=r"^evt-\d{4}$"),
             "notify": {"type": "boolean", "description": "Whether to tell the attendees.", "default": True},
         },
-        respond=_cancel,
+        respond=_cancel_event,
     ),
 )
 

@@ -11,7 +11,7 @@ from .values import FILE_STEMS, FOLDERS, TEXTS
 _ENDINGS = ("pdf", "txt", "csv", "docx")
 
 
-def _search(arguments: Mapping[str, Any]) -> Any:
+def _search_files(arguments: Mapping[str, Any]) -> Any:
     rng = dice("search_files", {"pattern": arguments["pattern"], "folder": arguments["folder"]})
     stem, _, ending = arguments["pattern"].rpartition(".")
     names = [f"{stem.replace('*', '') or 'file'}-{rng.randint(10, 99)}.{ending}" for _ in range(rng.randint(1, 4))]
@@ -19,18 +19,18 @@ def _search(arguments: Mapping[str, Any]) -> Any:
     return {"matches": [f"{folder}/{name}" for name in names][: arguments["max_results"]]}
 
 
-def _move(arguments: Mapping[str, Any]) -> Any:
+def _move_file(arguments: Mapping[str, Any]) -> Any:
     return {"status": "moved", "path": arguments["destination"]}
 
 
-def _write(arguments: Mapping[str, Any]) -> Any:
+def _write_file(arguments: Mapping[str, Any]) -> Any:
     return {"status": "written", "path": arguments["path"], "characters": len(arguments["content"])}
 
 
 def _archive_found(slots: Slots, respond: Respond) -> list[dict[str, Any]]:
-    wanted = {"pattern": slots["pattern"], "folder": slots["folder"], "max_results": 1}
-    found = respond("search_files", wanted)["matches"][0]
-    return [call("search_files", **wanted), call("move_file", source=found, destination=slots["destination"])]
+    arguments = {"pattern": slots["pattern"], "folder": slots["folder"], "max_results": 1}
+    path = respond("search_files", arguments)["matches"][0]
+    return [call("search_files", **arguments), call("move_file", source=path, destination=slots["destination"])]
 
 
 APIS = (
@@ -42,7 +42,7 @@ APIS = (
             "folder": text("Folder to search.", default="/"),
             "max_results": integer("Most files to list.", minimum=1, default=20),
         },
-        respond=_search,
+        respond=_search_files,
     ),
     Api(
         name="move_file",
@@ -52,7 +52,7 @@ APIS = (
             "destination": text("Full path it gets."),
             "overwrite": {"type": "boolean", "description": "Whether to replace a file there.", "default": False},
         },
-        respond=_move,
+        respond=_move_file,
     ),
     Api(
         name="write_file",
@@ -62,7 +62,7 @@ APIS = (
             "content": text("The text."),
             "mode": one_of(("replace", "append"), "What happens to text that is there.", default="replace"),
         },
-        respond=_write,
+        respond=_write_file,
     ),
 )
 

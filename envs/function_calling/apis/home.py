@@ -11,11 +11,11 @@ from .values import ROOMS
 _COLOURS = ("warm", "cold", "red", "blue")
 
 
-def _light(arguments: Mapping[str, Any]) -> Any:
+def _switch_light(arguments: Mapping[str, Any]) -> Any:
     return {"room": arguments["room"], "light": arguments["state"]}
 
 
-def _heat(arguments: Mapping[str, Any]) -> Any:
+def _set_heating(arguments: Mapping[str, Any]) -> Any:
     return {"zone": arguments["zone"], "target": arguments["temperature"], "reached_in_minutes": 20}
 
 
@@ -38,7 +38,7 @@ APIS = (
                 ],
             },
         },
-        respond=_light,
+        respond=_switch_light,
     ),
     Api(
         name="set_thermostat",
@@ -52,7 +52,7 @@ APIS = (
                 "default": None,
             },
         },
-        respond=_heat,
+        respond=_set_heating,
     ),
 )
 

@@ -9,26 +9,26 @@ from .base import Api, Chain, Intent, Respond, Slots, call, dice, identifier, li
 from .values import PEOPLE, TEXTS
 
 
-def _address(name: str) -> str:
+def _make_address(name: str) -> str:
     return f"{name.lower().replace(' ', '.')}{dice('address', {'name': name}).randint(10, 99)}@example.org"
 
 
-def _find(arguments: Mapping[str, Any]) -> Any:
+def _find_contact(arguments: Mapping[str, Any]) -> Any:
     rng = dice("find_contact", arguments)
     return {
         "name": arguments["name"],
-        "email": _address(arguments["name"]),
+        "email": _make_address(arguments["name"]),
         "phone": f"+99 {rng.randint(10**6, 10**7)}",
     }
 
 
-def _send(arguments: Mapping[str, Any]) -> Any:
+def _send_message(arguments: Mapping[str, Any]) -> Any:
     return {"message_id": identifier("msg", "send_message", arguments), "status": "sent"}
 
 
 def _write_to_contact(slots: Slots, respond: Respond) -> list[dict[str, Any]]:
-    found = respond("find_contact", {"name": slots["name"]})["email"]
-    return [call("find_contact", name=slots["name"]), call("send_message", to=[found], text=slots["text"])]
+    address = respond("find_contact", {"name": slots["name"]})["email"]
+    return [call("find_contact", name=slots["name"]), call("send_message", to=[address], text=slots["text"])]
 
 
 APIS = (
@@ -36,7 +36,7 @@ APIS = (
         name="find_contact",
         description="Looks up the e-mail address and the phone number of a person.",
         properties={"name": text("Full name.")},
-        respond=_find,
+        respond=_find_contact,
     ),
     Api(
         name="send_message",
@@ -46,7 +46,7 @@ APIS = (
             "text": text("The message, word for word."),
             "priority": one_of(("low", "normal", "high"), "How urgent it is.", default="normal"),
         },
-        respond=_send,
+        respond=_send_message,
     ),
 )
 
@@ -61,7 +61,7 @@ INTENTS = (
     Intent(
         tool="send_message",
         draw=lambda d: {
-            "address": _address(d.pick(PEOPLE)),
+            "address": _make_address(d.pick(PEOPLE)),
             "text": d.pick(TEXTS),
             "priority": d.choice(("low", "high")),
         },
@@ -79,7 +79,7 @@ INTENTS = (
     Intent(
         tool="send_message",
         draw=lambda d: {
-            "a": (pair := [_address(name) for name in d.several(PEOPLE, 2, 2)])[0],
+            "a": (pair := [_make_address(name) for name in d.several(PEOPLE, 2, 2)])[0],
             "b": pair[1],
             "text": d.pick(TEXTS),
         },

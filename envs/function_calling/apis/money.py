@@ -12,20 +12,20 @@ _IN_EUROS = {"EUR": 1.0, "USD": 0.92, "GBP": 1.17, "JPY": 0.0061, "CHF": 1.04, "
 _AMOUNT = {"type": "number", "description": "The amount.", "exclusiveMinimum": 0}
 
 
-def _convert(arguments: Mapping[str, Any]) -> Any:
+def _convert_currency(arguments: Mapping[str, Any]) -> Any:
     factor = _IN_EUROS[arguments["source"]] / _IN_EUROS[arguments["target"]]
     return {"amount": round(arguments["amount"] * factor, 2), "currency": arguments["target"]}
 
 
-def _transfer(arguments: Mapping[str, Any]) -> Any:
+def _transfer_money(arguments: Mapping[str, Any]) -> Any:
     return {"transfer_id": identifier("trf", "transfer_money", arguments), "status": "booked"}
 
 
 def _send_converted(slots: Slots, respond: Respond) -> list[dict[str, Any]]:
-    wanted = {"amount": slots["amount"], "source": slots["source"], "target": "EUR"}
-    euros = respond("convert_currency", wanted)["amount"]
+    arguments = {"amount": slots["amount"], "source": slots["source"], "target": "EUR"}
+    euros = respond("convert_currency", arguments)["amount"]
     return [
-        call("convert_currency", **wanted),
+        call("convert_currency", **arguments),
         call("transfer_money", recipient=slots["person"], amount=euros, currency="EUR"),
     ]
 
@@ -39,7 +39,7 @@ APIS = (
             "source": one_of(tuple(_IN_EUROS), "Currency of the amount."),
             "target": one_of(tuple(_IN_EUROS), "Currency of the result."),
         },
-        respond=_convert,
+        respond=_convert_currency,
     ),
     Api(
         name="transfer_money",
@@ -54,7 +54,7 @@ APIS = (
                 "default": None,
             },
         },
-        respond=_transfer,
+        respond=_transfer_money,
     ),
 )
 

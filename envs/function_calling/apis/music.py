@@ -14,18 +14,21 @@ _WHAT = {
 }
 
 
-def _play(arguments: Mapping[str, Any]) -> Any:
+def _play_music(arguments: Mapping[str, Any]) -> Any:
     return {"playing": arguments["what"], "room": arguments["room"], "volume": arguments["volume"]}
 
 
-def _create(arguments: Mapping[str, Any]) -> Any:
+def _create_playlist(arguments: Mapping[str, Any]) -> Any:
     return {"playlist_id": identifier("pls", "create_playlist", arguments), "artists": len(arguments["artists"])}
 
 
 def _create_and_play(slots: Slots, respond: Respond) -> list[dict[str, Any]]:
-    wanted = {"name": slots["name"], "artists": slots["artists"]}
-    made = respond("create_playlist", wanted)["playlist_id"]
-    return [call("create_playlist", **wanted), call("play_music", what={"playlist_id": made}, room=slots["room"])]
+    arguments = {"name": slots["name"], "artists": slots["artists"]}
+    playlist_id = respond("create_playlist", arguments)["playlist_id"]
+    return [
+        call("create_playlist", **arguments),
+        call("play_music", what={"playlist_id": playlist_id}, room=slots["room"]),
+    ]
 
 
 APIS = (
@@ -37,7 +40,7 @@ APIS = (
             "room": text("Name of the room."),
             "volume": integer("Percent.", minimum=0, maximum=100, default=40),
         },
-        respond=_play,
+        respond=_play_music,
     ),
     Api(
         name="create_playlist",
@@ -56,7 +59,7 @@ APIS = (
                 "default": {"shuffle": False, "repeat": False},
             },
         },
-        respond=_create,
+        respond=_create_playlist,
     ),
 )
 

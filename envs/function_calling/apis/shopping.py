@@ -13,28 +13,28 @@ _ORDERS = ("relevance", "price_up", "price_down", "rating")
 _SKU = text("The product, as sku-NNNN.", pattern=r"^sku-\d{4}$")
 
 
-def _search(arguments: Mapping[str, Any]) -> Any:
+def _search_products(arguments: Mapping[str, Any]) -> Any:
     rng = dice("search_products", arguments)
     low = arguments["filters"].get("min_price", 5)
     high = max(low, arguments["filters"].get("max_price", 200))
-    found = [{"sku": f"sku-{rng.randint(1000, 9999)}", "price": rng.randint(int(low), int(high))} for _ in range(3)]
+    products = [{"sku": f"sku-{rng.randint(1000, 9999)}", "price": rng.randint(int(low), int(high))} for _ in range(3)]
     ordered = {"price_up": 1, "price_down": -1}.get(arguments["sort"], 0)
-    return {"products": sorted(found, key=lambda product: ordered * product["price"])}
+    return {"products": sorted(products, key=lambda product: ordered * product["price"])}
 
 
 def _to_cart(arguments: Mapping[str, Any]) -> Any:
     return {"status": "added", "sku": arguments["sku"], "in_cart": arguments["quantity"]}
 
 
-def _order(arguments: Mapping[str, Any]) -> Any:
+def _place_order(arguments: Mapping[str, Any]) -> Any:
     pieces = sum(item["quantity"] for item in arguments["items"])
     return {"order_id": identifier("ord", "place_order", arguments), "pieces": pieces}
 
 
 def _cart_first_found(slots: Slots, respond: Respond) -> list[dict[str, Any]]:
-    wanted = {"query": slots["query"], "filters": {"max_price": slots["max_price"]}, "sort": "price_up"}
-    found = respond("search_products", wanted)["products"][0]["sku"]
-    return [call("search_products", **wanted), call("add_to_cart", sku=found, quantity=slots["quantity"])]
+    arguments = {"query": slots["query"], "filters": {"max_price": slots["max_price"]}, "sort": "price_up"}
+    sku = respond("search_products", arguments)["products"][0]["sku"]
+    return [call("search_products", **arguments), call("add_to_cart", sku=sku, quantity=slots["quantity"])]
 
 
 APIS = (
@@ -57,7 +57,7 @@ APIS = (
             },
             "sort": one_of(_ORDERS, "Order of the results.", default="relevance"),
         },
-        respond=_search,
+        respond=_search_products,
     ),
     Api(
         name="add_to_cart",
@@ -80,7 +80,7 @@ APIS = (
                 }
             ),
         },
-        respond=_order,
+        respond=_place_order,
     ),
 )
 

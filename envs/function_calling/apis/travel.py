@@ -13,7 +13,7 @@ _ROOMS = ("single", "double", "suite")
 _DATE = text("Day, as YYYY-MM-DD.", pattern=r"^\d{4}-\d{2}-\d{2}$")
 
 
-def _flights(arguments: Mapping[str, Any]) -> Any:
+def _search_flights(arguments: Mapping[str, Any]) -> Any:
     rng = dice("search_flights", arguments)
     flights = [
         {"flight_id": f"fl-{rng.randint(1000, 9999)}", "price": 10 * (price + rng.randint(0, 9))}
@@ -31,9 +31,9 @@ def _book_hotel(arguments: Mapping[str, Any]) -> Any:
 
 
 def _book_cheapest(slots: Slots, respond: Respond) -> list[dict[str, Any]]:
-    wanted = {"origin": slots["a"], "destination": slots["b"], "date": slots["date"]}
-    found = min(respond("search_flights", wanted)["flights"], key=lambda flight: flight["price"])
-    return [call("search_flights", **wanted), call("book_flight", flight_id=found["flight_id"])]
+    arguments = {"origin": slots["a"], "destination": slots["b"], "date": slots["date"]}
+    cheapest = min(respond("search_flights", arguments)["flights"], key=lambda flight: flight["price"])
+    return [call("search_flights", **arguments), call("book_flight", flight_id=cheapest["flight_id"])]
 
 
 APIS = (
@@ -51,7 +51,7 @@ APIS = (
             },
             "cabin": one_of(_CABINS, "Class.", default="economy"),
         },
-        respond=_flights,
+        respond=_search_flights,
     ),
     Api(
         name="book_flight",

@@ -1,20 +1,20 @@
 """Values of requests; every fourth value is held out for the test split."""
 
 
-def _words(*lines: str) -> tuple[str, ...]:
+def _split_words(*lines: str) -> tuple[str, ...]:
     return tuple(" ".join(lines).split())
 
 
-CITIES = _words(
+CITIES = _split_words(
     "Lisbon Oslo Quito Nairobi Hanoi Bergen Cusco Dakar Tallinn Perth Osaka Bogota Krakow Windhoek Seville Tbilisi",
     "Lima Reykjavik Accra Porto Kigali Turku Valparaiso Sapporo Zagreb Darwin Tunis Galway Medellin Chennai Leipzig",
     "Adelaide Hobart Cordoba Riga Busan Malmo Fukuoka Ghent Bari",
 )
-_FIRST_NAMES = _words(
+_FIRST_NAMES = _split_words(
     "Ana Bilal Chiara Dmitri Esi Farid Greta Hugo Ines Jamal Kaja Liam Mei Noor Olga Paolo Quinn Rosa Sven Tara Umar",
     "Vera Wanda Xavi Yuki Zoe Amina Bruno Carla Diego Elif Femi",
 )
-_LAST_NAMES = _words(
+_LAST_NAMES = _split_words(
     "Almeida Baran Conti Duarte Essien Falk Gruber Hansen Ibarra Juma Kovac Lund Moreau Nasser Okoye Petrov Quiroga",
     "Rossi Solberg Tanaka Usman Vidal Weber Ximenez Yamada Zeller Aydin Bianchi Costa Dlamini Erdem Fashola",
 )

@@ -12,26 +12,26 @@ _UNITS = ("celsius", "fahrenheit")
 _SKIES = ("sunny", "cloudy", "rain", "snow", "fog")
 
 
-def _temperature(city: str, day: int, unit: str) -> int:
+def _draw_temperature(city: str, day: int, unit: str) -> int:
     celsius = dice("temperature", {"city": city, "day": day}).randint(-8, 34)
     return celsius if unit == "celsius" else round(celsius * 9 / 5 + 32)
 
 
-def _forecast(arguments: Mapping[str, Any]) -> Any:
+def _forecast_weather(arguments: Mapping[str, Any]) -> Any:
     city, unit = arguments["city"], arguments["unit"]
     days = [
-        {"day": day, "sky": dice(city, {"day": day}).choice(_SKIES), "high": _temperature(city, day, unit)}
+        {"day": day, "sky": dice(city, {"day": day}).choice(_SKIES), "high": _draw_temperature(city, day, unit)}
         for day in range(1, arguments["days"] + 1)
     ]
     return {"city": city, "unit": unit, "forecast": days}
 
 
-def _compare(arguments: Mapping[str, Any]) -> Any:
-    now = {city: _temperature(city, 0, arguments["unit"]) for city in arguments["cities"]}
+def _compare_cities(arguments: Mapping[str, Any]) -> Any:
+    now = {city: _draw_temperature(city, 0, arguments["unit"]) for city in arguments["cities"]}
     return {"unit": arguments["unit"], "now": now, "warmest": max(now, key=lambda city: now[city])}
 
 
-def _air(arguments: Mapping[str, Any]) -> Any:
+def _measure_air(arguments: Mapping[str, Any]) -> Any:
     rng = dice("air", arguments)
     return {"city": arguments["city"], "index": rng.randint(5, 180), "main_pollutant": rng.choice(("pm10", "ozone"))}
 
@@ -45,7 +45,7 @@ APIS = (
             "days": integer("How many days, today included.", minimum=1, maximum=7, default=1),
             "unit": one_of(_UNITS, "Unit of the temperatures.", default="celsius"),
         },
-        respond=_forecast,
+        respond=_forecast_weather,
     ),
     Api(
         name="compare_temperatures",
@@ -54,13 +54,13 @@ APIS = (
             "cities": listed({"type": "string"}, "Names of the cities, in the order asked for.", minItems=2),
             "unit": one_of(_UNITS, "Unit of the temperatures.", default="celsius"),
         },
-        respond=_compare,
+        respond=_compare_cities,
     ),
     Api(
         name="get_air_quality",
         description="Returns the air quality index of a city at this moment.",
         properties={"city": text("Name of the city.", minLength=1)},
-        respond=_air,
+        respond=_measure_air,
     ),
 )
 

@@ -71,7 +71,7 @@ class Airline(Domain):
         Args:
             user_id: such as sara_doe_496.
         """
-        return self._find("users", user_id)
+        return self._find_record("users", user_id)
 
     async def get_reservation_details(self, reservation_id: str) -> Record:
         """Returns a reservation.
@@ -79,7 +79,7 @@ class Airline(Domain):
         Args:
             reservation_id: such as 8JX2WO.
         """
-        return self._find("reservations", reservation_id)
+        return self._find_record("reservations", reservation_id)
 
     async def list_all_airports(self) -> dict[str, str]:
         """Lists the codes and cities of all airports."""
@@ -92,7 +92,7 @@ class Airline(Domain):
             flight_number: such as HAT001.
             date: YYYY-MM-DD.
         """
-        return self._day(flight_number, date)["status"]
+        return self._find_day(flight_number, date)["status"]
 
     async def search_direct_flight(self, origin: str, destination: str, date: str) -> list[Record]:
         """Lists direct flights with free seats.
@@ -102,7 +102,7 @@ class Airline(Domain):
             destination: code of an airport.
             date: YYYY-MM-DD.
         """
-        return self._flights(date, origin=origin, destination=destination)
+        return self._find_flights(date, origin=origin, destination=destination)
 
     async def search_onestop_flight(self, origin: str, destination: str, date: str) -> list[list[Record]]:
         """Lists pairs of flights with free seats and one stop.
@@ -112,13 +112,15 @@ class Airline(Domain):
             destination: code of an airport.
             date: YYYY-MM-DD, of the first flight.
         """
-        found = []
-        for first in self._flights(date, origin=origin):
+        pairs = []
+        for first in self._find_flights(date, origin=origin):
             arrival = first["scheduled_arrival_time_est"]
             second_date = _next_day(date) if "+1" in arrival else date
-            onward = self._flights(second_date, origin=first["destination"], destination=destination, after=arrival)
-            found += [[{**first, "date": date}, {**second, "date": second_date}] for second in onward]
-        return found
+            onward = self._find_flights(
+                second_date, origin=first["destination"], destination=destination, after=arrival
+            )
+            pairs += [[{**first, "date": date}, {**second, "date": second_date}] for second in onward]
+        return pairs
 
     def _demand_price(self, user_id: str, payments: list[Payment], price: int) -> None:
         for payment in payments:
@@ -156,15 +158,15 @@ class Airline(Domain):
             nonfree_baggages: those of them that are paid for.
             insurance: whether all passengers have travel insurance.
         """
-        self._find("users", user_id)
+        self._find_record("users", user_id)
         key = next((key for key in _NEW_RESERVATIONS if self.database.get("reservations", key) is None), None)
         if key is None:
             raise RefusedError("too many reservations")
-        booked = [self._seat(flight, cabin, len(passengers)) for flight in flights]
+        booked = [self._build_booking(flight, cabin, len(passengers)) for flight in flights]
         fare = sum(flight["price"] for flight in booked) + _INSURANCE * (insurance == "yes")
         price = fare * len(passengers) + _BAG * nonfree_baggages
         self._demand_price(user_id, payment_methods, price)
-        self._deduct(user_id, payment_methods)
+        self._deduct_payments(user_id, payment_methods)
         self._take_seats(booked, cabin, len(passengers))
         reservation = {
             "reservation_id": key,
@@ -191,7 +193,7 @@ class Airline(Domain):
         Args:
             reservation_id: such as 8JX2WO.
         """
-        self._find("reservations", reservation_id)
+        self._find_record("reservations", reservation_id)
         reservation = self.database.edit("reservations", reservation_id)
         refunds = [{**payment, "amount": -payment["amount"]} for payment in reservation["payment_history"]]
         reservation["payment_history"] += refunds
@@ -209,14 +211,15 @@ class Airline(Domain):
             flights: all flights, also those that stay as they are.
             payment_id: pays or gets the difference in price.
         """
-        old = self._find("reservations", reservation_id)
-        seats, kept = len(old["passengers"]), {(f["flight_number"], f["date"]): f for f in old["flights"]}
+        old = self._find_record("reservations", reservation_id)
+        seats, old_flights = len(old["passengers"]), {(f["flight_number"], f["date"]): f for f in old["flights"]}
         new = [
-            kept.get((flight["flight_number"], flight["date"])) if cabin == old["cabin"] else None for flight in flights
+            old_flights.get((flight["flight_number"], flight["date"])) if cabin == old["cabin"] else None
+            for flight in flights
         ]
-        booked = [have or self._seat(want, cabin, seats) for have, want in zip(new, flights, strict=True)]
+        booked = [have or self._build_booking(want, cabin, seats) for have, want in zip(new, flights, strict=True)]
         price = sum(flight["price"] for flight in booked) - sum(flight["price"] for flight in old["flights"])
-        self._charge(reservation_id, payment_id, price * seats)
+        self._charge_change(reservation_id, payment_id, price * seats)
         reservation = self.database.edit("reservations", reservation_id)
         reservation.update(flights=booked, cabin=cabin)
         return reservation
@@ -228,7 +231,7 @@ class Airline(Domain):
             reservation_id: such as 8JX2WO.
             passengers: all of them.
         """
-        if len(passengers) != len(self._find("reservations", reservation_id)["passengers"]):
+        if len(passengers) != len(self._find_record("reservations", reservation_id)["passengers"]):
             raise RefusedError("the number of passengers must stay the same")
         reservation = self.database.edit("reservations", reservation_id)
         reservation["passengers"] = list(passengers)
@@ -245,8 +248,8 @@ class Airline(Domain):
             nonfree_baggages: those of them that are paid for.
             payment_id: pays for more bags.
         """
-        more = max(0, nonfree_baggages - self._find("reservations", reservation_id)["nonfree_baggages"])
-        self._charge(reservation_id, payment_id, _BAG * more)
+        more = max(0, nonfree_baggages - self._find_record("reservations", reservation_id)["nonfree_baggages"])
+        self._charge_change(reservation_id, payment_id, _BAG * more)
         reservation = self.database.edit("reservations", reservation_id)
         reservation.update(total_baggages=total_baggages, nonfree_baggages=nonfree_baggages)
         return reservation
@@ -258,7 +261,7 @@ class Airline(Domain):
             user_id: such as sara_doe_496.
             amount: in dollars.
         """
-        methods = self._find("users", user_id)["payment_methods"]
+        methods = self._find_record("users", user_id)["payment_methods"]
         key = next((key for key in _NEW_CERTIFICATES if key not in methods), None)
         if key is None:
             raise RefusedError("too many certificates")
@@ -266,18 +269,18 @@ class Airline(Domain):
         methods[key] = {"source": "certificate", "id": key, "amount": amount}
         return f"Certificate {key} of {amount} dollars sent to {user_id}"
 
-    def _day(self, flight_number: str, date: str) -> Record:
-        day = self._find("flights", flight_number)["dates"].get(date)
+    def _find_day(self, flight_number: str, date: str) -> Record:
+        day = self._find_record("flights", flight_number)["dates"].get(date)
         if day is None:
             raise RefusedError(f"flight {flight_number} does not fly on {date}")
         return day
 
-    def _seat(self, flight: FlightOfDay, cabin: Cabin, count: int) -> Record:
+    def _build_booking(self, flight: FlightOfDay, cabin: Cabin, count: int) -> Record:
         """Returns a flight of a reservation."""
-        day, number = self._day(flight["flight_number"], flight["date"]), flight["flight_number"]
+        day, number = self._find_day(flight["flight_number"], flight["date"]), flight["flight_number"]
         if day["status"] != "available" or day["available_seats"][cabin] < count:
             raise RefusedError(f"flight {number} on {flight['date']} has not enough free seats in {cabin}")
-        route = self._find("flights", number)
+        route = self._find_record("flights", number)
         return {
             "origin": route["origin"],
             "destination": route["destination"],
@@ -291,18 +294,18 @@ class Airline(Domain):
             day = self.database.edit("flights", flight["flight_number"])["dates"][flight["date"]]
             day["available_seats"][cabin] -= count
 
-    def _flights(
+    def _find_flights(
         self, date: str, *, origin: str, destination: str | None = None, after: str | None = None
     ) -> list[Record]:
-        found = []
+        flights = []
         for flight in self.database.records("flights"):
             day = flight["dates"].get(date)
             is_route = flight["origin"] == origin and destination in (None, flight["destination"])
             is_late = after is None or flight["scheduled_departure_time_est"] >= after
             if day is not None and day["status"] == "available" and is_route and is_late:
-                shown = {key: value for key, value in flight.items() if key != "dates"}
-                found.append({**shown, **day})
-        return found
+                route = {key: value for key, value in flight.items() if key != "dates"}
+                flights.append({**route, **day})
+        return flights
 
     def _demand_balance(self, user_id: str, payment_id: str, amount: int) -> Record:
         method = self._payment_method(user_id, payment_id)
@@ -310,7 +313,7 @@ class Airline(Domain):
             raise RefusedError(f"the balance of {payment_id} is too low")
         return method
 
-    def _deduct(self, user_id: str, payments: Sequence[Payment]) -> None:
+    def _deduct_payments(self, user_id: str, payments: Sequence[Payment]) -> None:
         methods = self.database.edit("users", user_id)["payment_methods"]
         for payment in payments:
             method = methods[payment["payment_id"]]
@@ -319,14 +322,14 @@ class Airline(Domain):
             elif method["source"] == "certificate":
                 del methods[payment["payment_id"]]  # what is left of a certificate is lost
 
-    def _charge(self, reservation_id: str, payment_id: str, price: int) -> None:
+    def _charge_change(self, reservation_id: str, payment_id: str, price: int) -> None:
         """Pays the price of a change, or refunds a negative one."""
-        reservation = self._find("reservations", reservation_id)
+        reservation = self._find_record("reservations", reservation_id)
         method = self._demand_balance(reservation["user_id"], payment_id, price)
         if method["source"] == "certificate":
             raise RefusedError("a certificate cannot pay for a change")
         payment: Any = {"payment_id": payment_id, "amount": price}
-        self._deduct(reservation["user_id"], [payment])
+        self._deduct_payments(reservation["user_id"], [payment])
         if price:
             self.database.edit("reservations", reservation_id)["payment_history"].append(payment)
 

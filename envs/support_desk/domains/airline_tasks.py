@@ -30,14 +30,14 @@ _BAG = 50
 def airline_tables() -> Tables:
     """Returns the generated database, which is the same everywhere."""
     rng = random.Random(_SEED)
-    flights = {flight["flight_number"]: flight for flight in _flights(rng)}
+    flights = {flight["flight_number"]: flight for flight in _draw_flights(rng)}
     users, reservations = {}, {}
     for first, last in itertools.product(_FIRST, _LAST):
-        user = _user(rng, first, last)
+        user = _draw_user(rng, first, last)
         users[user["user_id"]] = user
         for _ in range(_RESERVATIONS_EACH):
             key = "".join(rng.choices(string.ascii_uppercase + string.digits, k=6))
-            reservations[key] = _reservation(rng, key, user, rng.choice(list(flights.values())))
+            reservations[key] = _draw_reservation(rng, key, user, rng.choice(list(flights.values())))
             user["reservations"].append(key)
     return {"users": users, "flights": flights, "reservations": reservations}
 
@@ -46,18 +46,18 @@ def airline_requests(user: Record, rng: random.Random) -> list[Request]:
     """Returns a possible request about each reservation of a customer, in random order."""
     tables = airline_tables()
     keys = rng.sample(user["reservations"], len(user["reservations"]))
-    made = [_make(user, tables["reservations"][key], rng) for key in keys]
-    return [request for request in made if request is not None]
+    requests = [_make_request(user, tables["reservations"][key], rng) for key in keys]
+    return [request for request in requests if request is not None]
 
 
 def airline_identity(user: Record, rng: random.Random) -> tuple[dict[str, str], str, dict[str, Any]]:
     """Returns what the customer says about himself, the question for it, and the call that finds him."""
-    said = {"user id|who you are|identif|name": f"My user id is {user['user_id']}."}
-    return said, "May I have your user id?", call("get_user_details", user_id=user["user_id"])
+    facts = {"user id|who you are|identif|name": f"My user id is {user['user_id']}."}
+    return facts, "May I have your user id?", call("get_user_details", user_id=user["user_id"])
 
 
-def _make(user: Record, reservation: Record, rng: random.Random) -> Request | None:
-    makers: list[Callable[..., Request | None]] = [_cancel, _bags, _cabin]
+def _make_request(user: Record, reservation: Record, rng: random.Random) -> Request | None:
+    makers: list[Callable[..., Request | None]] = [_request_cancellation, _request_bags, _request_cabin]
     return rng.choice(makers)(user, reservation, rng)
 
 
@@ -66,16 +66,16 @@ def _may_cancel(reservation: Record) -> bool:
     return reservation["cabin"] == "business" or reservation["insurance"] == "yes" or is_recent
 
 
-def _cancel(user: Record, reservation: Record, rng: random.Random) -> Request:
+def _request_cancellation(user: Record, reservation: Record, rng: random.Random) -> Request:
     key = reservation["reservation_id"]
     message = f"I want to cancel reservation {key}."
     if _may_cancel(reservation):
         action = call("cancel_reservation", reservation_id=key)
-        return _change(reservation, kind="cancel", message=message, plan="cancel reservation", action=action)
-    return _refusal(reservation, "refuse_cancel", message)
+        return _build_change(reservation, kind="cancel", message=message, plan="cancel reservation", action=action)
+    return _build_refusal(reservation, "refuse_cancel", message)
 
 
-def _bags(user: Record, reservation: Record, rng: random.Random) -> Request:
+def _request_bags(user: Record, reservation: Record, rng: random.Random) -> Request:
     more, passengers = rng.randint(1, 3), len(reservation["passengers"])
     free = passengers * (_FREE_BAGS[reservation["cabin"]] + (user["membership"] == "gold"))
     total = reservation["total_baggages"] + more
@@ -87,57 +87,63 @@ def _bags(user: Record, reservation: Record, rng: random.Random) -> Request:
         payment_id=reservation["payment_history"][0]["payment_id"],
     )
     message = f"I want to add {more} checked bag{'s' * (more > 1)} to reservation {reservation['reservation_id']}."
-    return _change(reservation, kind="bags", message=message, plan="add bags to reservation", action=action)
+    return _build_change(reservation, kind="bags", message=message, plan="add bags to reservation", action=action)
 
 
-def _cabin(user: Record, reservation: Record, rng: random.Random) -> Request | None:
-    key, wanted = reservation["reservation_id"], "business"
+def _request_cabin(user: Record, reservation: Record, rng: random.Random) -> Request | None:
+    key, cabin = reservation["reservation_id"], "business"
     message = f"I want to fly business class with reservation {key}. How many dollars more is that?"
     if reservation["cabin"] == "basic_economy":
-        return _refusal(reservation, "refuse_cabin", message)
-    if reservation["cabin"] == wanted:
+        return _build_refusal(reservation, "refuse_cabin", message)
+    if reservation["cabin"] == cabin:
         return None
     (flight,) = reservation["flights"]
     day = airline_tables()["flights"][flight["flight_number"]]["dates"][flight["date"]]
-    if day["available_seats"][wanted] < len(reservation["passengers"]):
+    if day["available_seats"][cabin] < len(reservation["passengers"]):
         return None
-    price = (day["prices"][wanted] - flight["price"]) * len(reservation["passengers"])
+    price = (day["prices"][cabin] - flight["price"]) * len(reservation["passengers"])
     action = call(
         "update_reservation_flights",
         reservation_id=key,
-        cabin=wanted,
+        cabin=cabin,
         flights=[{"flight_number": flight["flight_number"], "date": flight["date"]}],
         payment_id=reservation["payment_history"][0]["payment_id"],
     )
     look = call("search_direct_flight", origin=flight["origin"], destination=flight["destination"], date=flight["date"])
-    return _change(
+    return _build_change(
         reservation,
         kind="cabin",
         message=message,
         before=[look],
         plan="change the cabin of reservation",
-        told=f" The price is {price} dollars.",
+        statement=f" The price is {price} dollars.",
         action=action,
         outputs=[str(price)],
     )
 
 
-def _refusal(reservation: Record, kind: str, message: str) -> Request:
+def _build_refusal(reservation: Record, kind: str, message: str) -> Request:
     booked = reservation["created_at"][:10]
     reply = f"I cannot do that. The reservation was booked on {booked}."
-    return read_request(kind=kind, message=message, before=[_look(reservation)], reply=reply, outputs=[booked])
+    return read_request(
+        kind=kind, message=message, before=[_look_up_reservation(reservation)], reply=reply, outputs=[booked]
+    )
 
 
-def _change(reservation: Record, *, plan: str, told: str = "", before: Sequence[Step] = (), **request: Any) -> Request:
-    plan = f"{plan} {reservation['reservation_id']}.{told}"
-    return change_request(before=[_look(reservation), *before], plan=plan, told=told, **request)
+def _build_change(
+    reservation: Record, *, plan: str, statement: str = "", before: Sequence[Step] = (), **request: Any
+) -> Request:
+    plan = f"{plan} {reservation['reservation_id']}.{statement}"
+    return change_request(
+        before=[_look_up_reservation(reservation), *before], plan=plan, statement=statement, **request
+    )
 
 
-def _look(reservation: Record) -> Call:
+def _look_up_reservation(reservation: Record) -> Call:
     return call("get_reservation_details", reservation_id=reservation["reservation_id"])
 
 
-def _flights(rng: random.Random) -> Iterator[Record]:
+def _draw_flights(rng: random.Random) -> Iterator[Record]:
     for number, (origin, destination) in enumerate(itertools.permutations(_AIRPORTS, 2), start=1):
         hour = rng.randrange(6, 19)
         dates = {}
@@ -159,29 +165,29 @@ def _flights(rng: random.Random) -> Iterator[Record]:
         }
 
 
-def _user(rng: random.Random, first: str, last: str) -> Record:
+def _draw_user(rng: random.Random, first: str, last: str) -> Record:
     card = f"credit_card_{rng.randrange(10**6, 10**7)}"
     return {
         "user_id": f"{first}_{last}_{rng.randrange(1_000, 10_000)}".lower(),
         "name": {"first_name": first, "last_name": last},
         "email": f"{first}.{last}@example.com".lower(),
-        "dob": _birthday(rng),
+        "dob": _draw_birthday(rng),
         "payment_methods": {card: {"source": "credit_card", "id": card, "last_four": card[-4:]}},
         "membership": rng.choice(["regular", "silver", "gold"]),
         "reservations": [],
     }
 
 
-def _birthday(rng: random.Random) -> str:
+def _draw_birthday(rng: random.Random) -> str:
     return f"{rng.randrange(1950, 2005)}-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02}"
 
 
-def _reservation(rng: random.Random, key: str, user: Record, flight: Record) -> Record:
+def _draw_reservation(rng: random.Random, key: str, user: Record, flight: Record) -> Record:
     cabin, date = rng.choice(_CABINS), rng.choice(_DATES)
     price, count = flight["dates"][date]["prices"][cabin], rng.randint(1, 3)
     last_name = user["name"]["last_name"]
     others = [
-        {"first_name": rng.choice(_FIRST), "last_name": last_name, "dob": _birthday(rng)} for _ in range(count - 1)
+        {"first_name": rng.choice(_FIRST), "last_name": last_name, "dob": _draw_birthday(rng)} for _ in range(count - 1)
     ]
     insurance = rng.choice(["yes", "no", "no"])
     bags = rng.randrange(0, 3)

@@ -78,27 +78,27 @@ class Phone(Domain):
 
     async def check_network_status(self) -> str:
         """Shows airplane mode, SIM card, connection, signal, network type, mobile data, roaming and Wi-Fi."""
-        phone = self._phone
-        shown = {
-            "airplane mode": _on(phone["airplane_mode"]),
+        phone = self._device_record
+        values = {
+            "airplane mode": _format_switch(phone["airplane_mode"]),
             "SIM card": self._sim_status(),
             "connection": phone["network_connection_status"],
             "signal": phone["network_signal_strength"],
             "network type": phone["network_technology_connected"],
-            "mobile data": _on(phone["data_enabled"]),
-            "data roaming": _on(phone["roaming_enabled"]),
-            "Wi-Fi": _on(phone["wifi_enabled"]),
+            "mobile data": _format_switch(phone["data_enabled"]),
+            "data roaming": _format_switch(phone["roaming_enabled"]),
+            "Wi-Fi": _format_switch(phone["wifi_enabled"]),
             "Wi-Fi connected": phone.get("wifi_ssid") or ("yes" if phone["wifi_connected"] else "no"),
         }
-        return "\n".join(f"{name}: {value}" for name, value in shown.items())
+        return "\n".join(f"{name}: {value}" for name, value in values.items())
 
     async def check_network_mode_preference(self) -> str:
         """Shows which networks the phone prefers."""
-        return f"network mode preference: {self._phone['network_mode_preference']}"
+        return f"network mode preference: {self._device_record['network_mode_preference']}"
 
     async def run_speed_test(self) -> str:
         """Measures the download speed of mobile data."""
-        speed, grade = self._speed()
+        speed, grade = self._measure_speed()
         return f"speed: {speed:.2f} Mbit/s ({grade})" if grade else "speed test failed: no mobile data connection"
 
     async def check_sim_status(self) -> str:
@@ -107,33 +107,34 @@ class Phone(Domain):
 
     async def check_data_restriction_status(self) -> str:
         """Shows whether data saver mode limits mobile data."""
-        return f"data saver mode: {_on(self._phone['data_saver_mode'])}"
+        return f"data saver mode: {_format_switch(self._device_record['data_saver_mode'])}"
 
     async def check_apn_settings(self) -> str:
         """Shows the name of the access point and the address for picture messages (MMSC)."""
-        apn = self._phone["active_apn_settings"]
+        apn = self._device_record["active_apn_settings"]
         return f"APN: {apn['apn_name']}\nMMSC URL: {apn.get('mmsc_url') or 'not set'}"
 
     async def check_wifi_status(self) -> str:
         """Shows whether Wi-Fi is on, its network and signal."""
-        phone = self._phone
+        phone = self._device_record
         network = phone.get("wifi_ssid") if phone["wifi_connected"] else "none"
-        return f"Wi-Fi: {_on(phone['wifi_enabled'])}, network: {network}, signal: {phone['wifi_signal_strength']}"
+        signal = phone["wifi_signal_strength"]
+        return f"Wi-Fi: {_format_switch(phone['wifi_enabled'])}, network: {network}, signal: {signal}"
 
     async def check_wifi_calling_status(self) -> str:
         """Shows whether calls go over Wi-Fi."""
-        return f"Wi-Fi calling: {_on(self._phone['wifi_calling_enabled'])}"
+        return f"Wi-Fi calling: {_format_switch(self._device_record['wifi_calling_enabled'])}"
 
     async def check_vpn_status(self) -> str:
         """Shows whether a VPN is connected, and how it performs."""
-        phone = self._phone
+        phone = self._device_record
         if not phone["vpn_connected"]:
             return "VPN: not connected"
         return f"VPN: connected, {', '.join(f'{key}: {value}' for key, value in phone['vpn_details'].items())}"
 
     async def check_installed_apps(self) -> str:
         """Lists the apps on the phone."""
-        return f"apps: {', '.join(self._phone['app_statuses'])}"
+        return f"apps: {', '.join(self._device_record['app_statuses'])}"
 
     async def check_app_status(self, app_name: App) -> str:
         """Shows an app and its permissions.
@@ -141,7 +142,7 @@ class Phone(Domain):
         Args:
             app_name: the app.
         """
-        return f"app {app_name}, permissions: {self._permissions(app_name)}"
+        return f"app {app_name}, permissions: {self._list_permissions(app_name)}"
 
     async def check_app_permissions(self, app_name: App) -> str:
         """Shows the permissions of an app.
@@ -149,7 +150,7 @@ class Phone(Domain):
         Args:
             app_name: the app.
         """
-        return f"permissions of {app_name}: {self._permissions(app_name)}"
+        return f"permissions of {app_name}: {self._list_permissions(app_name)}"
 
     async def can_send_mms(self) -> str:
         """Tries whether the messaging app can send picture messages (MMS)."""
@@ -157,7 +158,7 @@ class Phone(Domain):
 
     async def check_payment_request(self) -> str:
         """Shows whether the desk has asked for a payment."""
-        request = self._around["payment_request"]
+        request = self._surroundings_record["payment_request"]
         return (
             f"payment request: bill {request['bill_id']}, {request['amount_due']} dollars"
             if request
@@ -172,35 +173,35 @@ class Phone(Domain):
         Args:
             mode: the networks.
         """
-        self._change(network_mode_preference=mode)
+        self._change_device(network_mode_preference=mode)
         return self._after_search(f"network mode preference: {mode}")
 
     async def toggle_airplane_mode(self) -> str:
         """Switches airplane mode on or off. It turns off mobile network, Wi-Fi and VPN."""
-        is_on = not self._phone["airplane_mode"]
-        self._change(airplane_mode=is_on)
-        if is_on or self._phone["wifi_enabled"]:
-            self._change(**_NO_WIFI)
+        is_on = not self._device_record["airplane_mode"]
+        self._change_device(airplane_mode=is_on)
+        if is_on or self._device_record["wifi_enabled"]:
+            self._change_device(**_NO_WIFI)
         if is_on:
-            self._change(vpn_connected=False, vpn_details=None)
-        return self._after_search(f"airplane mode: {_on(is_on)}")
+            self._change_device(vpn_connected=False, vpn_details=None)
+        return self._after_search(f"airplane mode: {_format_switch(is_on)}")
 
     async def reseat_sim_card(self) -> str:
         """Takes the SIM card out and puts it in again."""
-        self._change(sim_card_missing=False)
+        self._change_device(sim_card_missing=False)
         return self._after_search("the SIM card is in its place")
 
     async def toggle_data(self) -> str:
         """Switches mobile data on or off."""
-        return self._after_search(self._toggle("data_enabled", "mobile data"))
+        return self._after_search(self._toggle_setting("data_enabled", "mobile data"))
 
     async def toggle_roaming(self) -> str:
         """Switches data roaming on or off, which is mobile data in networks of other carriers."""
-        return self._after_search(self._toggle("roaming_enabled", "data roaming"))
+        return self._after_search(self._toggle_setting("roaming_enabled", "data roaming"))
 
     async def toggle_data_saver_mode(self) -> str:
         """Switches data saver mode on or off, which slows mobile data."""
-        return f"{self._toggle('data_saver_mode', 'data saver mode')}\n{self._status_bar()}"
+        return f"{self._toggle_setting('data_saver_mode', 'data saver mode')}\n{self._status_bar()}"
 
     async def set_apn_settings(self, apn_settings: ApnSettings) -> str:
         """Sets the access point of the carrier.
@@ -208,39 +209,39 @@ class Phone(Domain):
         Args:
             apn_settings: all settings; those that are left out get their defaults.
         """
-        self._change(active_apn_settings={**_APN, **apn_settings})
+        self._change_device(active_apn_settings={**_APN, **apn_settings})
         return self._after_search("the APN settings are set")
 
     async def reset_apn_settings(self) -> str:
         """Resets the access point to its defaults at the next reboot."""
-        self._change(active_apn_settings={**self._phone["active_apn_settings"], "reset_at_reboot": True})
+        self._change_device(active_apn_settings={**self._device_record["active_apn_settings"], "reset_at_reboot": True})
         return self._after_search("the APN settings will be reset at the next reboot")
 
     async def toggle_wifi(self) -> str:
         """Switches Wi-Fi on or off."""
-        if self._phone["airplane_mode"]:
+        if self._device_record["airplane_mode"]:
             raise RefusedError("Wi-Fi cannot be changed in airplane mode")
-        told = self._toggle("wifi_enabled", "Wi-Fi")
-        if not self._phone["wifi_enabled"]:
-            self._change(**_NO_WIFI)
-        return f"{told}\n{self._status_bar()}"
+        report = self._toggle_setting("wifi_enabled", "Wi-Fi")
+        if not self._device_record["wifi_enabled"]:
+            self._change_device(**_NO_WIFI)
+        return f"{report}\n{self._status_bar()}"
 
     async def toggle_wifi_calling(self) -> str:
         """Switches calls over Wi-Fi on or off."""
-        return f"{self._toggle('wifi_calling_enabled', 'Wi-Fi calling')}\n{self._status_bar()}"
+        return f"{self._toggle_setting('wifi_calling_enabled', 'Wi-Fi calling')}\n{self._status_bar()}"
 
     async def connect_vpn(self) -> str:
         """Connects the VPN."""
-        if self._phone["vpn_connected"]:
+        if self._device_record["vpn_connected"]:
             return "the VPN is connected already"
-        self._change(vpn_connected=True, vpn_details=dict(_VPN))
+        self._change_device(vpn_connected=True, vpn_details=dict(_VPN))
         return f"the VPN is connected\n{self._status_bar()}"
 
     async def disconnect_vpn(self) -> str:
         """Disconnects the VPN."""
-        if not self._phone["vpn_connected"]:
+        if not self._device_record["vpn_connected"]:
             return "there is no VPN connection"
-        self._change(vpn_connected=False, vpn_details=None)
+        self._change_device(vpn_connected=False, vpn_details=None)
         return f"the VPN is disconnected\n{self._status_bar()}"
 
     async def grant_app_permission(self, app_name: App, permission: Permission) -> str:
@@ -255,80 +256,80 @@ class Phone(Domain):
 
     async def reboot_device(self) -> str:
         """Restarts the phone. It applies waiting settings and searches the network again."""
-        if self._phone["active_apn_settings"].get("reset_at_reboot"):
-            self._change(active_apn_settings=dict(_APN))
+        if self._device_record["active_apn_settings"].get("reset_at_reboot"):
+            self._change_device(active_apn_settings=dict(_APN))
         return self._after_search("the phone has restarted")
 
     async def make_payment(self) -> str:
         """Pays the bill that the desk has asked for."""
-        request = self._around["payment_request"]
+        request = self._surroundings_record["payment_request"]
         if request is None:
             return "there is no payment request"
-        self._surround(payment_request={**request, "paid": True})
+        self._change_surroundings(payment_request={**request, "paid": True})
         return f"paid {request['amount_due']} dollars for bill {request['bill_id']}"
 
     # The initial state of a task.
 
     def set_user_info(self, name: str, phone_number: str) -> None:
         """Sets the owner and the number of the phone."""
-        self._surround(name=name, phone_number=phone_number)
+        self._change_surroundings(name=name, phone_number=phone_number)
 
     def set_user_location(self, abroad: bool) -> None:
         """Puts the customer abroad or at home."""
-        self._surround(is_abroad=abroad)
+        self._change_surroundings(is_abroad=abroad)
 
     def turn_roaming_on(self) -> None:
         """Allows data roaming on the phone."""
-        self._change(roaming_enabled=True)
+        self._change_device(roaming_enabled=True)
         self.simulate_network_search()
 
     def turn_roaming_off(self) -> None:
         """Forbids data roaming on the phone."""
-        self._change(roaming_enabled=False)
+        self._change_device(roaming_enabled=False)
         self.simulate_network_search()
 
     def turn_data_off(self) -> None:
         """Turns mobile data off."""
-        self._change(data_enabled=False)
+        self._change_device(data_enabled=False)
         self.simulate_network_search()
 
     def turn_data_saver_mode_on(self) -> None:
         """Turns data saver mode on."""
-        self._change(data_saver_mode=True)
+        self._change_device(data_saver_mode=True)
 
     def turn_airplane_mode_on(self) -> None:
         """Turns airplane mode on."""
-        self._change(airplane_mode=True, vpn_connected=False, vpn_details=None, **_NO_WIFI)
+        self._change_device(airplane_mode=True, vpn_connected=False, vpn_details=None, **_NO_WIFI)
         self.simulate_network_search()
 
     def unseat_sim_card(self) -> None:
         """Takes the SIM card out."""
-        self._change(sim_card_missing=True)
+        self._change_device(sim_card_missing=True)
         self.simulate_network_search()
 
     def lock_sim_card(self, mode: Literal["pin", "puk"]) -> None:
         """Locks the SIM card, which no tool can undo."""
-        self._change(sim_card_status=f"locked_{mode}")
+        self._change_device(sim_card_status=f"locked_{mode}")
         self.simulate_network_search()
 
     def break_apn_settings(self) -> None:
         """Sets a wrong access point."""
-        self._change(active_apn_settings={**self._phone["active_apn_settings"], "apn_name": "broken"})
+        self._change_device(active_apn_settings={**self._device_record["active_apn_settings"], "apn_name": "broken"})
         self.simulate_network_search()
 
     def break_apn_mms_setting(self) -> None:
         """Removes the address for picture messages."""
-        self._change(active_apn_settings={**self._phone["active_apn_settings"], "mmsc_url": None})
+        self._change_device(active_apn_settings={**self._device_record["active_apn_settings"], "mmsc_url": None})
 
     def break_vpn(self) -> None:
         """Connects a slow VPN."""
-        self._change(vpn_connected=True, vpn_details={**_VPN, "server_performance": "poor"})
+        self._change_device(vpn_connected=True, vpn_details={**_VPN, "server_performance": "poor"})
 
     def set_wifi_calling(self, enabled: bool, mms_over_wifi: bool | None = None) -> None:
         """Sets calls, and picture messages, over Wi-Fi."""
-        self._change(wifi_calling_enabled=enabled)
+        self._change_device(wifi_calling_enabled=enabled)
         if mms_over_wifi is not None:
-            self._change(wifi_calling_mms_over_wifi=mms_over_wifi)
+            self._change_device(wifi_calling_mms_over_wifi=mms_over_wifi)
 
     def remove_app_permission(self, app_name: str, permission: str) -> None:
         """Takes a permission from an app."""
@@ -336,16 +337,16 @@ class Phone(Domain):
 
     def simulate_network_search(self) -> None:
         """Searches the network: decides service, technology and signal."""
-        phone, around = self._phone, self._around
+        phone, around = self._device_record, self._surroundings_record
         is_reachable = around["line_active"] and phone["active_apn_settings"]["apn_name"] != "broken"
         if self._sim_status() != "active" or phone["airplane_mode"] or not is_reachable:
-            self._change(**_NO_SERVICE)
+            self._change_device(**_NO_SERVICE)
             return
         signals = around["signal_strength"]
         mode = phone["network_mode_preference"]
         best = "5G" if signals.get("5G", "none") != "none" else "4G"
         technology = best if mode == "4g_5g_preferred" else mode[:2].upper()
-        self._change(
+        self._change_device(
             network_connection_status="connected",
             network_technology_connected=technology,
             network_signal_strength=signals.get(technology, "none"),
@@ -359,12 +360,12 @@ class Phone(Domain):
 
     def assert_internet_speed(self, expected_speed: float, expected_desc: str | None = None) -> bool:
         """Returns whether mobile data has at least a speed, in Mbit/s, and a grade."""
-        speed, grade = self._speed()
+        speed, grade = self._measure_speed()
         return speed >= expected_speed and expected_desc in (None, grade)
 
     def assert_service_status(self, expected_status: str) -> bool:
         """Returns whether the connection has a status."""
-        return self._phone["network_connection_status"] == expected_status
+        return self._device_record["network_connection_status"] == expected_status
 
     def assert_can_send_mms(self, expected_status: bool) -> bool:
         """Returns whether picture messages can be sent, or not, as expected."""
@@ -373,46 +374,46 @@ class Phone(Domain):
     # The state.
 
     @property
-    def _phone(self) -> Record:
-        return self._find("phone", "device")
+    def _device_record(self) -> Record:
+        return self._find_record("phone", "device")
 
     @property
-    def _around(self) -> Record:
-        return self._find("phone", "surroundings")
+    def _surroundings_record(self) -> Record:
+        return self._find_record("phone", "surroundings")
 
-    def _change(self, **values: Any) -> None:
+    def _change_device(self, **values: Any) -> None:
         self.database.edit("phone", "device").update(values)
 
-    def _surround(self, **values: Any) -> None:
+    def _change_surroundings(self, **values: Any) -> None:
         self.database.edit("phone", "surroundings").update(values)
 
-    def _toggle(self, key: str, name: str) -> str:
-        self._change(**{key: not self._phone[key]})
-        return f"{name}: {_on(self._phone[key])}"
+    def _toggle_setting(self, key: str, name: str) -> str:
+        self._change_device(**{key: not self._device_record[key]})
+        return f"{name}: {_format_switch(self._device_record[key])}"
 
-    def _after_search(self, told: str) -> str:
+    def _after_search(self, report: str) -> str:
         self.simulate_network_search()
-        return f"{told}\n{self._status_bar()}"
+        return f"{report}\n{self._status_bar()}"
 
     def _sim_status(self) -> str:
-        return "missing" if self._phone["sim_card_missing"] else self._phone["sim_card_status"]
+        return "missing" if self._device_record["sim_card_missing"] else self._device_record["sim_card_status"]
 
     def _set_permission(self, app_name: str, permission: str, *, is_granted: bool) -> None:
         self.database.edit("phone", "device")["app_statuses"][app_name]["permissions"][permission] = is_granted
 
-    def _permissions(self, app_name: str) -> str:
-        granted = self._phone["app_statuses"][app_name]["permissions"]
+    def _list_permissions(self, app_name: str) -> str:
+        granted = self._device_record["app_statuses"][app_name]["permissions"]
         return ", ".join(name for name, is_granted in granted.items() if is_granted) or "none"
 
     def _has_data(self) -> bool:
-        phone, around = self._phone, self._around
+        phone, around = self._device_record, self._surroundings_record
         may_roam = phone["roaming_enabled"] and around["roaming_allowed"]
         has_service = phone["network_connection_status"] != "no_service" and phone["network_signal_strength"] != "none"
         is_usable = phone["data_enabled"] and not around["mobile_data_usage_exceeded"]
         return has_service and not phone["airplane_mode"] and is_usable and (may_roam or not around["is_abroad"])
 
     def _has_mms(self) -> bool:
-        phone = self._phone
+        phone = self._device_record
         if not self._has_data() or phone["network_technology_connected"] == "2G":
             return False
         if phone["wifi_calling_enabled"] and phone["wifi_calling_mms_over_wifi"]:  # the carrier does not support it
@@ -420,11 +421,11 @@ class Phone(Domain):
         permissions = phone["app_statuses"]["messaging"]["permissions"]
         return bool(phone["active_apn_settings"].get("mmsc_url")) and permissions["storage"] and permissions["sms"]
 
-    def _speed(self) -> tuple[float, str]:
+    def _measure_speed(self) -> tuple[float, str]:
         """Returns the speed of mobile data in Mbit/s and its grade; without data 0 and an empty text."""
         if not self._has_data():
             return 0.0, ""
-        phone = self._phone
+        phone = self._device_record
         slowest, fastest = _SPEEDS.get(phone["network_technology_connected"], (0.0, 0.0))
         factor = _SIGNALS.get(phone["network_signal_strength"], 0.0)
         if phone["vpn_connected"] and (phone["vpn_details"] or {}).get("server_performance") == "poor":
@@ -435,23 +436,26 @@ class Phone(Domain):
         return speed, next(grade for limit, grade in _GRADES if speed < limit)
 
     def _status_bar(self) -> str:
-        phone = self._phone
+        phone = self._device_record
         if phone["airplane_mode"]:
-            shown = ["airplane mode"]
+            symbols = ["airplane mode"]
         else:
             technology = phone["network_technology_connected"]
             has_data = phone["data_enabled"] and technology != "none"
             signal = phone["network_signal_strength"]
-            shown = ["no signal" if signal == "none" else f"signal {signal}", *([technology] * (technology != "none"))]
-            shown += [
+            symbols = [
+                "no signal" if signal == "none" else f"signal {signal}",
+                *([technology] * (technology != "none")),
+            ]
+            symbols += [
                 "data on" if has_data else "data off",
                 *(["data saver"] * (has_data and phone["data_saver_mode"])),
             ]
-        shown += ["Wi-Fi"] * bool(phone["wifi_enabled"] and phone["wifi_connected"])
-        shown += ["VPN"] * bool(phone["vpn_connected"])
-        shown.append(f"battery {phone['battery_level']} %")
-        return f"status bar: {' | '.join(shown)}"
+        symbols += ["Wi-Fi"] * bool(phone["wifi_enabled"] and phone["wifi_connected"])
+        symbols += ["VPN"] * bool(phone["vpn_connected"])
+        symbols.append(f"battery {phone['battery_level']} %")
+        return f"status bar: {' | '.join(symbols)}"
 
 
-def _on(is_on: bool) -> str:
+def _format_switch(is_on: bool) -> str:
     return "on" if is_on else "off"

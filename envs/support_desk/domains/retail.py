@@ -61,7 +61,7 @@ class Retail(Domain):
         Args:
             user_id: such as sara_doe_496.
         """
-        return self._find("users", user_id)
+        return self._find_record("users", user_id)
 
     async def get_order_details(self, order_id: str) -> Record:
         """Returns an order with its items, status, payments and shipments.
@@ -69,7 +69,7 @@ class Retail(Domain):
         Args:
             order_id: begins with #, such as #W0000000.
         """
-        return self._find("orders", order_id)
+        return self._find_record("orders", order_id)
 
     async def get_product_details(self, product_id: str) -> Record:
         """Returns a product with all its variants.
@@ -77,7 +77,7 @@ class Retail(Domain):
         Args:
             product_id: of the product, not of an item.
         """
-        return self._find("products", product_id)
+        return self._find_record("products", product_id)
 
     async def list_all_product_types(self) -> dict[str, str]:
         """Lists the names and ids of all products."""
@@ -96,7 +96,7 @@ class Retail(Domain):
         order = self.database.edit("orders", order_id)
         for payment in list(order["payment_history"]):
             order["payment_history"].append({**payment, "transaction_type": "refund"})
-            self._pay(order["user_id"], payment["payment_method_id"], -payment["amount"])
+            self._take_amount(order["user_id"], payment["payment_method_id"], -payment["amount"])
         order.update(status="cancelled", cancel_reason=reason)
         return order
 
@@ -116,7 +116,7 @@ class Retail(Domain):
         """
         self._demand_status(order_id, "pending", "pending (item modified)")
         order = self.database.edit("orders", order_id)
-        order["address"] = _address(address1, address2, city, state, country, zip)
+        order["address"] = _build_address(address1, address2, city, state, country, zip)
         return order
 
     async def modify_user_address(
@@ -133,9 +133,9 @@ class Retail(Domain):
             country: such as USA.
             zip: the zip code.
         """
-        self._find("users", user_id)
+        self._find_record("users", user_id)
         user = self.database.edit("users", user_id)
-        user["address"] = _address(address1, address2, city, state, country, zip)
+        user["address"] = _build_address(address1, address2, city, state, country, zip)
         return user
 
     async def modify_pending_order_payment(self, order_id: str, payment_method_id: str) -> Record:
@@ -146,7 +146,7 @@ class Retail(Domain):
             payment_method_id: such as gift_card_0000000.
         """
         self._demand_status(order_id, "pending", "pending (item modified)")
-        order = self._find("orders", order_id)
+        order = self._find_record("orders", order_id)
         if len(order["payment_history"]) != 1:
             raise RefusedError("the order must have exactly one payment")
         paid = order["payment_history"][0]
@@ -158,8 +158,8 @@ class Retail(Domain):
             {**paid, "payment_method_id": payment_method_id},
             {**paid, "transaction_type": "refund"},
         ]
-        self._pay(order["user_id"], payment_method_id, paid["amount"])
-        self._pay(order["user_id"], paid["payment_method_id"], -paid["amount"])
+        self._take_amount(order["user_id"], payment_method_id, paid["amount"])
+        self._take_amount(order["user_id"], paid["payment_method_id"], -paid["amount"])
         return order
 
     async def modify_pending_order_items(
@@ -176,13 +176,13 @@ class Retail(Domain):
         self._demand_status(order_id, "pending")
         if set(item_ids) & set(new_item_ids):
             raise RefusedError("a new item must differ from the old one")
-        pairs, difference = self._replacements(order_id, item_ids, new_item_ids, payment_method_id)
+        pairs, difference = self._find_replacements(order_id, item_ids, new_item_ids, payment_method_id)
         order = self.database.edit("orders", order_id)
         kind = "payment" if difference > 0 else "refund"
         order["payment_history"].append(
             {"transaction_type": kind, "amount": abs(difference), "payment_method_id": payment_method_id}
         )
-        self._pay(order["user_id"], payment_method_id, difference)
+        self._take_amount(order["user_id"], payment_method_id, difference)
         for old, new in pairs:
             item = next(item for item in order["items"] if item["item_id"] == old)
             item.update(item_id=new["item_id"], price=new["price"], options=new["options"])
@@ -220,7 +220,7 @@ class Retail(Domain):
             payment_method_id: pays or gets the difference in price.
         """
         self._demand_status(order_id, "delivered")
-        _, difference = self._replacements(order_id, item_ids, new_item_ids, payment_method_id)
+        _, difference = self._find_replacements(order_id, item_ids, new_item_ids, payment_method_id)
         order = self.database.edit("orders", order_id)
         order.update(
             status="exchange requested",
@@ -232,7 +232,7 @@ class Retail(Domain):
         return order
 
     def _demand_status(self, order_id: str, *status: str) -> Record:
-        order = self._find("orders", order_id)
+        order = self._find_record("orders", order_id)
         if order["status"] not in status:
             raise RefusedError(f"this is possible only for orders that are {status[0]}, got {order['status']}")
         return order
@@ -246,24 +246,24 @@ class Retail(Domain):
         if method["source"] == "gift_card" and method["balance"] < amount:
             raise RefusedError("the balance of the gift card is too low")
 
-    def _pay(self, user_id: str, payment_method_id: str, amount: float) -> None:
+    def _take_amount(self, user_id: str, payment_method_id: str, amount: float) -> None:
         """Takes an amount from a gift card; other methods have no balance."""
         if self._payment_method(user_id, payment_method_id)["source"] == "gift_card":
             card = self.database.edit("users", user_id)["payment_methods"][payment_method_id]
             card["balance"] = round(card["balance"] - amount, 2)
 
-    def _replacements(
+    def _find_replacements(
         self, order_id: str, item_ids: Sequence[str], new_item_ids: Sequence[str], payment_method_id: str
     ) -> tuple[list[tuple[str, Any]], float]:
         """Returns (old item, new variant) of each replacement, and the difference in price."""
-        order = self._find("orders", order_id)
+        order = self._find_record("orders", order_id)
         self._demand_items(order, item_ids)
         if len(item_ids) != len(new_item_ids):
             raise RefusedError("there must be as many new items as old ones")
         pairs, difference = [], 0.0
         for old_id, new_id in zip(item_ids, new_item_ids, strict=True):
             old = next(item for item in order["items"] if item["item_id"] == old_id)
-            new = self._find("products", old["product_id"])["variants"].get(new_id)
+            new = self._find_record("products", old["product_id"])["variants"].get(new_id)
             if new is None or not new["available"]:
                 raise RefusedError(f"item {new_id} is no available variant of this product")
             pairs.append((old_id, new))
@@ -273,6 +273,6 @@ class Retail(Domain):
         return pairs, difference
 
 
-def _address(address1: str, address2: str, city: str, state: str, country: str, zip: str) -> Record:
+def _build_address(address1: str, address2: str, city: str, state: str, country: str, zip: str) -> Record:
     parts = {"address1": address1, "address2": address2, "city": city, "state": state, "country": country}
     return {**parts, "zip": zip}

@@ -36,13 +36,13 @@ _NO_LONGER = "no longer needed"
 def retail_tables() -> Tables:
     """Returns the generated database, which is the same everywhere."""
     rng = random.Random(_SEED)
-    products = {product["product_id"]: product for product in _products(rng)}
-    users = {user["user_id"]: user for user in _users(rng)}
+    products = {product["product_id"]: product for product in _draw_products(rng)}
+    users = {user["user_id"]: user for user in _draw_users(rng)}
     numbers = iter(rng.sample(range(10**6, 10**7), _CUSTOMERS * _ORDERS_EACH))
     orders: dict[str, Record] = {}
     for user in users.values():
         for _ in range(_ORDERS_EACH):
-            order = _order(rng, f"#W{next(numbers)}", user, list(products.values()))
+            order = _draw_order(rng, f"#W{next(numbers)}", user, list(products.values()))
             orders[order["order_id"]] = order
             user["orders"].append(order["order_id"])
     return {"users": users, "orders": orders, "products": products}
@@ -51,14 +51,14 @@ def retail_tables() -> Tables:
 def retail_requests(user: Record, rng: random.Random) -> list[Request]:
     """Returns a possible request about each order of a customer, in random order."""
     tables = retail_tables()
-    found = []
+    requests = []
     for order_id in rng.sample(user["orders"], len(user["orders"])):
         order = tables["orders"][order_id]
         makers = _MAKERS["late" if _is_late(order) else order["status"]]
-        made = rng.choice(makers)(order, rng)
-        if made is not None:
-            found.append(made)
-    return found
+        request = rng.choice(makers)(order, rng)
+        if request is not None:
+            requests.append(request)
+    return requests
 
 
 def retail_identity(user: Record, rng: random.Random) -> tuple[dict[str, str], str, dict[str, Any]]:
@@ -68,20 +68,20 @@ def retail_identity(user: Record, rng: random.Random) -> tuple[dict[str, str], s
         facts = {"e-?mail|who you are|identif|name|zip": f"My email is {user['email']}."}
         return facts, "May I have your email address?", call("find_user_id_by_email", email=user["email"])
     zip_code = user["address"]["zip"]
-    said = f"I am {name['first_name']} {name['last_name']}, zip code {zip_code}. I do not remember my email."
-    found = call("find_user_id_by_name_zip", **name, zip=zip_code)
-    return {"e-?mail|who you are|identif|name|zip": said}, "May I have your name and zip code?", found
+    statement = f"I am {name['first_name']} {name['last_name']}, zip code {zip_code}. I do not remember my email."
+    lookup = call("find_user_id_by_name_zip", **name, zip=zip_code)
+    return {"e-?mail|who you are|identif|name|zip": statement}, "May I have your name and zip code?", lookup
 
 
 def _is_late(order: Record) -> bool:
     return order["status"] == "delivered" and order["delivered_at"] < "2024-04-15"
 
 
-def _total(order: Record) -> str:
+def _format_total(order: Record) -> str:
     return f"{order['payment_history'][0]['amount']:.2f}"
 
 
-def _tracking(order: Record) -> str:
+def _read_tracking_id(order: Record) -> str:
     return order["fulfillments"][0]["tracking_id"]
 
 
@@ -89,33 +89,33 @@ def _paid_by(order: Record) -> str:
     return order["payment_history"][0]["payment_method_id"]
 
 
-def _change(order: Record, *, plan: str, before: Sequence[Step] = (), **request: Any) -> Request:
-    return change_request(before=[_look(order), *before], plan=f"{plan} {order['order_id']}.", **request)
+def _build_change(order: Record, *, plan: str, before: Sequence[Step] = (), **request: Any) -> Request:
+    return change_request(before=[_look_up_order(order), *before], plan=f"{plan} {order['order_id']}.", **request)
 
 
-def _look(order: Record) -> Call:
+def _look_up_order(order: Record) -> Call:
     return call("get_order_details", order_id=order["order_id"])
 
 
-def _cancel(order: Record, rng: random.Random) -> Request:
+def _request_cancellation(order: Record, rng: random.Random) -> Request:
     reason, order_id = rng.choice([_NO_LONGER, "ordered by mistake"]), order["order_id"]
     is_asked = rng.random() < 0.5
-    return _change(
+    return _build_change(
         order,
         kind="cancel",
         message=f"I want to cancel order {order_id}." + " How much do I get back?" * is_asked,
         plan="cancel order",
         action=call("cancel_pending_order", order_id=order_id, reason=reason),
         facts={"reason|why": f"The reason is: {reason}."},
-        told=f" {_total(order)} dollars." * is_asked,
-        outputs=[_total(order)] * is_asked,
+        statement=f" {_format_total(order)} dollars." * is_asked,
+        outputs=[_format_total(order)] * is_asked,
     )
 
 
-def _readdress(order: Record, rng: random.Random) -> Request:
-    address, order_id = _address(rng), order["order_id"]
+def _request_address(order: Record, rng: random.Random) -> Request:
+    address, order_id = _draw_address(rng), order["order_id"]
     line = f"{address['address1']}, {address['address2']}, {address['city']}, {address['state']} {address['zip']}, USA"
-    return _change(
+    return _build_change(
         order,
         kind="address",
         message=f"Please send order {order_id} to another address.",
@@ -125,11 +125,11 @@ def _readdress(order: Record, rng: random.Random) -> Request:
     )
 
 
-def _return(order: Record, rng: random.Random) -> Request:
+def _request_return(order: Record, rng: random.Random) -> Request:
     items = rng.sample(order["items"], rng.randint(1, len(order["items"])))
     names, order_id = " and the ".join(item["name"] for item in items), order["order_id"]
     ids = [item["item_id"] for item in items]
-    return _change(
+    return _build_change(
         order,
         kind="return",
         message=f"I want to return the {names} of order {order_id}.",
@@ -139,12 +139,12 @@ def _return(order: Record, rng: random.Random) -> Request:
     )
 
 
-def _exchange(order: Record, rng: random.Random) -> Request | None:
-    choices = list(_variants(order))
+def _request_exchange(order: Record, rng: random.Random) -> Request | None:
+    choices = list(_iter_variants(order))
     if not choices:
         return None
     item, name, new = rng.choice(choices)
-    order_id, wanted = order["order_id"], f"the same one with {name} {new['options'][name]}"
+    order_id, wish = order["order_id"], f"the same one with {name} {new['options'][name]}"
     action = call(
         "exchange_delivered_order_items",
         order_id=order_id,
@@ -153,7 +153,7 @@ def _exchange(order: Record, rng: random.Random) -> Request | None:
         payment_method_id=_paid_by(order),
     )
     look = call("get_product_details", product_id=item["product_id"])
-    return _change(
+    return _build_change(
         order,
         kind="exchange",
         before=["Which option would you like instead?", look],
@@ -161,13 +161,13 @@ def _exchange(order: Record, rng: random.Random) -> Request | None:
         plan="exchange an item of order",
         action=action,
         facts={
-            "which|what|option|instead|like": f"I would like {wanted}.",
+            "which|what|option|instead|like": f"I would like {wish}.",
             "payment": "Use the original payment method.",
         },
     )
 
 
-def _variants(order: Record) -> Iterator[tuple[Record, str, Record]]:
+def _iter_variants(order: Record) -> Iterator[tuple[Record, str, Record]]:
     """Yields (item, option, new variant) of exchanges that differ in one option and are available."""
     for item in order["items"]:
         for new in retail_tables()["products"][item["product_id"]]["variants"].values():
@@ -177,38 +177,44 @@ def _variants(order: Record) -> Iterator[tuple[Record, str, Record]]:
 
 
 def _ask_total(order: Record, rng: random.Random) -> Request:
-    order_id, outputs = order["order_id"], [_total(order), _tracking(order)]
+    order_id, outputs = order["order_id"], [_format_total(order), _read_tracking_id(order)]
     message = f"What did I pay for order {order_id}, and what is its tracking number?"
     reply = f"You paid {outputs[0]}; the tracking number is {outputs[1]}."
-    return read_request(kind="question", message=message, before=[_look(order)], reply=reply, outputs=outputs)
+    return read_request(kind="question", message=message, before=[_look_up_order(order)], reply=reply, outputs=outputs)
 
 
 def _refuse_cancel(order: Record, rng: random.Random) -> Request:
     message = f"I want to cancel order {order['order_id']}; it is {_NO_LONGER}."
-    return _refusal(order, kind="refuse_cancel", message=message, outputs=[order["status"], _tracking(order)])
+    return _build_refusal(
+        order, kind="refuse_cancel", message=message, outputs=[order["status"], _read_tracking_id(order)]
+    )
 
 
 def _refuse_return(order: Record, rng: random.Random) -> Request:
     message = f"I want to return the {order['items'][0]['name']} of order {order['order_id']}."
-    return _refusal(order, kind="refuse_return", message=message, outputs=[_tracking(order), order["delivered_at"]])
+    return _build_refusal(
+        order, kind="refuse_return", message=message, outputs=[_read_tracking_id(order), order["delivered_at"]]
+    )
 
 
-def _refusal(order: Record, *, kind: str, message: str, outputs: list[str]) -> Request:
+def _build_refusal(order: Record, *, kind: str, message: str, outputs: list[str]) -> Request:
     reply = f"I cannot do that: the order is {order['status']}. Details: {', '.join(outputs)}."
     facts = {"reason|why": f"It is {_NO_LONGER}."}
-    return read_request(kind=kind, message=message, before=[_look(order)], reply=reply, facts=facts, outputs=outputs)
+    return read_request(
+        kind=kind, message=message, before=[_look_up_order(order)], reply=reply, facts=facts, outputs=outputs
+    )
 
 
 _Maker = Callable[[Record, random.Random], Request | None]
 _MAKERS: Mapping[str, tuple[_Maker, ...]] = {
-    "pending": (_cancel, _readdress),
+    "pending": (_request_cancellation, _request_address),
     "processed": (_refuse_cancel, _ask_total),
-    "delivered": (_return, _exchange, _exchange, _return, _ask_total),
+    "delivered": (_request_return, _request_exchange, _request_exchange, _request_return, _ask_total),
     "late": (_refuse_return,),
 }
 
 
-def _products(rng: random.Random) -> Iterator[Record]:
+def _draw_products(rng: random.Random) -> Iterator[Record]:
     ids = iter(rng.sample(range(10**9, 10**10), 200))
     for name, (options, price) in _PRODUCTS.items():
         variants = {}
@@ -224,14 +230,14 @@ def _products(rng: random.Random) -> Iterator[Record]:
         yield {"name": name, "product_id": str(next(ids)), "variants": variants}
 
 
-def _users(rng: random.Random) -> Iterator[Record]:
+def _draw_users(rng: random.Random) -> Iterator[Record]:
     for first, last in itertools.product(_FIRST, _LAST):
         number = rng.randrange(1_000, 10_000)
         card, gift = f"credit_card_{rng.randrange(10**6, 10**7)}", f"gift_card_{rng.randrange(10**6, 10**7)}"
         yield {
             "user_id": f"{first}_{last}_{number}".lower(),
             "name": {"first_name": first, "last_name": last},
-            "address": _address(rng),
+            "address": _draw_address(rng),
             "email": f"{first}.{last}{number}@example.com".lower(),
             "payment_methods": {
                 card: {"source": "credit_card", "id": card, "last_four": card[-4:]},
@@ -241,7 +247,7 @@ def _users(rng: random.Random) -> Iterator[Record]:
         }
 
 
-def _address(rng: random.Random) -> Record:
+def _draw_address(rng: random.Random) -> Record:
     city, state = rng.choice(_CITIES)
     return {
         "address1": f"{rng.randrange(10, 990)} {rng.choice(_STREETS)}",
@@ -253,7 +259,7 @@ def _address(rng: random.Random) -> Record:
     }
 
 
-def _order(rng: random.Random, order_id: str, user: Record, products: list[Record]) -> Record:
+def _draw_order(rng: random.Random, order_id: str, user: Record, products: list[Record]) -> Record:
     chosen = rng.sample(products, rng.randint(1, 3))
     items = []
     for product in chosen:

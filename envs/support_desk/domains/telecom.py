@@ -46,8 +46,8 @@ class Telecom(Phone):
     @classmethod
     def read_tables(cls, files: Tau2Files) -> Tables:
         """Returns tau2's database by ids, and the phone at the start of a task."""
-        given = files.toml("db.toml")
-        tables = {name: {one[key]: one for one in given.get(name, ())} for name, key in _KEYS.items()}
+        entries = files.toml("db.toml")
+        tables = {name: {record[key]: record for record in entries.get(name, ())} for name, key in _KEYS.items()}
         tables["lines"] = {key: {**_LINE, **line} for key, line in tables["lines"].items()}
         return {**tables, "phone": {**files.toml("user_db.toml"), "surroundings": SURROUNDINGS}}
 
@@ -60,7 +60,7 @@ class Telecom(Phone):
             phone_number: such as 555-123-4567.
         """
         for customer in self.database.records("customers"):
-            lines = (self._find("lines", line_id)["phone_number"] for line_id in customer["line_ids"])
+            lines = (self._find_record("lines", line_id)["phone_number"] for line_id in customer["line_ids"])
             if phone_number in (customer["phone_number"], *lines):
                 return customer
         raise RefusedError("customer not found")
@@ -71,7 +71,7 @@ class Telecom(Phone):
         Args:
             customer_id: begins with C.
         """
-        return self._find("customers", customer_id)
+        return self._find_record("customers", customer_id)
 
     async def get_customer_by_name(self, full_name: str, dob: str) -> list[Record]:
         """Lists customers with a name and a date of birth.
@@ -80,9 +80,11 @@ class Telecom(Phone):
             full_name: first and last name.
             dob: YYYY-MM-DD.
         """
-        wanted = full_name.lower(), dob
+        identity = full_name.lower(), dob
         customers = self.database.records("customers")
-        return [one for one in customers if (one["full_name"].lower(), one["date_of_birth"]) == wanted]
+        return [
+            customer for customer in customers if (customer["full_name"].lower(), customer["date_of_birth"]) == identity
+        ]
 
     async def get_details_by_id(self, id: str) -> Record:
         """Returns a line, device, bill, customer or plan.
@@ -93,7 +95,7 @@ class Telecom(Phone):
         table = next((name for name in _KEYS if name[0].upper() == id[:1]), None)
         if table is None:
             raise RefusedError("an id begins with L, D, B, C or P")
-        return self._find(table, id)
+        return self._find_record(table, id)
 
     async def get_bills_for_customer(self, customer_id: str, limit: int = 12) -> list[Record]:
         """Lists a customer's bills, the newest first.
@@ -102,7 +104,9 @@ class Telecom(Phone):
             customer_id: begins with C.
             limit: maximum number of bills.
         """
-        bills = [self._find("bills", bill_id) for bill_id in self._find("customers", customer_id)["bill_ids"]]
+        bills = [
+            self._find_record("bills", bill_id) for bill_id in self._find_record("customers", customer_id)["bill_ids"]
+        ]
         return sorted(bills, key=lambda bill: bill["issue_date"], reverse=True)[: max(0, limit)]
 
     async def get_data_usage(self, customer_id: str, line_id: str) -> Record:
@@ -112,8 +116,8 @@ class Telecom(Phone):
             customer_id: begins with C.
             line_id: begins with L.
         """
-        line = self._line(customer_id, line_id)
-        limit = self._find("plans", line["plan_id"])["data_limit_gb"]
+        line = self._find_line(customer_id, line_id)
+        limit = self._find_record("plans", line["plan_id"])["data_limit_gb"]
         usage = {key: line[key] for key in ("line_id", "data_used_gb", "data_refueling_gb")}
         return {**usage, "data_limit_gb": limit, "cycle_end_date": _THIS_CYCLE_END}
 
@@ -127,7 +131,7 @@ class Telecom(Phone):
             line_id: begins with L.
             reason: of the customer.
         """
-        if self._line(customer_id, line_id)["status"] != "Active":
+        if self._find_line(customer_id, line_id)["status"] != "Active":
             raise RefusedError("only an active line can be suspended")
         return self._edit_line(line_id, status="Suspended", suspension_start_date=TODAY)
 
@@ -138,7 +142,7 @@ class Telecom(Phone):
             customer_id: begins with C.
             line_id: begins with L.
         """
-        if self._line(customer_id, line_id)["status"] not in ("Suspended", "Pending Activation"):
+        if self._find_line(customer_id, line_id)["status"] not in ("Suspended", "Pending Activation"):
             raise RefusedError("only a suspended line can be resumed")
         return self._edit_line(line_id, status="Active", suspension_start_date=None)
 
@@ -149,8 +153,8 @@ class Telecom(Phone):
             customer_id: begins with C.
             bill_id: begins with B.
         """
-        customer = self._find("customers", customer_id)
-        if self._awaited(customer):
+        customer = self._find_record("customers", customer_id)
+        if self._list_awaited_bills(customer):
             raise RefusedError("a bill of this customer awaits its payment already")
         if bill_id not in customer["bill_ids"]:
             raise RefusedError("the customer has no such bill")
@@ -164,7 +168,7 @@ class Telecom(Phone):
             customer_id: begins with C.
             line_id: begins with L.
         """
-        self._line(customer_id, line_id)
+        self._find_line(customer_id, line_id)
         self._edit_line(line_id, roaming_enabled=True)
         return "roaming is enabled"
 
@@ -175,7 +179,7 @@ class Telecom(Phone):
             customer_id: begins with C.
             line_id: begins with L.
         """
-        self._line(customer_id, line_id)
+        self._find_line(customer_id, line_id)
         self._edit_line(line_id, roaming_enabled=False)
         return "roaming is disabled"
 
@@ -187,26 +191,29 @@ class Telecom(Phone):
             line_id: begins with L.
             gb_amount: in gigabytes.
         """
-        line = self._line(customer_id, line_id)
+        line = self._find_line(customer_id, line_id)
         if not gb_amount > 0:
             raise RefusedError("the amount must be positive")
-        price = self._find("plans", line["plan_id"])["data_refueling_price_per_gb"]
+        price = self._find_record("plans", line["plan_id"])["data_refueling_price_per_gb"]
         self._edit_line(line_id, data_refueling_gb=line["data_refueling_gb"] + gb_amount)
-        self._charge(customer_id, gb_amount * price, f"{gb_amount} GB of data at {price} dollars each")
-        return {"data_refueling_gb": self._find("lines", line_id)["data_refueling_gb"], "charge": gb_amount * price}
+        self._charge_customer(customer_id, gb_amount * price, f"{gb_amount} GB of data at {price} dollars each")
+        return {
+            "data_refueling_gb": self._find_record("lines", line_id)["data_refueling_gb"],
+            "charge": gb_amount * price,
+        }
 
     # The initial state of a task, assertions about the final one, and both sides together.
 
     def set_data_usage(self, customer_id: str, line_id: str, data_used_gb: float) -> None:
         """Sets the data that a line has used."""
-        self._line(customer_id, line_id)
+        self._find_line(customer_id, line_id)
         self._edit_line(line_id, data_used_gb=data_used_gb)
 
     def suspend_line_for_overdue_bill(
         self, customer_id: str, line_id: str, new_bill_id: str, contract_ended: bool
     ) -> None:
         """Suspends a line because of a new bill that is overdue."""
-        price = self._find("plans", self._find("lines", line_id)["plan_id"])["price_per_month"]
+        price = self._find_record("plans", self._find_record("lines", line_id)["plan_id"])["price_per_month"]
         self._add_bill(customer_id, new_bill_id, status="Overdue", dates=_LAST_BILL)
         self._add_item(new_bill_id, price, f"line {line_id}")
         self._edit_line(line_id, status="Suspended", suspension_start_date=TODAY)
@@ -215,7 +222,7 @@ class Telecom(Phone):
 
     def assert_data_refueling_amount(self, customer_id: str, line_id: str, expected_amount: float) -> bool:
         """Returns whether so much data was added to a line."""
-        return abs(self._line(customer_id, line_id)["data_refueling_gb"] - expected_amount) < 1e-6
+        return abs(self._find_line(customer_id, line_id)["data_refueling_gb"] - expected_amount) < 1e-6
 
     def assert_no_overdue_bill(self, overdue_bill_id: str) -> bool:
         """Returns whether a bill is paid, or there is none."""
@@ -224,43 +231,43 @@ class Telecom(Phone):
 
     def settle(self) -> None:
         """Carries the state of the line over to the phone, and payments to the bills."""
-        number = self._around["phone_number"]
-        line = next((one for one in self.database.records("lines") if one["phone_number"] == number), None)
+        number = self._surroundings_record["phone_number"]
+        line = next((record for record in self.database.records("lines") if record["phone_number"] == number), None)
         if line is None:
             return
-        limit = self._find("plans", line["plan_id"])["data_limit_gb"] + line["data_refueling_gb"]
-        request = self._around["payment_request"]
+        limit = self._find_record("plans", line["plan_id"])["data_limit_gb"] + line["data_refueling_gb"]
+        request = self._surroundings_record["payment_request"]
         if request is not None and request.get("paid"):
             self.database.edit("bills", request["bill_id"])["status"] = "Paid"
             request = None
         customers = self.database.records("customers")
-        owner = next((one for one in customers if line["line_id"] in one["line_ids"]), None)
-        if request is None and owner is not None and (bills := self._awaited(owner)):
+        owner = next((record for record in customers if line["line_id"] in record["line_ids"]), None)
+        if request is None and owner is not None and (bills := self._list_awaited_bills(owner)):
             request = {"bill_id": bills[0]["bill_id"], "amount_due": bills[0]["total_due"]}
-        self._surround(
+        self._change_surroundings(
             line_active=line["status"] == "Active",
             roaming_allowed=line["roaming_enabled"],
             mobile_data_usage_exceeded=line["data_used_gb"] >= limit,
             payment_request=request,
         )
 
-    def _line(self, customer_id: str, line_id: str) -> Record:
-        if line_id not in self._find("customers", customer_id)["line_ids"]:
+    def _find_line(self, customer_id: str, line_id: str) -> Record:
+        if line_id not in self._find_record("customers", customer_id)["line_ids"]:
             raise RefusedError("the customer has no such line")
-        return self._find("lines", line_id)
+        return self._find_record("lines", line_id)
 
     def _edit_line(self, line_id: str, **values: Any) -> Record:
         line = self.database.edit("lines", line_id)
         line.update(values)
         return line
 
-    def _awaited(self, customer: Record) -> list[Record]:
-        bills = [self._find("bills", bill_id) for bill_id in customer["bill_ids"]]
+    def _list_awaited_bills(self, customer: Record) -> list[Record]:
+        bills = [self._find_record("bills", bill_id) for bill_id in customer["bill_ids"]]
         return [bill for bill in bills if bill["status"] == "Awaiting Payment"]
 
-    def _charge(self, customer_id: str, amount: float, description: str) -> None:
-        bill_ids = self._find("customers", customer_id)["bill_ids"]
-        draft = next((key for key in bill_ids if self._find("bills", key)["status"] == "Draft"), None)
+    def _charge_customer(self, customer_id: str, amount: float, description: str) -> None:
+        bill_ids = self._find_record("customers", customer_id)["bill_ids"]
+        draft = next((key for key in bill_ids if self._find_record("bills", key)["status"] == "Draft"), None)
         if draft is None:
             draft = f"B{customer_id}-{len(bill_ids) + 1}"
             self._add_bill(customer_id, draft, status="Draft", dates=_NEXT_BILL)

@@ -125,9 +125,9 @@ class Bandit:
         verb, _, name = action.partition(" ")
         if verb == _CHOOSE:
             return Move(state._replace(chosen=name), f"You choose {name}.")
-        at = list(self._chances).index(name)
-        paid = int(random.Random(f"{self._seed}/{name}/{len(state.results[at])}").random() < self._chances[name])
-        results = (*state.results[:at], (*state.results[at], paid), *state.results[at + 1 :])
+        index = list(self._chances).index(name)
+        paid = int(random.Random(f"{self._seed}/{name}/{len(state.results[index])}").random() < self._chances[name])
+        results = (*state.results[:index], (*state.results[index], paid), *state.results[index + 1 :])
         return Move(state._replace(results=results), f"You pull {name}: it pays {paid}.")
 
     def status(self, state: BanditState) -> Status:
@@ -159,8 +159,8 @@ class Bandit:
             f"{name}: {' '.join(map(str, results)) or '-'}"
             for name, results in zip(self._chances, state.results, strict=True)
         ]
-        left = self._pulls_left(state)
-        return "\n".join([*paid, f"pulls: {left}" if style == "compact" else f"Pulls left: {left}"])
+        pulls_left = self._pulls_left(state)
+        return "\n".join([*paid, f"pulls: {pulls_left}" if style == "compact" else f"Pulls left: {pulls_left}"])
 
     def _pulls_left(self, state: BanditState) -> int:
         return self._pulls - sum(map(len, state.results))

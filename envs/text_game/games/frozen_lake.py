@@ -78,7 +78,7 @@ class FrozenLake:
         if len(starts) != 1 or len(goals) != 1:
             raise DataError(f"a lake has one P and one G, got {list(self._board)}; make the rows anew")
         self._start, self._goal = starts[0], goals[0]
-        if self._start not in self._distances:
+        if self._start not in self._distances_to_goal:
             raise DataError(f"the lake has no way to the goal, got {list(self._board)}; make the rows anew")
 
     @classmethod
@@ -97,7 +97,7 @@ class FrozenLake:
                 lake = cls(board, slip=options.slip, seed=slips, coordinates=options.coordinates)
             except DataError:
                 continue
-            is_far = options.placement == "corners" or lake._distances[lake._start] >= _MIN_RANDOM_DISTANCE
+            is_far = options.placement == "corners" or lake._distances_to_goal[lake._start] >= _MIN_RANDOM_DISTANCE
             if is_far:
                 return lake
         raise ConfigError(f"none of {_TRIES} lakes has a way to the goal, got {options}; lower hole_probability")
@@ -132,32 +132,32 @@ class FrozenLake:
 
     def move(self, state: LakeState, action: str) -> Move[LakeState]:
         """Moves one cell, possibly sideways; stays at the border."""
-        direction = self._slipped(action, state.moves)
+        direction = self._draw_direction(action, state.moves)
         cell = after(state.cell, direction)
         if not self._is_inside(cell):
             cell = state.cell
-        told = "" if direction == action else f"You slip and move {direction}."
+        message = "" if direction == action else f"You slip and move {direction}."
         is_effective = cell != state.cell
-        text = told if is_effective else "You cannot leave the lake."
+        text = message if is_effective else "You cannot leave the lake."
         return Move(LakeState(cell, state.moves + 1 if self._slip else 0), text, is_effective)
 
     def status(self, state: LakeState) -> Status:
         """Returns `dead` in a hole."""
         if state.cell == self._goal:
             return "goal"
-        return "open" if state.cell in self._distances else "dead"
+        return "open" if state.cell in self._distances_to_goal else "dead"
 
     def distance(self, state: LakeState) -> int | None:
         """Returns the length of the shortest path; None in a hole."""
-        return self._distances.get(state.cell)
+        return self._distances_to_goal.get(state.cell)
 
     def solution(self, state: LakeState) -> list[str]:
         """Returns the shortest path; on slippery ice, the actions whose slips follow it."""
         actions: list[str] = []
-        while left := self._distances.get(state.cell, 0):
+        while distance := self._distances_to_goal.get(state.cell, 0):
             moves = {action: self.move(state, action).state for action in NAMES}
             # A slip rotates all four actions alike, so one of them always reaches the next cell.
-            action = next(name for name in NAMES if self._distances.get(moves[name].cell, left) < left)
+            action = next(name for name in NAMES if self._distances_to_goal.get(moves[name].cell, distance) < distance)
             actions.append(action)
             state = moves[action]
         return actions
@@ -180,21 +180,21 @@ class FrozenLake:
         return draw(map("".join, lines), style=style, legend=_LEGEND if self._coordinates else {})
 
     @cached_property
-    def _distances(self) -> dict[Cell, int]:
+    def _distances_to_goal(self) -> dict[Cell, int]:
         """Steps to the goal from every cell with a path to it."""
-        found, ends = {self._goal: 0}, deque([self._goal])
+        distances, ends = {self._goal: 0}, deque([self._goal])
         while ends:
             cell = ends.popleft()
             for beside in (after(cell, direction) for direction in NAMES):
-                if self._is_inside(beside) and beside not in found and self._board[beside[0]][beside[1]] != _HOLE:
-                    found[beside] = found[cell] + 1
+                if self._is_inside(beside) and beside not in distances and self._board[beside[0]][beside[1]] != _HOLE:
+                    distances[beside] = distances[cell] + 1
                     ends.append(beside)
-        return found
+        return distances
 
     def _is_inside(self, cell: Cell) -> bool:
         return 0 <= cell[0] < len(self._board) and 0 <= cell[1] < len(self._board[0])
 
-    def _slipped(self, action: str, moves: int) -> str:
+    def _draw_direction(self, action: str, moves: int) -> str:
         if not self._slip:
             return action
         luck = random.Random(f"{self._seed}/{moves}").random()

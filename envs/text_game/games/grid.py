@@ -53,11 +53,11 @@ def draw(board: Iterable[str], *, style: Style, legend: Mapping[str, str]) -> st
     lines = list(board)
     # Spaces keep tokenizers from merging neighbours; the compact style saves tokens.
     drawn = [line if style == "compact" else " ".join(line) for line in lines]
-    return "\n".join([*drawn, *_positions(lines, legend)])
+    return "\n".join([*drawn, *_list_positions(lines, legend)])
 
 
-def _positions(board: list[str], legend: Mapping[str, str]) -> Iterable[str]:
+def _list_positions(board: list[str], legend: Mapping[str, str]) -> Iterable[str]:
     for symbols, name in legend.items():
-        found = cells(board, symbols)
-        if found:
-            yield f"{name}: " + " ".join(f"({row},{column})" for row, column in found)
+        positions = cells(board, symbols)
+        if positions:
+            yield f"{name}: " + " ".join(f"({row},{column})" for row, column in positions)

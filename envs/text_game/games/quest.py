@@ -80,8 +80,8 @@ class Quest:
 
     def read(self, state: QuestState, text: str) -> str | None:
         """Returns the possible command of a text, with or without articles, and with synonyms."""
-        meant = _plain(text)
-        return next((command for command in self.legal(state) if _plain(command) == meant), None)
+        meant = _normalize_command(text)
+        return next((command for command in self.legal(state) if _normalize_command(command) == meant), None)
 
     def move(self, state: QuestState, action: str) -> Move[QuestState]:
         """Executes a command."""
@@ -97,15 +97,15 @@ class Quest:
 
     def distance(self, state: QuestState) -> int | None:
         """Returns the length of the shortest solution."""
-        found = solve(self._world, state)
-        return None if found is None else len(found)
+        commands = solve(self._world, state)
+        return None if commands is None else len(commands)
 
     def solution(self, state: QuestState) -> list[str]:
         """Returns the shortest solution."""
-        found = solve(self._world, state)
-        if found is None:
+        commands = solve(self._world, state)
+        if commands is None:
             raise DataError(f"the quest cannot be won, got {self.spec} in the state {state}; make the rows anew")
-        return found
+        return commands
 
     def others_reached(self, state: QuestState) -> Iterator[Quest]:
         """Yields other quests in the same world that a state solves."""
@@ -143,17 +143,17 @@ class Quest:
     def view(self, state: QuestState, style: Style) -> str:
         """Returns the room with its visible things, and the inventory."""
         world = self._world
-        exits = [way + self._door(state, door) for way, (_, door) in world.exits[state.room].items()]
-        seen = [self._piece(state, name) for name in world.nearby(state)] + world.contents(state, state.room)
-        parts = [", ".join(part) or "nothing" for part in (exits, seen, world.contents(state, CARRIED))]
+        exits = [way + self._describe_door(state, door) for way, (_, door) in world.exits[state.room].items()]
+        things = [self._describe_piece(state, name) for name in world.nearby(state)] + world.contents(state, state.room)
+        parts = [", ".join(part) or "nothing" for part in (exits, things, world.contents(state, CARRIED))]
         if style == "compact":
             return f"{state.room}; exits: {parts[0]}; here: {parts[1]}; you have: {parts[2]}"
         return f"You are in the {state.room}.\nExits: {parts[0]}.\nYou see: {parts[1]}.\nYou carry: {parts[2]}."
 
-    def _door(self, state: QuestState, door: str | None) -> str:
+    def _describe_door(self, state: QuestState, door: str | None) -> str:
         return "" if door is None else f" ({door}, {state.lids[self._world.lids.index(door)]})"
 
-    def _piece(self, state: QuestState, name: str) -> str:
+    def _describe_piece(self, state: QuestState, name: str) -> str:
         world = self._world
         inside = ", ".join(world.contents(state, name)) or "nothing"
         if name not in world.locks:
@@ -163,7 +163,7 @@ class Quest:
         return f"{name} ({state.lids[world.lids.index(name)]})"
 
 
-def _plain(text: str) -> str:
+def _normalize_command(text: str) -> str:
     text = " ".join(re.findall(r"\w+", text.casefold()))
     for pattern, replacement in _WORDS:
         text = " ".join(re.sub(pattern, replacement, text).split())
@@ -175,5 +175,5 @@ def _with_articles(command: str) -> str:
     verb, _, rest = command.partition(" ")
     if verb == "go":
         return command
-    told = re.sub(r" (in|on|with) ", r" \1 the ", rest)
-    return f"{verb} the {told}"
+    text = re.sub(r" (in|on|with) ", r" \1 the ", rest)
+    return f"{verb} the {text}"

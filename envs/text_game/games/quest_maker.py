@@ -90,12 +90,12 @@ def make_world(seed: int, options: QuestOptions) -> World:
     if options.layout == "path":
         return _draw_path(rng, options)
     for _ in range(_TRIES):
-        world = _draw(rng, options)
+        world = _draw_world(rng, options)
         every = goals(world)
         for goal in rng.sample(every, len(every)):
             quest = replace(world, goal=goal)
-            found = solve(quest, quest.first(), max_length=options.quest_length)
-            if found is not None and len(found) == options.quest_length:
+            solution = solve(quest, quest.first(), max_length=options.quest_length)
+            if solution is not None and len(solution) == options.quest_length:
                 return quest
     raise ConfigError(
         f"none of {_TRIES} worlds has such a quest, got {options}; lower quest_length, or raise rooms or objects"
@@ -107,22 +107,22 @@ def goals(world: World) -> list[tuple[str, str]]:
     keys = {key for _, key in world.locks.values()}
     return [
         (thing, place)
-        for thing, at in world.things.items()
+        for thing, location in world.things.items()
         for place in (CARRIED, *world.furniture)
-        if thing not in keys and place != at
+        if thing not in keys and place != location
     ]
 
 
-def _draw(rng: random.Random, options: QuestOptions) -> World:
+def _draw_world(rng: random.Random, options: QuestOptions) -> World:
     """Returns a world without a goal."""
     rooms: list[str] = rng.sample(_ROOMS, options.rooms)
     colors = iter(rng.sample(_COLORS, len(_COLORS)))
-    exits, doors = _map(rng, rooms, colors)
+    exits, doors = _draw_map(rng, rooms, colors)
     pieces = rng.randint(0, options.objects - 1)
     containers = rng.sample(_CONTAINERS, sum(rng.random() < 0.6 for _ in range(min(pieces, len(_CONTAINERS)))))
     supports = rng.sample(_SUPPORTS, min(pieces - len(containers), len(_SUPPORTS)))
     furniture = {name: rng.choice(rooms) for name in [*containers, *supports]}
-    locks = _locks(rng, [*doors, *containers], max_keys=options.objects - len(furniture) - 1)
+    locks = _draw_locks(rng, [*doors, *containers], max_keys=options.objects - len(furniture) - 1)
     keys = [key for _, key in locks.values() if key is not None]
     others = rng.sample(_THINGS, options.objects - len(furniture) - len(keys))
     # Containers count twice, because open things give only short quests.
@@ -155,59 +155,59 @@ def _draw_path(rng: random.Random, options: QuestOptions) -> World:
         door = locked if place == len(ways) - 1 else closed.get(place)
         exits[rooms[place]][way] = (rooms[place + 1], door)
         exits[rooms[place + 1]][OPPOSITE[way]] = (rooms[place], door)
-    wanted, *others = rng.sample(_THINGS, options.objects - options.keys)
+    target, *others = rng.sample(_THINGS, options.objects - options.keys)
     return World(
         exits=exits,
         furniture={},
         locks={**dict.fromkeys(shut, ("closed", None)), locked: ("locked", right)},
         things={
             **dict.fromkeys(keys, rooms[0]),
-            wanted: rooms[-1],
+            target: rooms[-1],
             **{name: rng.choice(rooms[:-1]) for name in others},
         },
         start=rooms[0],
-        goal=(wanted, CARRIED),
+        goal=(target, CARRIED),
     )
 
 
 def _row_of_ways(rng: random.Random, count: int) -> list[str]:
     """Returns directions of a walk on a grid that comes to no cell twice."""
     while True:
-        cell, ways, seen = (0, 0), [], {(0, 0)}
+        cell, ways, cells = (0, 0), [], {(0, 0)}
         for _ in range(count):
             way = rng.choice(sorted(_WAYS))
             cell = (cell[0] + _WAYS[way][0], cell[1] + _WAYS[way][1])
             ways.append(way)
-            seen.add(cell)
-        if len(seen) == count + 1:
+            cells.add(cell)
+        if len(cells) == count + 1:
             return ways
 
 
-def _map(
+def _draw_map(
     rng: random.Random, rooms: list[str], colors: Iterator[str]
 ) -> tuple[dict[str, dict[str, tuple[str, str | None]]], list[str]]:
     """Returns the exits of rooms on a grid, each beside an earlier one, and the doors."""
-    at: dict[Cell, str] = {(0, 0): rooms[0]}
+    rooms_by_cell: dict[Cell, str] = {(0, 0): rooms[0]}
     exits: dict[str, dict[str, tuple[str, str | None]]] = {room: {} for room in rooms}
     doors: list[str] = []
     for room in rooms[1:]:
         free = [
             (cell, way, beside)
-            for cell in at
+            for cell in rooms_by_cell
             for way, (row, column) in _WAYS.items()
-            if (beside := (cell[0] + row, cell[1] + column)) not in at
+            if (beside := (cell[0] + row, cell[1] + column)) not in rooms_by_cell
         ]
         cell, way, beside = rng.choice(free)
         color = next(colors, None) if rng.random() < _DOOR_SHARE else None
         door = None if color is None else f"{color} door"
-        exits[at[cell]][way] = (room, door)
-        exits[room][OPPOSITE[way]] = (at[cell], door)
-        at[beside] = room
+        exits[rooms_by_cell[cell]][way] = (room, door)
+        exits[room][OPPOSITE[way]] = (rooms_by_cell[cell], door)
+        rooms_by_cell[beside] = room
         doors += [door] if door else []
     return exits, doors
 
 
-def _locks(rng: random.Random, lids: list[str], *, max_keys: int) -> dict[str, tuple[str, str | None]]:
+def _draw_locks(rng: random.Random, lids: list[str], *, max_keys: int) -> dict[str, tuple[str, str | None]]:
     """Returns status and key of each lid; the number of locked lids is the number of keys."""
     statuses = {lid: rng.choices(("open", "closed", "locked"), weights=(1, 4, 3))[0] for lid in lids}
     locked = [lid for lid in lids if statuses[lid] == "locked"]

@@ -17,16 +17,16 @@ _MAX_STATES = 50_000
 def solve(world: World, state: QuestState, *, max_length: int | None = None) -> list[str] | None:
     """Returns the fewest commands that reach the goal; None without a solution within `max_length`."""
     thing, place = world.goal
-    wanted = _unavoidable(world, state)
-    if wanted is None or (max_length is not None and len(wanted) > max_length):
+    commands = _find_unavoidable(world, state)
+    if commands is None or (max_length is not None and len(commands) > max_length):
         return None
 
     def moves(state: QuestState) -> Iterator[tuple[str, QuestState]]:
         for command, following in world.successors(state):
-            if command in wanted or command.startswith("go "):
+            if command in commands or command.startswith("go "):
                 yield command, following
 
-    return _shortest(
+    return _find_shortest(
         state,
         moves=moves,
         is_goal=lambda s: world.place(s, thing) == place,
@@ -35,37 +35,37 @@ def solve(world: World, state: QuestState, *, max_length: int | None = None) -> 
     )
 
 
-def _unavoidable(world: World, state: QuestState) -> set[str] | None:
+def _find_unavoidable(world: World, state: QuestState) -> set[str] | None:
     """Returns every command except walking that each solution has exactly once; None if a key is missing."""
     thing, place = world.goal
     if world.place(state, thing) == place:
         return set()
-    wanted: set[str] = set()
-    needed, seen = [thing], {thing}
+    commands: set[str] = set()
+    needed, visited = [thing], {thing}
     if place != CARRIED:
-        wanted.add(world.put(thing, place))
+        commands.add(world.put(thing, place))
         needed.append(place)
     while needed:
         name = needed.pop()
         if name in world.things and world.place(state, name) != CARRIED:
-            wanted.add(f"take {name}")
+            commands.add(f"take {name}")
         holder = name if name in world.furniture else world.place(state, name)
-        for lid in [*_doors(world, state.room, world.room(state, name)), holder]:
+        for lid in [*_find_doors(world, state.room, world.room(state, name)), holder]:
             if world.is_open(state, lid):
                 continue
-            wanted.add(f"open {lid}")
+            commands.add(f"open {lid}")
             if state.lids[world.lids.index(lid)] == "locked":
                 key = world.locks[lid][1]
                 if key is None:
                     return None
-                wanted.add(f"unlock {lid} with {key}")
-                if key not in seen:
-                    seen.add(key)
+                commands.add(f"unlock {lid} with {key}")
+                if key not in visited:
+                    visited.add(key)
                     needed.append(key)
-    return wanted
+    return commands
 
 
-def _doors(world: World, start: str, end: str) -> list[str]:
+def _find_doors(world: World, start: str, end: str) -> list[str]:
     """Returns the doors on the path between two rooms."""
     ends: list[tuple[str, str | None, list[str]]] = [(start, None, [])]
     while ends:
@@ -78,7 +78,7 @@ def _doors(world: World, start: str, end: str) -> list[str]:
     raise AssertionError(f"rooms form a tree, got no way from {start} to {end}")
 
 
-def _shortest(
+def _find_shortest(
     start: QuestState,
     *,
     moves: Callable[[QuestState], Iterable[tuple[str, QuestState]]],
@@ -101,7 +101,7 @@ def _shortest(
         for _ in range(len(ends)):
             state = ends.popleft()
             if is_goal(state):
-                return _path(state, came_from)
+                return _trace_path(state, came_from)
             for action, following in moves(state):
                 if following not in came_from:
                     if len(came_from) >= max_states:
@@ -112,7 +112,7 @@ def _shortest(
     return None
 
 
-def _path(state: QuestState, came_from: dict[QuestState, tuple[QuestState, str] | None]) -> list[str]:
+def _trace_path(state: QuestState, came_from: dict[QuestState, tuple[QuestState, str] | None]) -> list[str]:
     actions: list[str] = []
     while (step := came_from[state]) is not None:
         state, action = step

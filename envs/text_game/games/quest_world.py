@@ -113,7 +113,7 @@ class World:
 
     def contents(self, state: QuestState, place: str) -> list[str]:
         """Returns the things at a place itself, in the order of the world."""
-        return [name for name, at in zip(self.names, state.places, strict=True) if at == place]
+        return [name for name, location in zip(self.names, state.places, strict=True) if location == place]
 
     def nearby(self, state: QuestState) -> list[str]:
         """Returns the furniture of the room."""
@@ -121,17 +121,17 @@ class World:
 
     def successors(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
         """Yields every possible command that changes the state, with the next state."""
-        yield from self._walks(state)
-        yield from self._lids(state)
-        yield from self._takes(state)
-        yield from self._puts(state)
+        yield from self._iter_walks(state)
+        yield from self._iter_lids(state)
+        yield from self._iter_takes(state)
+        yield from self._iter_puts(state)
 
-    def _walks(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
+    def _iter_walks(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
         for way, (behind, door) in self.exits[state.room].items():
             if self.is_open(state, door):
                 yield f"go {way}", state._replace(room=behind)
 
-    def _lids(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
+    def _iter_lids(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
         doors = [door for _, door in self.exits[state.room].values() if door is not None]
         for lid in [*doors, *(name for name in self.nearby(state) if name in self.locks)]:
             status, key = state.lids[self.lids.index(lid)], self.locks[lid][1]
@@ -142,13 +142,13 @@ class World:
             elif key is not None and self.place(state, key) == CARRIED:
                 yield f"unlock {lid} with {key}", self._with_lid(state, lid, "closed")
 
-    def _takes(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
+    def _iter_takes(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
         reach = [state.room, *(name for name in self.nearby(state) if self.is_open(state, name))]
         for place in reach:
             for thing in self.contents(state, place):
                 yield f"take {thing}", self.with_thing(state, thing, CARRIED)
 
-    def _puts(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
+    def _iter_puts(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
         places = [name for name in self.nearby(state) if self.is_open(state, name)]
         for thing in self.contents(state, CARRIED):
             yield f"drop {thing}", self.with_thing(state, thing, state.room)
@@ -160,13 +160,13 @@ class World:
         return f"put {thing} {'in' if place in self.locks else 'on'} {place}"
 
     def _with_lid(self, state: QuestState, lid: str, status: str) -> QuestState:
-        at = self.lids.index(lid)
-        return state._replace(lids=(*state.lids[:at], status, *state.lids[at + 1 :]))
+        index = self.lids.index(lid)
+        return state._replace(lids=(*state.lids[:index], status, *state.lids[index + 1 :]))
 
     def with_thing(self, state: QuestState, thing: str, place: str) -> QuestState:
         """Returns the state in which a thing is at a place."""
-        at = self.names.index(thing)
-        return state._replace(places=(*state.places[:at], place, *state.places[at + 1 :]))
+        index = self.names.index(thing)
+        return state._replace(places=(*state.places[:index], place, *state.places[index + 1 :]))
 
 
 class QuestState(NamedTuple):

@@ -87,13 +87,13 @@ class Sokoban:
             raise DataError(f"the level has too many positions to be solved, got {list(board)}; take a smaller one")
 
     @cached_property
-    def _solutions(self) -> Solutions:
+    def _level_solutions(self) -> Solutions:
         return solutions(self._layout)
 
     @property
     def _moves_left(self) -> dict[LevelState, int]:
         """Moves of the shortest solution from every position that has one."""
-        return self._solutions.moves_left
+        return self._level_solutions.moves_left
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Sokoban:
@@ -116,7 +116,7 @@ class Sokoban:
             if by_moves:
                 # Choose the length first; otherwise nearly all levels would have the most frequent length.
                 start = rng.choice(by_moves[rng.choice(sorted(by_moves))])
-                level = cls(_board(layout, start, options.size), coordinates=options.coordinates)
+                level = cls(_draw_board(layout, start, options.size), coordinates=options.coordinates)
                 level.prepare()
                 return level
         raise ConfigError(
@@ -200,7 +200,7 @@ class Sokoban:
     def view(self, state: LevelState, style: Style) -> str:
         """Returns the board."""
         legend = _LEGEND if self._coordinates else {}
-        board = _board(self._layout, state, len(self._board), len(self._board[0]))
+        board = _draw_board(self._layout, state, len(self._board), len(self._board[0]))
         return draw(board, style=style, legend=legend)
 
 
@@ -228,7 +228,7 @@ def _largest_part(free: set[Cell]) -> set[Cell]:
     return largest
 
 
-def _board(layout: Layout, state: LevelState, rows: int, columns: int | None = None) -> list[str]:
+def _draw_board(layout: Layout, state: LevelState, rows: int, columns: int | None = None) -> list[str]:
     def symbol(cell: Cell) -> str:
         is_target = cell in layout.targets
         if cell in state.boxes:

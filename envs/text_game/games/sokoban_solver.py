@@ -41,10 +41,10 @@ _shared: WeakValueDictionary[Layout, Solutions] = WeakValueDictionary()
 
 def solutions(layout: Layout) -> Solutions:
     """Returns the winnable positions of a layout; callers share one object per layout."""
-    found = _shared.get(layout)
-    if found is None:
-        found = _shared[layout] = Solutions(_solve_backwards(layout))
-    return found
+    cached = _shared.get(layout)
+    if cached is None:
+        cached = _shared[layout] = Solutions(_solve_backwards(layout))
+    return cached
 
 
 def state_count(floor: int, boxes: int) -> int:
@@ -55,20 +55,20 @@ def state_count(floor: int, boxes: int) -> int:
 def _solve_backwards(layout: Layout) -> dict[LevelState, int]:
     """Returns the moves of the shortest solution from every winnable position."""
     level = [LevelState(player, layout.targets) for player in sorted(layout.floor - layout.targets)]
-    found = dict.fromkeys(level, 0)
+    moves_left = dict.fromkeys(level, 0)
     moves = 0
     while level:
         moves += 1
-        before = [state for later in level for state in _predecessors(layout, later)]
+        before = [state for later in level for state in _iter_predecessors(layout, later)]
         level = []
         for state in before:
-            if state not in found:
-                found[state] = moves
+            if state not in moves_left:
+                moves_left[state] = moves
                 level.append(state)
-    return found
+    return moves_left
 
 
-def _predecessors(layout: Layout, state: LevelState) -> Iterator[LevelState]:
+def _iter_predecessors(layout: Layout, state: LevelState) -> Iterator[LevelState]:
     for direction in NAMES:
         came_from = after(state.player, _OPPOSITE[direction])
         if came_from not in layout.floor or came_from in state.boxes:

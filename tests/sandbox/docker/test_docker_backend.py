@@ -447,7 +447,7 @@ def test_the_profile_allows_by_name_and_not_the_way_around_filters() -> None:
 
 
 def test_only_containers_of_ended_owners_are_orphans() -> None:
-    mine = docker_engine._owner()
+    mine = docker_engine._build_owner_labels()
     number, _, namespace = mine["verl-agentic.owner"].split("-")
     ended = {**mine, "verl-agentic.owner": f"{number}-1-{namespace}"}
     unseen = {**mine, "verl-agentic.owner": f"{number}-1-1"}

@@ -116,9 +116,9 @@ class BoxClient:
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
         """Runs a command; see `Sandbox.run`."""
         with running_code(limits.wall_s) as wall_s:
-            return await self._run(command, limits=replace(limits, wall_s=wall_s), fresh=fresh)
+            return await self._run_command(command, limits=replace(limits, wall_s=wall_s), fresh=fresh)
 
-    async def _run(self, command: Command, *, limits: Limits, fresh: bool) -> CommandResult:
+    async def _run_command(self, command: Command, *, limits: Limits, fresh: bool) -> CommandResult:
         # Data that the box itself does not read goes into the blob, which stays out of its memory.
         body = frames.marshalled(
             {
@@ -131,7 +131,7 @@ class BoxClient:
         request = {
             "op": "run",
             "fresh": fresh,
-            "limits": _limits(limits),
+            "limits": _encode_limits(limits),
             "body_size": len(body),
             "stdin_size": len(command.stdin),
             "outputs": list(command.outputs),
@@ -139,24 +139,24 @@ class BoxClient:
         blob = b"".join((body, command.stdin, *command.files.values()))
         if len(blob) > frames.MAX_BLOB:
             raise BadRequestError(f"code, stdin and files may have {frames.MAX_BLOB} bytes together, got {len(blob)}")
-        answer, data = await self._ask(request, blob, timeout_s=limits.wall_s + _GRACE_S, may_oom=True)
-        return _result(answer, data)
+        answer, data = await self._send_request(request, blob, timeout_s=limits.wall_s + _GRACE_S, may_oom=True)
+        return _decode_result(answer, data)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> BoxSession:
-        request = {"op": "open", "kind": kind, "limits": _limits(limits)}
-        answer, _ = await self._ask(request, may_oom=True)
+        request = {"op": "open", "kind": kind, "limits": _encode_limits(limits)}
+        answer, _ = await self._send_request(request, may_oom=True)
         if "session" not in answer:
             raise SpentSandboxError(_DIED_OF_MEMORY)
         return BoxSession(self, answer["session"], limits)
 
     async def snapshot(self) -> int:
-        return (await self._ask({"op": "snapshot"}))[0]["snapshot"]
+        return (await self._send_request({"op": "snapshot"}))[0]["snapshot"]
 
     async def put_tree(
         self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
     ) -> None:
         entries, contents = tree_entries(files, at=at, modes=modes, max_bytes=frames.MAX_BLOB)
-        await self._put({"op": "put"}, entries, contents)
+        await self._put_entries({"op": "put"}, entries, contents)
 
     async def place(self, trees: Sequence[Tree], *, shared: Mapping[str, int] | None = None) -> None:
         """Puts trees into a new sandbox; `reset` restores them.
@@ -174,21 +174,21 @@ class BoxClient:
         for tree in trees:
             request = {"op": "tree", "at": tree.at, "read_only": tree.read_only}
             if shared and tree.at in shared:
-                answer = await self._put({**request, "shared": shared[tree.at]}, [], b"")
+                answer = await self._put_entries({**request, "shared": shared[tree.at]}, [], b"")
             else:
-                answer = await self._put(request, *await asyncio.to_thread(packed, tree))
+                answer = await self._put_entries(request, *await asyncio.to_thread(packed, tree))
             keeps = bool(answer.get("keeps"))
         if not keeps:
             self._initial = await self.snapshot()
 
-    async def _put(self, request: dict[str, Any], entries: list[list[Any]], contents: bytes) -> dict[str, Any]:
+    async def _put_entries(self, request: dict[str, Any], entries: list[list[Any]], contents: bytes) -> dict[str, Any]:
         body = frames.marshalled({"files": entries})
         if len(body) + len(contents) > frames.MAX_BLOB:
             raise BadRequestError(
                 f"a tree may have {frames.MAX_BLOB} bytes with its paths, got {len(body) + len(contents)}; put it in "
                 "several calls"
             )
-        answer, _ = await self._ask({**request, "body_size": len(body)}, body + contents, may_oom=True)
+        answer, _ = await self._send_request({**request, "body_size": len(body)}, body + contents, may_oom=True)
         if answer.get("problem", "no answer"):
             problem = answer.get("problem", "its memory is used up")
             raise DataError(f"the tree could not be written, got {problem}; reset the sandbox, or raise disk_mb")
@@ -197,13 +197,13 @@ class BoxClient:
     async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
         check_take(at, max_bytes=max_bytes, max_files=max_files, highest_bytes=frames.MAX_BLOB)
         request = {"op": "take", "at": at, "max_bytes": max_bytes, "max_files": max_files}
-        answer, contents = await self._ask(request, may_oom=True)
+        answer, contents = await self._send_request(request, may_oom=True)
         if "taken" not in answer:
             raise DataError("the tree could not be read, got a sandbox that code has filled; read less, or reset it")
         return TakenTree.of(answer["taken"], answer["skipped"], contents)
 
     async def reset(self, snapshot: int | None = None) -> None:
-        await self._ask({"op": "reset", "snapshot": self._initial if snapshot is None else snapshot})
+        await self._send_request({"op": "reset", "snapshot": self._initial if snapshot is None else snapshot})
 
     async def close(self) -> None:
         """Ends the box; the kernel ends everything in it."""
@@ -220,15 +220,15 @@ class BoxClient:
         with running_code(wall_s) as allowed_s:
             request = {"op": "call", "session": session, "wall_s": allowed_s, "output_bytes": limits.output_bytes}
             blob = text.encode("utf-8", "replace")
-            return await self._ask(request, blob, timeout_s=allowed_s + _GRACE_S, may_oom=True)
+            return await self._send_request(request, blob, timeout_s=allowed_s + _GRACE_S, may_oom=True)
 
     async def close_session(self, session: int) -> None:
         """Ends a session."""
         if not self._is_broken:
             with contextlib.suppress(SpentSandboxError):  # it has ended with its sandbox
-                await self._ask({"op": "close", "session": session})
+                await self._send_request({"op": "close", "session": session})
 
-    async def _ask(
+    async def _send_request(
         self, request: dict[str, Any], blob: bytes = b"", *, timeout_s: float = _HOUSEKEEPING_S, may_oom: bool = False
     ) -> tuple[dict[str, Any], bytes]:
         """Sends a request and waits for the answer.
@@ -252,7 +252,7 @@ class BoxClient:
             self._is_broken = True  # until the whole answer is here: a call that is cancelled leaves half of one
             overdue = asyncio.get_running_loop().call_later(timeout_s, self._give_up)  # no task, as wait_for has one
             try:
-                answer, data = await self._exchange(request, blob)
+                answer, data = await self._exchange_frames(request, blob)
             except (OSError, EOFError, frames.FrameError) as cause:
                 if self._is_overdue:
                     problem = f"the sandbox gave no answer within {timeout_s:g} s; it has been ended"
@@ -292,7 +292,7 @@ class BoxClient:
         before, self._oom_kills = self._oom_kills, self._group.oom_kills()
         return self._oom_kills > before
 
-    async def _exchange(self, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+    async def _exchange_frames(self, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
         self._writer.write(frames.request(request, blob))
         await self._writer.drain()
         text_size, blob_size = frames.sizes(await self._reader.readexactly(frames.HEADER_SIZE))
@@ -312,13 +312,13 @@ class BoxSession:
             return CommandResult(
                 stdout="", stderr="the session has ended\n", exit_code=_KILLED, timed_out=False, wall_s=0.0
             )
-        return _result(answer, data)
+        return _decode_result(answer, data)
 
     async def close(self) -> None:
         await self._box.close_session(self._number)
 
 
-def _limits(limits: Limits) -> dict[str, Any]:
+def _encode_limits(limits: Limits) -> dict[str, Any]:
     return {
         "wall_s": limits.wall_s,
         "cpu_s": limits.cpu_s,
@@ -349,7 +349,7 @@ def killed_for_memory() -> dict[str, Any]:
     return {"exit_code": _KILLED, **nothing, **flags}
 
 
-def _result(answer: dict[str, Any], data: bytes) -> CommandResult:
+def _decode_result(answer: dict[str, Any], data: bytes) -> CommandResult:
     stdout_end = answer["stdout_size"]
     files_start = offset = stdout_end + answer["stderr_size"]
     files = {}

@@ -29,14 +29,14 @@ class ControlGroup:
             return
         self._limits = None
         if self.is_v2:
-            self._write("memory", "memory.max", memory_bytes)
-            self._write("memory", "memory.swap.max", 0, optional=True)
+            self._write_limit("memory", "memory.max", memory_bytes)
+            self._write_limit("memory", "memory.swap.max", 0, optional=True)
         else:
             # Must not exceed the limit of memory and swap, which may be lower now.
-            self._write("memory", "memory.memsw.limit_in_bytes", -1, optional=True)
-            self._write("memory", "memory.limit_in_bytes", memory_bytes)
-            self._write("memory", "memory.memsw.limit_in_bytes", memory_bytes, optional=True)
-        self._write("pids", "pids.max", processes)
+            self._write_limit("memory", "memory.memsw.limit_in_bytes", -1, optional=True)
+            self._write_limit("memory", "memory.limit_in_bytes", memory_bytes)
+            self._write_limit("memory", "memory.memsw.limit_in_bytes", memory_bytes, optional=True)
+        self._write_limit("pids", "pids.max", processes)
         self._limits = memory_bytes, processes
 
     def enter(self, pid: int) -> None:
@@ -68,7 +68,7 @@ class ControlGroup:
                 else:
                     break
 
-    def _write(self, controller: str, name: str, value: int, *, optional: bool = False) -> None:
+    def _write_limit(self, controller: str, name: str, value: int, *, optional: bool = False) -> None:
         with contextlib.suppress(*((OSError,) if optional else ())):
             (self.folders[controller] / name).write_text(str(value))
 
@@ -108,8 +108,8 @@ def make_group(name: str) -> ControlGroup:
 def all_folders() -> list[Path]:
     """Returns the folders of all groups, also of other processes."""
     parents = {_ROOT / _PARENT, *(_ROOT / controller / _PARENT for controller in _CONTROLLERS)}
-    found = []
+    folders = []
     for parent in sorted(parents):
         with contextlib.suppress(OSError):
-            found += [Path(entry.path) for entry in os.scandir(parent) if entry.is_dir()]
-    return found
+            folders += [Path(entry.path) for entry in os.scandir(parent) if entry.is_dir()]
+    return folders

@@ -76,11 +76,11 @@ class _LandlockZygote(Zygote):
 
     def python(self) -> str:
         """Returns an interpreter that the code's user may execute, this one if possible."""
-        own = super().python()
+        own_python = super().python()
         if os.geteuid() != 0:
-            return own
+            return own_python
         name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-        for python in (own, f"/usr/local/bin/{name}", f"/usr/bin/{name}"):
+        for python in (own_python, f"/usr/local/bin/{name}", f"/usr/bin/{name}"):
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 subprocess.run(
                     [python, "-I", "-S", "-c", _TRY],
@@ -95,8 +95,8 @@ class _LandlockZygote(Zygote):
                 )
                 return python
         raise SandboxUnavailableError(
-            f"no {name} here may be executed by an ordinary user, got {own}; install one for all users, in /usr/bin or "
-            "/usr/local/bin, or do not run as root"
+            f"no {name} here may be executed by an ordinary user, got {own_python}; install one for all users, in "
+            "/usr/bin or /usr/local/bin, or do not run as root"
         )
 
     def settings(self, config: Any) -> dict[str, Any]:

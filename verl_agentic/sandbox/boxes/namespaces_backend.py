@@ -139,7 +139,7 @@ class NamespaceBackend:
     async def _make_box(self, trees: Sequence[Tree]) -> tuple[BoxClient, Mapping[str, int]]:
         async with self._lock:
             if self._zygote is None or not self._zygote.is_alive:
-                await self._restart()
+                await self._restart_zygote()
             assert self._zygote is not None
             shared = await self._zygote.share([tree for tree in trees if tree.read_only])
             pid, connection = await self._zygote.make_box()
@@ -150,11 +150,11 @@ class NamespaceBackend:
             connection.close()
             raise SandboxError(f"the sandbox ended before it began, got {cause}; make a new one") from cause
         reader, writer = await asyncio.open_connection(sock=connection)
-        box = BoxClient(reader, writer, life=life, group=group, on_closed=lambda: self._forget(box, group))
+        box = BoxClient(reader, writer, life=life, group=group, on_closed=lambda: self._forget_box(box, group))
         self._boxes.add(box)
         return box, shared
 
-    async def _restart(self) -> None:
+    async def _restart_zygote(self) -> None:
         """Replaces a zygote that has died; its boxes have died with it."""
         if self._zygote is not None:
             await asyncio.to_thread(self._zygote.close)
@@ -170,7 +170,7 @@ class NamespaceBackend:
         group.enter(pid)
         return group
 
-    def _forget(self, box: BoxClient, group: ControlGroup | None) -> None:
+    def _forget_box(self, box: BoxClient, group: ControlGroup | None) -> None:
         self._boxes.discard(box)
         if group is not None:
             self._free_groups.append(group)
@@ -192,7 +192,7 @@ class Zygote:
         # Not settimeout, which would make the descriptor non-blocking.
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _START_TIMEOUT_S, 0))
         self._process = subprocess.Popen(
-            [self.python(), "-I", "-S", "-c", _start(self.module), str(theirs.fileno())],
+            [self.python(), "-I", "-S", "-c", _format_start(self.module), str(theirs.fileno())],
             env={"LANG": "C.UTF-8", "LD_BIND_NOW": "1"},  # what would be bound later would be in every program anew
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -201,7 +201,7 @@ class Zygote:
         )
         theirs.close()
         try:
-            self._greet(config, has_groups=has_groups)
+            self._set_up_zygote(config, has_groups=has_groups)
         except BaseException:
             self.close()
             raise
@@ -216,7 +216,7 @@ class Zygote:
         """Returns pid and connection of a new box. Raises SandboxError if the zygote has died or cannot make one."""
         ours, theirs = socket.socketpair()
         try:
-            answer = await self._ask({"op": "box"}, theirs.fileno())
+            answer = await self._send_request({"op": "box"}, theirs.fileno())
         finally:
             theirs.close()
         if "pid" not in answer:
@@ -239,8 +239,8 @@ class Zygote:
         try:
             while self._shared and sum(size for _, size in self._shared.values()) + size > _MAX_SHARED_BYTES:
                 _, (oldest, _) = self._shared.popitem(last=False)
-                await self._ask({"op": "remove", "number": oldest})
-            answer = await self._ask({"op": "add", "number": number, **request}, descriptor)
+                await self._send_request({"op": "remove", "number": oldest})
+            answer = await self._send_request({"op": "add", "number": number, **request}, descriptor)
         finally:
             os.close(descriptor)
         if problem := answer.get("problem", answer.get("error")):
@@ -248,7 +248,7 @@ class Zygote:
         self._shared[source] = number, size
         return number
 
-    async def _ask(self, request: dict[str, Any], *descriptors: int) -> dict[str, Any]:
+    async def _send_request(self, request: dict[str, Any], *descriptors: int) -> dict[str, Any]:
         """Sends a request and returns the answer; one with `error` if the zygote failed, which is then ended."""
         try:
             socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
@@ -273,7 +273,7 @@ class Zygote:
     def settings(self, config: NamespaceConfig) -> dict[str, Any]:
         """Returns additional settings of the zygote."""
         return {
-            "interpreter": _interpreter(),
+            "interpreter": _list_interpreter_folders(),
             "read_only": [*map(list, config.read_only)],
             "network": config.network,
             "may_mount": True,
@@ -287,7 +287,7 @@ class Zygote:
         _map_users(pid, is_root=os.geteuid() == 0)
         self._control.sendall(frames.request({}))
 
-    def _greet(self, config: Any, *, has_groups: bool) -> None:
+    def _set_up_zygote(self, config: Any, *, has_groups: bool) -> None:
         common = {
             "base": self._base,
             "imports": list(config.imports),
@@ -309,14 +309,14 @@ class Zygote:
 
     def expect(self, key: str) -> Any:
         """Returns a value of the zygote's next message. Raises SandboxUnavailableError if it reports a failure."""
-        text, _ = frames.sizes(self._exactly(frames.HEADER_SIZE))
-        message = frames.parse(self._exactly(text))
+        text, _ = frames.sizes(self._receive_exactly(frames.HEADER_SIZE))
+        message = frames.parse(self._receive_exactly(text))
         if key not in message:
-            what, advice = self.problem
-            raise SandboxUnavailableError(f"{what}, got {message.get('error')}; {advice}")
+            problem, advice = self.problem
+            raise SandboxUnavailableError(f"{problem}, got {message.get('error')}; {advice}")
         return message[key]
 
-    def _exactly(self, count: int) -> bytes:
+    def _receive_exactly(self, count: int) -> bytes:
         received = self._control.recv(count, socket.MSG_WAITALL)
         if len(received) < count:
             raise frames.FrameError("the zygote has gone")
@@ -354,11 +354,11 @@ def _map_users(pid: int, *, is_root: bool) -> None:
         (folder / "gid_map").write_text(f"{os.getegid()} {os.getegid()} 1")
 
 
-def _start(module: str) -> str:
+def _format_start(module: str) -> str:
     return _START.format(root=str(Path(__file__).parents[3]), module=module)
 
 
-def _interpreter() -> list[list[str]]:
+def _list_interpreter_folders() -> list[list[str]]:
     """Returns the folders of the standard library that are outside of the system's folders."""
     prefix = os.path.realpath(sys.base_prefix)
     return [] if prefix.startswith("/usr") else [[prefix, prefix]]

@@ -22,13 +22,13 @@ _OWNER = re.compile(r"p(\d+)-(\d+)-(\d+)(?:_|$)")
 def owner() -> str:
     """Returns the owner name of this process, for `is_dead`."""
     pid = os.getpid()
-    return f"p{pid}-{_start_time(pid)}-{_namespace()}"
+    return f"p{pid}-{_start_time(pid)}-{_read_namespace()}"
 
 
 def is_dead(name: str) -> bool:
     """Returns whether `name` starts with the owner name of an ended process."""
     match = _OWNER.match(name)
-    if match is None or int(match[3]) != _namespace():
+    if match is None or int(match[3]) != _read_namespace():
         return False
     return _start_time(int(match[1])) != int(match[2])
 
@@ -65,5 +65,5 @@ def _start_time(pid: int) -> int | None:
     return None if state in "ZX" else int(fields[18])
 
 
-def _namespace() -> int:
+def _read_namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino

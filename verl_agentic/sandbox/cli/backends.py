@@ -33,11 +33,11 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     else:
-        _show(probes)
+        _show_probes(probes)
     return 0 if usable else 1
 
 
-def _show(probes: Sequence[BackendProbe]) -> None:
+def _show_probes(probes: Sequence[BackendProbe]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

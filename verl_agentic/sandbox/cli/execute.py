@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     limits = Limits(wall_s=args.timeout, cpu_s=int(args.timeout) + 2, memory_mb=args.memory_mb, output_bytes=2**24)
     command = Command(argv=argv, stdin=sys.stdin.buffer.read() if args.stdin else b"")
     backend = backend_of(args)
-    name, result = asyncio.run(_run(backend, command, limits))
+    name, result = asyncio.run(_run_command(backend, command, limits))
     if args.json:
         fields = {**asdict(result), "signal_name": result.signal_name, "backend": name}
         fields["files"] = {path: base64.b64encode(data).decode() for path, data in result.files.items()}
@@ -53,11 +53,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write(result.stdout)
         sys.stderr.write(result.stderr)
-        _explain(result, limits)
+        _explain_end(result, limits)
     return _exit_code(result)
 
 
-async def _run(backend: Backend, command: Command, limits: Limits) -> tuple[str, CommandResult]:
+async def _run_command(backend: Backend, command: Command, limits: Limits) -> tuple[str, CommandResult]:
     """Returns the name of the backend, and the result."""
     try:
         await backend.start()
@@ -70,7 +70,7 @@ async def _run(backend: Backend, command: Command, limits: Limits) -> tuple[str,
         await backend.close()
 
 
-def _explain(result: CommandResult, limits: Limits) -> None:
+def _explain_end(result: CommandResult, limits: Limits) -> None:
     if result.timed_out:
         print(f"stopped after {limits.wall_s:g} s", file=sys.stderr)
     elif result.oom:

@@ -48,11 +48,11 @@ def backend_of(args: argparse.Namespace) -> Backend:
         place = options
         for part in path:
             place = place.setdefault(part, {})
-        place[name] = _parse(value)
+        place[name] = _parse_value(value)
     return make_backend(args.backend, at_least=args.at_least, **options)
 
 
-def _parse(value: str) -> Any:
+def _parse_value(value: str) -> Any:
     try:
         return json.loads(value)
     except ValueError:

@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM, then finishes running requests, for 30 s at most."""
-    asyncio.run(_serve(args, *token_of(args, token_variable=_TOKEN_VARIABLE)))
+    asyncio.run(_serve_sandboxes(args, *token_of(args, token_variable=_TOKEN_VARIABLE)))
     return 0
 
 
-async def _serve(args: argparse.Namespace, token: str, is_made: bool) -> None:
+async def _serve_sandboxes(args: argparse.Namespace, token: str, is_made: bool) -> None:
     from verl_agentic.base.web.listening.guarded_server import GuardedServer
     from verl_agentic.sandbox.run_code_server import SandboxServer, ServerConfig, make_app
 

@@ -71,11 +71,11 @@ async def read_piece(reader: asyncio.StreamReader) -> tuple[int, int] | None:
 
 def _own_socket(attached: Any) -> socket.socket:
     """Returns a duplicate socket, because the SDK's closes with a response object that it drops."""
-    found = getattr(attached, "_sock", attached)
+    inner_socket = getattr(attached, "_sock", attached)
     with contextlib.closing(getattr(attached, "_response", attached)):
-        if isinstance(found, ssl.SSLSocket) or not isinstance(found, socket.socket):
+        if isinstance(inner_socket, ssl.SSLSocket) or not isinstance(inner_socket, socket.socket):
             raise SandboxUnavailableError(
-                f"containers can be attached over a Unix socket or plain TCP, got {type(found).__name__}; "
+                f"containers can be attached over a Unix socket or plain TCP, got {type(inner_socket).__name__}; "
                 "set DOCKER_HOST to unix://..., if need be at the end of a tunnel"
             )
-        return found.dup()
+        return inner_socket.dup()

@@ -115,7 +115,7 @@ class DockerBackend:
             if self._config.build is not None:
                 self._image = await self._in_thread(engine.build_image, Path(self._config.build))
             await self._in_thread(engine.reap)
-            await self._provide(self._image)
+            await self._provide_image(self._image)
         except BaseException:
             await asyncio.shield(self.close())
             raise
@@ -127,7 +127,7 @@ class DockerBackend:
             SandboxError: the backend is not started, the image cannot be used, or the engine failed.
         """
         chosen = image or self._image
-        python = await self._provide(chosen)
+        python = await self._provide_image(chosen)
         if python is None:
             if trees:
                 raise ConfigError(f"trees need an image with Python >= 3.8, got {chosen!r}; add Python to it")
@@ -157,7 +157,7 @@ class DockerBackend:
             if threads is not None:
                 threads.shutdown(wait=False)
 
-    async def _provide(self, image: str) -> str | None:
+    async def _provide_image(self, image: str) -> str | None:
         """Pulls and tests an image once; returns the name of its Python, or None if it has none."""
         if self._engine is None:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
@@ -188,19 +188,21 @@ class DockerBackend:
         return None
 
     async def _make_box(self, image: str, python: str) -> ContainerClient:
-        return await self._make(
+        return await self._make_container(
             functools.partial(
                 start_box,
-                shape=self._shape(image, entrypoint(python)),
+                shape=self._build_shape(image, entrypoint(python)),
                 imports=self._config.imports,
                 expect_seccomp=self._config.runtime is None,  # other runtimes have their own kernel
             )
         )
 
     async def _make_cold(self, image: str) -> Any:
-        return await self._make(functools.partial(start_cold, shape=self._shape(image, COLD_ENTRYPOINT)))
+        return await self._make_container(
+            functools.partial(start_cold, shape=self._build_shape(image, COLD_ENTRYPOINT))
+        )
 
-    async def _make(self, start: Callable[..., Awaitable[_Made]]) -> _Made:
+    async def _make_container(self, start: Callable[..., Awaitable[_Made]]) -> _Made:
         """Finishes making a container even if the caller is cancelled, then removes it, so that none is leaked."""
         if self._engine is None:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
@@ -216,7 +218,7 @@ class DockerBackend:
             closing.add_done_callback(self._makes.discard)
             raise
 
-    def _shape(self, image: str, entry: Sequence[str]) -> Shape:
+    def _build_shape(self, image: str, entry: Sequence[str]) -> Shape:
         config = self._config
         return Shape(
             image=image,
@@ -243,7 +245,7 @@ class DockerSandbox:
 
     def __init__(self, box: ContainerClient, *, make: Callable[[], Awaitable[ContainerClient]]) -> None:
         """Takes the first container and a factory of further ones."""
-        self._box, self._make = box, make
+        self._box, self._make_container = box, make
         self._apart: ContainerClient | None = None
         self._has_state = self._is_closed = False
         self._lock = asyncio.Lock()
@@ -256,16 +258,16 @@ class DockerSandbox:
         """
         async with self._lock:
             if fresh and self._has_state:
-                self._apart = await self._usable(self._apart)
+                self._apart = await self._ensure_usable(self._apart)
                 box = self._apart
             else:
-                box = await self._own()
+                box = await self._ensure_own_container()
                 self._has_state |= not fresh
             return await box.run(command, limits=limits, fresh=fresh)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         async with self._lock:
-            box = await self._own()
+            box = await self._ensure_own_container()
             self._has_state = True
             return await box.open_session(kind, limits=limits)
 
@@ -280,46 +282,46 @@ class DockerSandbox:
         self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
     ) -> None:
         async with self._lock:
-            box = await self._own()
+            box = await self._ensure_own_container()
             self._has_state = True
             await box.put_tree(files, at=at, modes=modes)
 
     async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
         async with self._lock:
-            return await (await self._own()).take_tree(at, max_bytes=max_bytes, max_files=max_files)
+            return await (await self._ensure_own_container()).take_tree(at, max_bytes=max_bytes, max_files=max_files)
 
     async def snapshot(self) -> int:
         async with self._lock:
-            box = await self._own()
+            box = await self._ensure_own_container()
             self._has_state = True
             return await box.snapshot()
 
     async def reset(self, snapshot: int | None = None) -> None:
         async with self._lock:
-            await (await self._own()).reset(snapshot)
+            await (await self._ensure_own_container()).reset(snapshot)
 
     async def close(self) -> None:
         self._is_closed = True
         await asyncio.gather(*(box.close() for box in (self._box, self._apart) if box is not None))
 
-    async def _own(self) -> ContainerClient:
+    async def _ensure_own_container(self) -> ContainerClient:
         """Returns the sandbox's container; replaces an unused one that is not in its initial state."""
         if not self._has_state:
-            self._box = await self._usable(self._box)
+            self._box = await self._ensure_usable(self._box)
         return self._box
 
-    async def _usable(self, box: ContainerClient | None) -> ContainerClient:
+    async def _ensure_usable(self, box: ContainerClient | None) -> ContainerClient:
         if self._is_closed:
             raise SandboxError("the sandbox is closed, got a call to it; make a new one")
         if box is not None and box.is_usable:
             return box
         if box is not None:
             await box.close()
-        made = await self._make()
+        container = await self._make_container()
         if self._is_closed:
-            await made.close()
+            await container.close()
             raise SandboxError("the sandbox was closed during a call, got no result; make a new one")
-        return made
+        return container
 
 
 async def _close_made(task: asyncio.Task[Any]) -> None:

@@ -80,17 +80,17 @@ class Engine:
             MissingDependencyError: the SDK is not installed.
             SandboxUnavailableError: no engine answers, or it cannot limit containers.
         """
-        self._sdk = _sdk()
-        where = url or os.environ.get("DOCKER_HOST") or _DEFAULT_URL
+        self._sdk = _import_sdk()
+        address = url or os.environ.get("DOCKER_HOST") or _DEFAULT_URL
         try:
-            if where.startswith("unix://"):
-                os.stat(where[len("unix://") :])  # first, because the SDK does not close a socket that finds nothing
+            if address.startswith("unix://"):
+                os.stat(address[len("unix://") :])  # first, because the SDK does not close a socket that finds nothing
             settings = {"base_url": url} if url else self._sdk.utils.kwargs_from_env()
             self._api = self._sdk.APIClient(**settings, version="auto", timeout=60, max_pool_size=64)
             self._info = self._api.info()
         except (self._sdk.errors.DockerException, OSError) as cause:
             raise SandboxUnavailableError(
-                f"no Docker engine answers at {where}, got {cause}; start one, or set DOCKER_HOST"
+                f"no Docker engine answers at {address}, got {cause}; start one, or set DOCKER_HOST"
             ) from cause
         self._volumes: dict[str, list[str]] = {}
 
@@ -113,16 +113,16 @@ class Engine:
         """Pulls the image unless the engine has it. Raises SandboxUnavailableError if the image cannot be pulled."""
         try:
             try:
-                found = self._api.inspect_image(image)
+                record = self._api.inspect_image(image)
             except self._sdk.errors.ImageNotFound:
                 repository, tag = self._sdk.utils.parse_repository_tag(image)
                 self._api.pull(repository, tag or "latest")
-                found = self._api.inspect_image(image)
+                record = self._api.inspect_image(image)
         except self._sdk.errors.DockerException as cause:
             raise SandboxUnavailableError(
                 f"the engine has no image {image!r} and cannot fetch it, got {cause}; build or load it"
             ) from cause
-        self._volumes[image] = sorted((found.get("Config") or {}).get("Volumes") or ())
+        self._volumes[image] = sorted((record.get("Config") or {}).get("Volumes") or ())
 
     def build_image(self, folder: Path) -> str:
         """Builds the image of a folder with a Dockerfile, unless it exists; returns its name.
@@ -133,7 +133,7 @@ class Engine:
         """
         if not (folder / "Dockerfile").is_file():
             raise ConfigError(f"an image is built from a folder with a Dockerfile, got {folder}")
-        name = f"verl-agentic-sandbox:{_fingerprint(folder)}"
+        name = f"verl-agentic-sandbox:{_hash_folder(folder)}"
         with contextlib.suppress(self._sdk.errors.ImageNotFound):
             self._api.inspect_image(name)
             return name
@@ -151,8 +151,8 @@ class Engine:
         """Makes a container without starting it; returns id and stdio. Raises SandboxError if the engine refuses."""
         user = random.SystemRandom().choice(_USERS)  # a separate user, because the kernel counts processes per user
         tmpfs = f"rw,nosuid,nodev,exec,size={shape.disk_mb}m,nr_inodes={1024 + 256 * shape.disk_mb},mode=1777"
-        memory = _bytes(shape.memory_mb)
-        with self._refusals("make a container"):
+        memory = _to_bytes(shape.memory_mb)
+        with self._wrap_refusals("make a container"):
             host = self._api.create_host_config(
                 network_mode=shape.network,
                 read_only=True,
@@ -171,7 +171,7 @@ class Engine:
                 tmpfs={**dict.fromkeys(self._volumes.get(shape.image, ()), "ro"), **dict.fromkeys(FOLDERS, tmpfs)},
             )
             host["MaskedPaths"] = _MASKED
-            return self._attached(
+            return self._make_attached(
                 image=shape.image,
                 command=[],
                 entrypoint=list(shape.entrypoint),
@@ -184,9 +184,11 @@ class Engine:
 
     def create_program(self, shape: ProgramShape) -> tuple[str, Any]:
         """Makes a container of an image's program; see `create`."""
-        needs_root = shape.network == "host" and any("userns" in one for one in self._info.get("SecurityOptions") or ())
-        memory = _bytes(shape.memory_mb)
-        with self._refusals("make a container"):
+        needs_root = shape.network == "host" and any(
+            "userns" in option for option in self._info.get("SecurityOptions") or ()
+        )
+        memory = _to_bytes(shape.memory_mb)
+        with self._wrap_refusals("make a container"):
             host = self._api.create_host_config(
                 network_mode=shape.network,
                 userns_mode="host" if needs_root else None,  # engines with remapped users refuse the host's network
@@ -203,7 +205,7 @@ class Engine:
                 runtime=shape.runtime,
                 ulimits=[self._sdk.types.Ulimit(name="core", soft=1, hard=1)],
             )
-            return self._attached(
+            return self._make_attached(
                 image=shape.image,
                 command=list(shape.command) or None,
                 environment=dict(shape.environment),
@@ -221,46 +223,46 @@ class Engine:
         if network == "host":
             return "127.0.0.1"
         try:
-            with self._refusals("look at a network"):
+            with self._wrap_refusals("look at a network"):
                 pools = self._api.inspect_network(network)["IPAM"]["Config"] or ()
         except SandboxError as cause:
             if isinstance(cause.__cause__, self._sdk.errors.NotFound):
                 pools = ()
             else:
                 raise
-        found = [pool["Gateway"] for pool in pools if "." in pool.get("Gateway", "")]
-        if not found:
+        gateways = [pool["Gateway"] for pool in pools if "." in pool.get("Gateway", "")]
+        if not gateways:
             raise ConfigError(
                 f"the network must give this machine an address, got {network!r}; use bridge or host, or make one with "
                 "`docker network create --internal NAME`"
             )
-        return found[0]
+        return gateways[0]
 
-    def _attached(self, *, labels: dict[str, str], **settings: Any) -> tuple[str, Any]:
+    def _make_attached(self, *, labels: dict[str, str], **settings: Any) -> tuple[str, Any]:
         """Makes a container and returns its id and stdio."""
-        made = self._api.create_container(
+        container = self._api.create_container(
             stdin_open=True,  # a box ends with our connection, so it does not outlive a killed trainer
             healthcheck={"test": ["NONE"]},
-            labels={**_owner(), **labels},
+            labels={**_build_owner_labels(), **labels},
             **settings,
         )["Id"]
         try:
             parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-            return made, self._api.attach_socket(made, params=parameters)
+            return container, self._api.attach_socket(container, params=parameters)
         except BaseException:
-            self.remove(made)
+            self.remove(container)
             raise
 
     def start(self, container: str) -> None:
         """Starts a container. Raises SandboxError if the engine refused."""
-        with self._refusals("start a container"):
+        with self._wrap_refusals("start a container"):
             self._api.start(container)
 
     def limit(self, container: str, *, memory_mb: int, processes: int) -> None:
         """Changes the limits of a running container. Raises SandboxError if the engine or its runtime cannot."""
-        memory = _bytes(memory_mb)
+        memory = _to_bytes(memory_mb)
         data = {"Memory": memory, "MemorySwap": memory, "PidsLimit": processes}
-        with self._refusals("change the limits of a container"):
+        with self._wrap_refusals("change the limits of a container"):
             url = self._api._url("/containers/{0}/update", container)  # the SDK's own method lacks PidsLimit
             self._api._result(self._api._post_json(url, data=data), True)
 
@@ -274,7 +276,7 @@ class Engine:
 
     def remove(self, container: str) -> None:
         """Removes a container with its volumes; ignores missing ones. Raises SandboxError if the engine refuses."""
-        with self._refusals("remove a container"):
+        with self._wrap_refusals("remove a container"):
             try:
                 self._api.remove_container(container, force=True, v=True)
             except self._sdk.errors.APIError as error:
@@ -283,28 +285,28 @@ class Engine:
 
     def execute(self, container: str, argv: Sequence[str], environment: dict[str, str]) -> tuple[str, Any]:
         """Starts a program in a running container; returns the exec's id and the connection to its stdio."""
-        with self._refusals("start a program"):
-            made = self._api.exec_create(container, list(argv), stdin=True, environment=environment, workdir="/work")
-            return made["Id"], self._api.exec_start(made["Id"], socket=True)
+        with self._wrap_refusals("start a program"):
+            program = self._api.exec_create(container, list(argv), stdin=True, environment=environment, workdir="/work")
+            return program["Id"], self._api.exec_start(program["Id"], socket=True)
 
     def exit_code(self, execution: str) -> int | None:
         """Returns the exit code of an exec; None while it runs."""
-        with self._refusals("look at a program"):
-            found = self._api.exec_inspect(execution)
-            return None if found["Running"] else found["ExitCode"]
+        with self._wrap_refusals("look at a program"):
+            state = self._api.exec_inspect(execution)
+            return None if state["Running"] else state["ExitCode"]
 
     def remove_group(self, group: str) -> None:
         """Removes all containers of a backend."""
-        with self._refusals("list containers"):
-            found = self._api.containers(all=True, filters={"label": f"{_LABEL}group={group}"})
-        for container in found:
+        with self._wrap_refusals("list containers"):
+            containers = self._api.containers(all=True, filters={"label": f"{_LABEL}group={group}"})
+        for container in containers:
             self.remove(container["Id"])
 
     def reap(self) -> list[str]:
         """Removes containers whose owner, a process of this machine, has ended; returns their ids."""
-        with self._refusals("list containers"):
-            found = self._api.containers(all=True, filters={"label": f"{_LABEL}owner"})
-        orphans = [container["Id"] for container in found if _is_orphan(container)]
+        with self._wrap_refusals("list containers"):
+            containers = self._api.containers(all=True, filters={"label": f"{_LABEL}owner"})
+        orphans = [container["Id"] for container in containers if _is_orphan(container)]
         for container in orphans:
             self.remove(container)
         return orphans
@@ -313,16 +315,16 @@ class Engine:
         self._api.close()
 
     @contextlib.contextmanager
-    def _refusals(self, what: str) -> Iterator[None]:
+    def _wrap_refusals(self, action: str) -> Iterator[None]:
         import requests
 
         try:
             yield
         except (self._sdk.errors.DockerException, requests.RequestException, OSError) as cause:
-            raise SandboxError(f"the Docker engine could not {what}, got {cause}") from cause
+            raise SandboxError(f"the Docker engine could not {action}, got {cause}") from cause
 
 
-def _sdk() -> Any:
+def _import_sdk() -> Any:
     with needs_extra("docker", what="the backend docker"):
         import docker
         import docker.errors
@@ -331,11 +333,11 @@ def _sdk() -> Any:
     return docker
 
 
-def _bytes(memory_mb: int) -> int:
+def _to_bytes(memory_mb: int) -> int:
     return memory_mb * 2**20
 
 
-def _fingerprint(folder: Path) -> str:
+def _hash_folder(folder: Path) -> str:
     """Returns a hash of all files of the folder."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -344,18 +346,18 @@ def _fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _owner() -> dict[str, str]:
+def _build_owner_labels() -> dict[str, str]:
     """Returns labels of this process and the boot of its machine, since process numbers repeat on other machines."""
-    return {f"{_LABEL}owner": reaper.owner(), f"{_LABEL}boot": _boot()}
+    return {f"{_LABEL}owner": reaper.owner(), f"{_LABEL}boot": _read_boot_id()}
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _is_orphan(container: dict[str, Any]) -> bool:
     labels = container["Labels"]
-    if labels.get(f"{_LABEL}boot") == _boot() and reaper.is_dead(labels[f"{_LABEL}owner"]):
+    if labels.get(f"{_LABEL}boot") == _read_boot_id() and reaper.is_dead(labels[f"{_LABEL}owner"]):
         return True
     # The owner may be invisible from here. But a box that has ended has lost its owner.
     has_ended = container["State"] in ("exited", "dead") and _PROGRAM not in labels

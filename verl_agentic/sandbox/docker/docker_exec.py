@@ -63,16 +63,16 @@ class ColdContainer:
         sizes = (limits.cpu_s, limits.file_mb * 2048, limits.open_files)
         argv = ["sh", "-c", _RUN, "sh", *map(str, sizes), *command.argv]
         with running_code(limits.wall_s) as wall_s:
-            return await self._execute(argv, command, replace(limits, wall_s=wall_s))
+            return await self._run_argv(argv, command, replace(limits, wall_s=wall_s))
 
-    async def _execute(self, argv: list[str], command: Command, limits: Limits) -> CommandResult:
+    async def _run_argv(self, argv: list[str], command: Command, limits: Limits) -> CommandResult:
         started = time.monotonic()
         try:
             await self._change_limits(limits)
-            execution = await self._start(argv, {**_ENVIRONMENT, **command.env})
+            execution = await self._start_program(argv, {**_ENVIRONMENT, **command.env})
             timed_out = not await execution.pump(command.stdin, limits)
             wall_s = time.monotonic() - started
-            oom = await self._sweep()
+            oom = await self._kill_leftovers()
             code = await asyncio.wait_for(execution.exit_code(), _GRACE_S)
         except asyncio.TimeoutError as cause:
             self._life.kill()
@@ -98,14 +98,14 @@ class ColdContainer:
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
-    async def _start(self, argv: list[str], environment: Mapping[str, str]) -> _Execution:
+    async def _start_program(self, argv: list[str], environment: Mapping[str, str]) -> _Execution:
         name, attached = await self._in_thread(self._engine.execute, self._life.container, argv, dict(environment))
         reader, writer = await open_raw(attached)
         return _Execution(reader, writer, lambda: self._in_thread(self._engine.exit_code, name))
 
-    async def _sweep(self) -> bool:
+    async def _kill_leftovers(self) -> bool:
         """Kills all processes of the user except process 1; returns whether memory ran out since the last call."""
-        sweep = await self._start(["sh", "-c", _SWEEP], {})
+        sweep = await self._start_program(["sh", "-c", _SWEEP], {})
         await sweep.pump(b"", Limits(wall_s=_GRACE_S))
         lines = b"".join(sweep.outputs[STDOUT].pieces).decode().splitlines()
         counts = [line.split()[1] for line in lines if "oom_kill " in line]
@@ -175,9 +175,9 @@ class _Execution:
         self.outputs = {STDOUT: Output(), STDERR: Output()}
         for output in self.outputs.values():
             output.begin(limits.output_bytes)
-        feeding = asyncio.get_running_loop().create_task(self._feed(stdin))
+        feeding = asyncio.get_running_loop().create_task(self._feed_stdin(stdin))
         try:
-            await asyncio.wait_for(self._read(), limits.wall_s)
+            await asyncio.wait_for(self._read_output(), limits.wall_s)
         except asyncio.TimeoutError:
             return False
         finally:
@@ -193,20 +193,20 @@ class _Execution:
                 return code
             await asyncio.sleep(0.02)
 
-    async def _feed(self, stdin: bytes) -> None:
+    async def _feed_stdin(self, stdin: bytes) -> None:
         with contextlib.suppress(OSError):  # it ended before it read all of stdin
             self._writer.write(stdin)
             await self._writer.drain()
             self._writer.write_eof()
 
-    async def _read(self) -> None:
+    async def _read_output(self) -> None:
         while (piece := await read_piece(self._reader)) is not None:
-            kind, left = piece
-            while left > 0:
-                data = await self._reader.read(min(left, _CHUNK))
+            kind, remaining = piece
+            while remaining > 0:
+                data = await self._reader.read(min(remaining, _CHUNK))
                 if not data:
                     return
-                left -= len(data)
+                remaining -= len(data)
                 self.outputs[kind].add(data)
 
 
@@ -221,8 +221,8 @@ async def start_cold(engine: Engine, in_thread: InThread, *, shape: Shape) -> Co
         changer = LimitChanger(engine, in_thread, name, shape)
         container = ColdContainer(engine, in_thread, life=life, writer=writer, change_limits=changer)
         await in_thread(engine.start, name)
-        asked = Limits(wall_s=_GRACE_S, memory_mb=shape.memory_mb, processes=shape.processes)
-        result = await container.run(Command(argv=["true"]), asked)
+        limits = Limits(wall_s=_GRACE_S, memory_mb=shape.memory_mb, processes=shape.processes)
+        result = await container.run(Command(argv=["true"]), limits)
         if not result.ok:
             raise SandboxError(f"the image has no working sh, got exit code {result.exit_code}: {result.stderr[:500]}")
         stack.pop_all()

@@ -56,7 +56,7 @@ class ContainerLife:
     def kill(self) -> None:
         """Starts to end it; may be called again."""
         if self._end is None:
-            self._end = asyncio.get_running_loop().create_task(self._remove())
+            self._end = asyncio.get_running_loop().create_task(self._remove_container())
             self._end.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def ended(self) -> None:
@@ -70,7 +70,7 @@ class ContainerLife:
         await self.ended()
         return bool(self._state.get("OOMKilled"))
 
-    async def _remove(self) -> None:
+    async def _remove_container(self) -> None:
         if self.reader is not None and self.reader.at_eof():
             self._state = await self._in_thread(self._engine.state, self.container, is_ending=True)
         await self._in_thread(self._engine.remove, self.container)
@@ -117,16 +117,16 @@ class ContainerClient(BoxClient):
         return await super().open_session(kind, limits=limits)
 
     async def snapshot(self) -> int:
-        _, packed = await self._ask({"op": "snapshot"})
-        self._snapshots.append(await asyncio.to_thread(_keep, packed))
+        _, packed = await self._send_request({"op": "snapshot"})
+        self._snapshots.append(await asyncio.to_thread(_store_snapshot, packed))
         return len(self._snapshots)
 
     async def reset(self, snapshot: int | None = None) -> None:
         if snapshot is not None and not 1 <= snapshot <= len(self._snapshots):
             raise ConfigError(f"snapshots 1 to {len(self._snapshots)} are there, got {snapshot}")
         snapshot = self._initial if snapshot is None else snapshot
-        packed = b"" if snapshot is None else await asyncio.to_thread(_kept, self._snapshots[snapshot - 1])
-        await self._ask({"op": "reset"}, packed)
+        packed = b"" if snapshot is None else await asyncio.to_thread(_load_snapshot, self._snapshots[snapshot - 1])
+        await self._send_request({"op": "reset"}, packed)
 
     async def close(self) -> None:
         for file in self._snapshots:
@@ -136,11 +136,11 @@ class ContainerClient(BoxClient):
         with contextlib.suppress(OSError):
             await self._stream.wait_closed()
 
-    async def _ask(
+    async def _send_request(
         self, request: dict[str, Any], blob: bytes = b"", *, timeout_s: float = 60.0, may_oom: bool = False
     ) -> tuple[dict[str, Any], bytes]:
         try:
-            answer, data = await super()._ask(request, blob, timeout_s=timeout_s, may_oom=may_oom)
+            answer, data = await super()._send_request(request, blob, timeout_s=timeout_s, may_oom=may_oom)
         except SandboxError:
             self._died_of_memory = self.is_broken and await self._container.died_of_memory()
             if self._died_of_memory:
@@ -172,7 +172,7 @@ async def start_box(
         sources = shipped_sources.sources()
         writer.write(len(sources).to_bytes(4, "little") + sources + frames.request(setup))
         await in_thread(engine.start, container)
-        greeting = await _greet(reader, expect_seccomp=expect_seccomp)
+        greeting = await _read_greeting(reader, expect_seccomp=expect_seccomp)
         stack.pop_all()
     changer = LimitChanger(engine, in_thread, container, shape)
     return ContainerClient(reader, writer, life=life, change_limits=changer, is_exposed=greeting["is_exposed"])
@@ -188,8 +188,8 @@ class LimitChanger:
         self._now = (shape.memory_mb, shape.processes)
 
     async def __call__(self, limits: Limits) -> None:
-        wanted = memory_mb, processes = limits.memory_mb, limits.processes
-        if wanted != self._now:
+        new_limits = memory_mb, processes = limits.memory_mb, limits.processes
+        if new_limits != self._now:
             if self._runtime is not None:
                 raise ConfigError(
                     f"the runtime {self._runtime!r} keeps the limits that a container starts with, got memory_mb="
@@ -197,24 +197,24 @@ class LimitChanger:
                 )
             processes += self._spare_processes
             await self._in_thread(self._engine.limit, self._container, memory_mb=memory_mb, processes=processes)
-            self._now = wanted
+            self._now = new_limits
 
 
-async def _greet(reader: StdoutReader, *, expect_seccomp: bool) -> dict[str, Any]:
+async def _read_greeting(reader: StdoutReader, *, expect_seccomp: bool) -> dict[str, Any]:
     try:
         text_size, _ = frames.sizes(await asyncio.wait_for(reader.readexactly(frames.HEADER_SIZE), _GREETING_S))
         greeting = frames.parse(await asyncio.wait_for(reader.readexactly(text_size), _GREETING_S))
     except (asyncio.TimeoutError, asyncio.IncompleteReadError, frames.FrameError, OSError) as cause:
-        said = reader.stderr.decode("utf-8", "replace").strip()[-1000:] or type(cause).__name__
+        output = reader.stderr.decode("utf-8", "replace").strip()[-1000:] or type(cause).__name__
         raise SandboxUnavailableError(
-            f"the container's Python cannot hold a box, got: {said}; use an image with Python >= 3.8"
+            f"the container's Python cannot hold a box, got: {output}; use an image with Python >= 3.8"
         ) from cause
     if "error" in greeting:
         raise SandboxUnavailableError(f"the box in the container did not start, got: {greeting['error'].strip()}")
-    wanted = {"pid": 1, "capabilities": 0, "no_new_privileges": True, "writable": [], "missing": []}
+    expected = {"pid": 1, "capabilities": 0, "no_new_privileges": True, "writable": [], "missing": []}
     if expect_seccomp:
-        wanted["seccomp"] = "2"
-    wrong = [f"{key} {greeting[key]!r}" for key, value in wanted.items() if greeting[key] != value]
+        expected["seccomp"] = "2"
+    wrong = [f"{key} {greeting[key]!r}" for key, value in expected.items() if greeting[key] != value]
     if wrong or greeting["user"] == 0:
         raise SandboxUnavailableError(
             f"the container is not closed as it was ordered, got {', '.join(wrong) or 'the user root'}; "
@@ -223,12 +223,12 @@ async def _greet(reader: StdoutReader, *, expect_seccomp: bool) -> dict[str, Any
     return greeting
 
 
-def _keep(packed: bytes) -> IO[bytes]:
+def _store_snapshot(packed: bytes) -> IO[bytes]:
     file = tempfile.TemporaryFile(prefix="snapshot_")  # noqa: SIM115
     file.write(packed)
     return file
 
 
-def _kept(file: IO[bytes]) -> bytes:
+def _load_snapshot(file: IO[bytes]) -> bytes:
     file.seek(0, os.SEEK_SET)
     return file.read()

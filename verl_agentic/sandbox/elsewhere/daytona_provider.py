@@ -97,8 +97,8 @@ class DaytonaMachine:
 
     async def execute(self, argv: Sequence[str], *, timeout_s: int) -> Executed:
         """Runs a program; the output has both streams."""
-        done = await self._sandbox.process.exec(shlex.join(argv), timeout=timeout_s)
-        return Executed(int(done.exit_code), done.result)
+        response = await self._sandbox.process.exec(shlex.join(argv), timeout=timeout_s)
+        return Executed(int(response.exit_code), response.result)
 
     async def write(self, path: str, data: bytes) -> None:
         """Writes a file."""

@@ -66,8 +66,8 @@ class E2BProvider:
             (library.InvalidArgumentException, 400),
             (library.TimeoutException, 408),
         ]
-        known = next((status for kind, status in kinds if isinstance(error, kind)), None)
-        return known or getattr(error, "status_code", None), None
+        listed_status = next((status for kind, status in kinds if isinstance(error, kind)), None)
+        return listed_status or getattr(error, "status_code", None), None
 
     async def close(self) -> None:
         """Does nothing: the library shares its connections."""
@@ -82,10 +82,10 @@ class E2BMachine:
     async def execute(self, argv: Sequence[str], *, timeout_s: int) -> Executed:
         """Runs a program as root."""
         try:
-            done = await self._sandbox.commands.run(shlex.join(argv), user=_ROOT, timeout=timeout_s)
+            result = await self._sandbox.commands.run(shlex.join(argv), user=_ROOT, timeout=timeout_s)
         except self._library.CommandExitException as error:
             return Executed(error.exit_code, error.stdout + error.stderr)
-        return Executed(done.exit_code, done.stdout)
+        return Executed(result.exit_code, result.stdout)
 
     async def write(self, path: str, data: bytes) -> None:
         """Writes a file as root."""

@@ -58,7 +58,7 @@ class ElsewhereBackend:
             refuse_image(self.name, image)
         if not self._is_started:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
-        making = asyncio.ensure_future(self._make(trees, image))
+        making = asyncio.ensure_future(self._make_client(trees, image))
         self._makes.add(making)
         making.add_done_callback(self._makes.discard)
         try:
@@ -78,9 +78,9 @@ class ElsewhereBackend:
             self._is_started = False
             await self._provider.close()
 
-    async def _make(self, trees: Sequence[Tree], image: str | None) -> GuestClient:
+    async def _make_client(self, trees: Sequence[Tree], image: str | None) -> GuestClient:
         create = functools.partial(self._provider.create, image)
-        work = call(self._provider, self._config, create, what="making a machine", is_new=True)
+        work = call(self._provider, self._config, create, action="making a machine", is_new=True)
         try:
             machine = GuestMachine(
                 await asyncio.wait_for(work, self._config.start_s), provider=self._provider, config=self._config

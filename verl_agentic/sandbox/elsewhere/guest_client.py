@@ -99,23 +99,25 @@ class GuestMachine:
             SandboxError: the machine or the program failed.
         """
         argv = [self._config.python, "-I", "-S", "-c", code, *args]
-        done: Executed = await self._call("a call", lambda: self._machine.execute(argv, timeout_s=int(timeout_s) + 1))
-        _, mark, text = done.output.rpartition(_MARK)
-        if done.exit_code != 0 or not mark:
+        outcome: Executed = await self._call_provider(
+            "a call", lambda: self._machine.execute(argv, timeout_s=int(timeout_s) + 1)
+        )
+        _, mark, text = outcome.output.rpartition(_MARK)
+        if outcome.exit_code != 0 or not mark:
             raise SandboxError(
-                f"the machine could not run {self._config.python}, got exit code {done.exit_code}: "
-                f"{done.output[-1000:]}; use an image with Python >= 3.8"
+                f"the machine could not run {self._config.python}, got exit code {outcome.exit_code}: "
+                f"{outcome.output[-1000:]}; use an image with Python >= 3.8"
             )
         return text.strip()
 
     async def write(self, path: str, data: bytes) -> None:
         """Writes a file as root. Raises SandboxError if the machine failed."""
-        await self._call("an upload", lambda: self._machine.write(path, data))
+        await self._call_provider("an upload", lambda: self._machine.write(path, data))
 
     def kill(self) -> None:
         """Starts to remove the machine; may be called again."""
         if self._end is None:
-            self._end = asyncio.get_running_loop().create_task(self._remove())
+            self._end = asyncio.get_running_loop().create_task(self._remove_machine())
 
     async def ended(self) -> None:
         """Waits until it is removed, or left to the end of its lease."""
@@ -123,15 +125,15 @@ class GuestMachine:
         assert self._end is not None
         await asyncio.shield(self._end)
 
-    async def _remove(self) -> None:
+    async def _remove_machine(self) -> None:
         try:
-            await self._call("the removal", self._machine.remove)
+            await self._call_provider("the removal", self._machine.remove)
         except AgenticError as error:
             if self.left_s > 0:
                 _logger.warning("a machine of %s is left until its lease ends: %s", self._provider.name, error)
 
-    async def _call(self, what: str, make: Callable[[], Awaitable[Any]]) -> Any:
-        return await call(self._provider, self._config, make, what=what)
+    async def _call_provider(self, action: str, make: Callable[[], Awaitable[Any]]) -> Any:
+        return await call(self._provider, self._config, make, action=action)
 
 
 async def call(
@@ -139,7 +141,7 @@ async def call(
     config: ElsewhereConfig,
     make: Callable[[], Awaitable[Any]],
     *,
-    what: str,
+    action: str,
     is_new: bool = False,
 ) -> Any:
     """Calls a provider until it succeeds. Raises an error of this package after the last attempt."""
@@ -148,7 +150,7 @@ async def call(
         try:
             return await make()
         except Exception as error:
-            failed = failure(provider, error, what=what, is_new=is_new)
+            failed = failure(provider, error, action=action, is_new=is_new)
             if not failed.may_repeat or attempts.is_last:
                 raise failed.error from error
             attempts.asked_s = failed.after_s
@@ -172,22 +174,22 @@ class GuestClient(BoxClient):
         return not self.is_broken and self._machine.left_s > self._config.deadline_s
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
-        self._check(limits)
+        self._check_limits(limits)
         return await super().run(command, limits=limits, fresh=fresh)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> BoxSession:
-        self._check(limits)
+        self._check_limits(limits)
         return await super().open_session(kind, limits=limits)
 
-    async def _put(self, request: dict[str, Any], entries: list[list[Any]], contents: bytes) -> dict[str, Any]:
+    async def _put_entries(self, request: dict[str, Any], entries: list[list[Any]], contents: bytes) -> dict[str, Any]:
         if len(contents) > self._config.disk_mb * 2**20:  # not worth the upload
             raise DataError(
                 f"the tree could not be written, got {len(contents)} bytes for a disk of {self._config.disk_mb} MiB; "
                 "raise disk_mb"
             )
-        return await super()._put(request, entries, contents)
+        return await super()._put_entries(request, entries, contents)
 
-    def _check(self, limits: Limits) -> None:
+    def _check_limits(self, limits: Limits) -> None:
         if limits.network and not self._config.network:
             raise ConfigError("the machines have no network, got limits with network=True; set network for the backend")
         if limits.wall_s > self._config.lease_s:
@@ -195,14 +197,14 @@ class GuestClient(BoxClient):
                 f"wall_s must be at most the lease of {self._config.lease_s} s, got {limits.wall_s:g}; raise lease_s"
             )
 
-    async def _ask(
+    async def _send_request(
         self, request: dict[str, Any], blob: bytes = b"", *, timeout_s: float = 60.0, may_oom: bool = False
     ) -> tuple[dict[str, Any], bytes]:
         self._box_s = timeout_s
         overall_s = timeout_s + self._config.deadline_s
-        return await super()._ask(request, blob, timeout_s=overall_s, may_oom=may_oom)
+        return await super()._send_request(request, blob, timeout_s=overall_s, may_oom=may_oom)
 
-    async def _exchange(self, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+    async def _exchange_frames(self, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
         exchange = asyncio.ensure_future(self._exchange_by_program(frames.request(request, blob)))
         self._stream.pending = exchange
         try:
@@ -222,8 +224,8 @@ class GuestClient(BoxClient):
         text = base64.b64encode(sealed).decode() if len(sealed) <= CHUNK_BYTES else ""
         if not text:
             await self._machine.write(f"{self._base}/in", sealed)
-        said = await self._machine.execute(_CALL, self._base, number, text, timeout_s=self._box_s)
-        size, _, encoded = said.partition(":")
+        reply = await self._machine.execute(_CALL, self._base, number, text, timeout_s=self._box_s)
+        size, _, encoded = reply.partition(":")
         answer = bytearray(base64.b64decode(encoded))
         while len(answer) < int(size):
             piece = await self._machine.execute(_READ, f"{self._base}/out", str(len(answer)), timeout_s=self._box_s)

@@ -104,8 +104,8 @@ class KubernetesMachine:
 
     async def execute(self, argv: Sequence[str], *, timeout_s: int) -> Executed:
         """Runs a program as the user of the runtime."""
-        done = await self._sandbox.commands.run(shlex.join(argv), timeout=timeout_s, command_timeout=timeout_s)
-        return Executed(done.exit_code, done.stdout if done.exit_code == 0 else done.stdout + done.stderr)
+        result = await self._sandbox.commands.run(shlex.join(argv), timeout=timeout_s, command_timeout=timeout_s)
+        return Executed(result.exit_code, result.stdout if result.exit_code == 0 else result.stdout + result.stderr)
 
     async def write(self, path: str, data: bytes) -> None:
         """Writes a file with programs: the runtime's own upload is limited to its folder."""

@@ -104,9 +104,9 @@ async def write_in_chunks(machine: Machine, path: str, data: bytes, *, python: s
     for start in range(0, max(len(data), 1), CHUNK_BYTES):
         chunk = base64.b64encode(data[start : start + CHUNK_BYTES]).decode()
         argv = [python, "-I", "-S", "-c", _APPEND, path, "ab" if start else "wb", chunk]
-        done = await machine.execute(argv, timeout_s=timeout_s)
-        if done.exit_code != 0:
-            raise SandboxError(f"the machine could not write {path}, got {done.output[-500:]}")
+        outcome = await machine.execute(argv, timeout_s=timeout_s)
+        if outcome.exit_code != 0:
+            raise SandboxError(f"the machine could not write {path}, got {outcome.output[-500:]}")
 
 
 class Failure(NamedTuple):
@@ -117,29 +117,29 @@ class Failure(NamedTuple):
     after_s: float
 
 
-def failure(provider: Provider, error: Exception, *, what: str, is_new: bool) -> Failure:
+def failure(provider: Provider, error: Exception, *, action: str, is_new: bool) -> Failure:
     """Returns the meaning of an error.
 
     Args:
-        what: the call, for the message.
+        action: the call, for the message.
         is_new: whether it makes a machine. Else a missing one has lost its lease.
     """
     if isinstance(error, AgenticError):
         return Failure(error, False, 0.0)
     status, header = provider.read_error(error)
     after_s = read_wait_s(header)
-    said = f"{what} failed at {provider.name}, got {f'HTTP {status}, ' if status else ''}{_text(error)}"
+    message = f"{action} failed at {provider.name}, got {f'HTTP {status}, ' if status else ''}{_describe_error(error)}"
     if status in (401, 403):
         names = " and ".join(provider.key_variables) or "your credentials"
-        return Failure(ConfigError(f"{said}; check {names}"), False, 0.0)
+        return Failure(ConfigError(f"{message}; check {names}"), False, 0.0)
     if status == 429:
-        return Failure(SandboxBusyError(f"{said}; run fewer sandboxes at once"), True, after_s)
+        return Failure(SandboxBusyError(f"{message}; run fewer sandboxes at once"), True, after_s)
     if status is None or status >= 500 or status == 408:
-        return Failure(SandboxUnavailableError(f"{said}; see the provider's status page"), True, after_s)
+        return Failure(SandboxUnavailableError(f"{message}; see the provider's status page"), True, after_s)
     if is_new:
-        return Failure(ConfigError(f"{said}; check the options of the backend"), False, 0.0)
+        return Failure(ConfigError(f"{message}; check the options of the backend"), False, 0.0)
     lost = status in (404, 409, 410)
-    return Failure(SandboxError(f"{said}; {'its lease has ended' if lost else 'make a new one'}"), False, 0.0)
+    return Failure(SandboxError(f"{message}; {'its lease has ended' if lost else 'make a new one'}"), False, 0.0)
 
 
 def missing_key(provider: Provider | type[Provider]) -> str:
@@ -147,5 +147,5 @@ def missing_key(provider: Provider | type[Provider]) -> str:
     return " and ".join(name for name in provider.key_variables if not os.environ.get(name))
 
 
-def _text(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:500]}"

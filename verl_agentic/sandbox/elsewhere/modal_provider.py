@@ -85,19 +85,19 @@ class ModalMachine:
 
     async def execute(self, argv: Sequence[str], *, timeout_s: int) -> Executed:
         """Runs a program as root."""
-        return await self._run(argv, b"", timeout_s=timeout_s)
+        return await self._run_program(argv, b"", timeout_s=timeout_s)
 
     async def write(self, path: str, data: bytes) -> None:
         """Writes a file as root."""
-        done = await self._run(["sh", "-c", 'cat >"$1"', "sh", path], data, timeout_s=600)
-        if done.exit_code != 0:
-            raise OSError(f"{path} could not be written, got {done.output[-500:]}")
+        outcome = await self._run_program(["sh", "-c", 'cat >"$1"', "sh", path], data, timeout_s=600)
+        if outcome.exit_code != 0:
+            raise OSError(f"{path} could not be written, got {outcome.output[-500:]}")
 
     async def remove(self) -> None:
         """Removes the machine."""
         await self._sandbox.terminate.aio()
 
-    async def _run(self, argv: Sequence[str], stdin: bytes, *, timeout_s: int) -> Executed:
+    async def _run_program(self, argv: Sequence[str], stdin: bytes, *, timeout_s: int) -> Executed:
         process = await self._sandbox.exec.aio(*argv, timeout=timeout_s)
         for start in range(0, len(stdin), 1 << 20):
             process.stdin.write(stdin[start : start + (1 << 20)])

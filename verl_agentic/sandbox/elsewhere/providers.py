@@ -22,10 +22,10 @@ PROVIDERS: dict[str, tuple[Any, Any]] = {
 
 def states() -> dict[str, str]:
     """Returns what each provider needs here. Makes no machine, because machines cost money."""
-    return {name: _state(name, provider) for name, (provider, _) in PROVIDERS.items()}
+    return {name: _describe_state(name, provider) for name, (provider, _) in PROVIDERS.items()}
 
 
-def _state(name: str, provider: Any) -> str:
+def _describe_state(name: str, provider: Any) -> str:
     if importlib.util.find_spec(provider.library) is None:
         return f"not installed; pip install 'verl-agentic[{name}]'"
     if missing := missing_key(provider):

@@ -56,15 +56,15 @@ class Box:
         self._own_mounts = rootfs.own_mounts(disk_mb=setup["disk_mb"])
         self._staged_mounts = rootfs.own_mounts(disk_mb=setup["disk_mb"], is_staged=True)
         self._operations: dict[str, Callable[[dict[str, Any], memoryview], Answer]] = {
-            "run": self._run,
-            "open": self._open,
-            "call": self._call,
-            "close": self._close,
-            "put": self._put,
-            "tree": self._tree,
-            "take": self._take,
-            "snapshot": self._snapshot,
-            "reset": self._reset,
+            "run": self._run_program,
+            "open": self._open_session,
+            "call": self._call_session,
+            "close": self._close_session,
+            "put": self._put_files,
+            "tree": self._add_tree,
+            "take": self._take_tree,
+            "snapshot": self._take_snapshot,
+            "reset": self._reset_folders,
         }
         self._sessions: dict[int, ProcessSession] = {}
         self._num_sessions = 0
@@ -81,16 +81,16 @@ class Box:
         """Answers requests until the trainer's end is closed."""
         with contextlib.suppress(frames.FrameError):
             while True:
-                self._idle()
+                self._work_while_idle()
                 self._answer_one()
 
-    def _idle(self) -> None:
+    def _work_while_idle(self) -> None:
         """Ends sessions whose programs exceed their limits until the next request comes."""
         while any(session.is_limited for session in self._sessions.values()):
             if self._connection.is_ready(within_s=_IDLE_LOOK_S):
                 return
             for number in [number for number, session in self._sessions.items() if session.exceeds()]:
-                self._close({"session": number}, memoryview(b""))
+                self._close_session({"session": number}, memoryview(b""))
 
     def _answer_one(self) -> None:
         request, blob = self._connection.receive()
@@ -103,10 +103,10 @@ class Box:
         for output in self._outputs:
             output.forget()
 
-    def _run(self, request: dict[str, Any], blob: memoryview) -> Answer:
+    def _run_program(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Runs a program to its end; the answer's blob is stdout, stderr and the requested files."""
         if not request["fresh"]:
-            return self._execute(request, blob, namespaces=0, mounts=(), work=self._station.root)
+            return self._execute_program(request, blob, namespaces=0, mounts=(), work=self._station.root)
         with self._sessions_paused():  # processes of the same user could reach into other programs
             return self._run_fresh(request, blob)
 
@@ -122,8 +122,8 @@ class Box:
 
     def _run_fresh(self, request: dict[str, Any], blob: memoryview) -> Answer:
         if not self._setup["may_mount"]:
-            answer = self._execute(request, blob, namespaces=0, mounts=(), work=files.WORK)
-            self._reset({"snapshot": None}, memoryview(b""))
+            answer = self._execute_program(request, blob, namespaces=0, mounts=(), work=files.WORK)
+            self._reset_folders({"snapshot": None}, memoryview(b""))
             return answer
         namespaces = syscalls.NEWNS | syscalls.NEWIPC
         has_outputs, proc = bool(request["outputs"]), ()
@@ -135,7 +135,7 @@ class Box:
         mounts = (*(self._staged_mounts if has_outputs else self._own_mounts), *proc)
         try:
             with self._last_pid_kept():
-                return self._execute(request, blob, namespaces=namespaces, mounts=mounts, work=work)
+                return self._execute_program(request, blob, namespaces=namespaces, mounts=mounts, work=work)
         finally:
             if isinstance(work, int):
                 rootfs.unstage(work)
@@ -152,7 +152,7 @@ class Box:
         finally:
             os.pwrite(self._last_pid, number, 0)
 
-    def _execute(
+    def _execute_program(
         self,
         request: dict[str, Any],
         blob: memoryview,
@@ -197,7 +197,7 @@ class Box:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, number)  # all at once: no fork can escape it
 
-    def _open(self, request: dict[str, Any], blob: memoryview) -> Answer:
+    def _open_session(self, request: dict[str, Any], blob: memoryview) -> Answer:
         self._num_sessions += 1
         start = functools.partial(fork, request, station=self._station, namespaces=self._network_of(request))
         limit = None if self._station.has_group else request["limits"]["memory_bytes"]
@@ -207,27 +207,27 @@ class Box:
             )
         return {"session": self._num_sessions}, ()
 
-    def _call(self, request: dict[str, Any], blob: memoryview) -> Answer:
+    def _call_session(self, request: dict[str, Any], blob: memoryview) -> Answer:
         session = self._sessions.get(request["session"])
         if session is None:
             return {"ended": True}, ()
         result = session.call(bytes(blob), wall_s=request["wall_s"], output_bytes=request["output_bytes"])
         if session.has_ended:
-            self._close(request, blob)
+            self._close_session(request, blob)
         return result, (session.stdout, session.stderr)
 
-    def _close(self, request: dict[str, Any], blob: memoryview) -> Answer:
+    def _close_session(self, request: dict[str, Any], blob: memoryview) -> Answer:
         session = self._sessions.pop(request["session"], None)
         if session is not None:
             session.end()
             self._kill_strays()
         return {}, ()
 
-    def _put(self, request: dict[str, Any], blob: memoryview) -> Answer:
+    def _put_files(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Writes files in a forked process, so that their names never enter the heap that programs inherit."""
-        return {"problem": self._write(self._station.root, request, blob)}, ()
+        return {"problem": self._write_in_fork(self._station.root, request, blob)}, ()
 
-    def _write(self, root: int | str, request: dict[str, Any], blob: memoryview) -> str:
+    def _write_in_fork(self, root: int | str, request: dict[str, Any], blob: memoryview) -> str:
         """Returns why files could not be written; empty if they were."""
         with self._sessions_paused():  # processes of the same user could stop the one that writes
             reading, writing = os.pipe()
@@ -241,11 +241,11 @@ class Box:
                 _write_tree(root, blob, request["body_size"], station=self._station, report=writing)
             os.close(writing)
             with open(reading, "rb") as report:
-                said = report.read()
+                message = report.read()
             os.waitpid(pid, 0)
-        return "" if said == _WRITTEN else said.decode(errors="replace") or "its process died"
+        return "" if message == _WRITTEN else message.decode(errors="replace") or "its process died"
 
-    def _tree(self, request: dict[str, Any], blob: memoryview) -> Answer:
+    def _add_tree(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Adds a tree that the box begins with. `keeps` says whether a reset restores it."""
         place = files.make_folders(self._station.root, request["at"], user=self._station.user)
         try:
@@ -258,20 +258,20 @@ class Box:
             self._trees.mount(self._trees.share(request["at"], request["shared"]))
             return {"problem": "", "keeps": True}, ()
         if not self._setup["may_mount"]:
-            return {"problem": self._write(place, request, blob)}, ()
+            return {"problem": self._write_in_fork(place, request, blob)}, ()
         tree = self._trees.add(request["at"], is_read_only=request["read_only"], user=self._station.user)
-        problem = self._write(tree.lower, request, blob)
+        problem = self._write_in_fork(tree.lower, request, blob)
         if not problem:
             self._trees.mount(tree)
         return {"problem": problem, "keeps": True}, ()
 
-    def _take(self, request: dict[str, Any], blob: memoryview) -> Answer:
+    def _take_tree(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Reads a tree; the answer's blob is the contents of its files."""
         limits = {name: request[name] for name in ("max_bytes", "max_files")}
-        taken = take_tree.take(self._station.root, request["at"], **limits)
-        return {"taken": taken.files, "skipped": taken.skipped}, (taken.contents,)
+        tree = take_tree.take(self._station.root, request["at"], **limits)
+        return {"taken": tree.files, "skipped": tree.skipped}, (tree.contents,)
 
-    def _snapshot(self, request: dict[str, Any], blob: memoryview) -> Answer:
+    def _take_snapshot(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Copies the working folder to a place without a path, so that code of the same user cannot change it."""
         self._end_all()
         if self._snapshots < 0:
@@ -286,7 +286,7 @@ class Box:
         self._num_snapshots += 1
         return {"snapshot": self._num_snapshots}, ()
 
-    def _reset(self, request: dict[str, Any], blob: memoryview) -> Answer:
+    def _reset_folders(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Empties all writable folders and restores the snapshot, if one is given."""
         number = request["snapshot"]
         if number is not None and not 1 <= number <= self._num_snapshots:
@@ -340,17 +340,17 @@ class Box:
 
 def _write_tree(root: int | str, blob: memoryview, body_size: int, *, station: child.Station, report: int) -> None:
     """Writes the files of a tree and reports the outcome; never returns."""
-    said = _WRITTEN
+    message = _WRITTEN
     try:
         entries = marshal.loads(blob[:body_size])["files"]
         files.write(root, entries, blob[body_size:], user=station.user)
         if station.disk is not None and disk_use.is_full(station.disk):
-            said = b"more than the disk space of the sandbox"
+            message = b"more than the disk space of the sandbox"
     except BaseException as error:
         # Caused by the code or the caller: a full disk, a link or a folder in the way, an invalid name.
-        said = f"{type(error).__name__}: {error}".encode(errors="replace")[:_MAX_PROBLEM]
+        message = f"{type(error).__name__}: {error}".encode(errors="replace")[:_MAX_PROBLEM]
     finally:
-        os.write(report, said)
+        os.write(report, message)
         os._exit(0)
 
 

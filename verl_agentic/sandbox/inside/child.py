@@ -112,7 +112,7 @@ def become_untrusted(
         os.dup2(source, target)
     for number in (SIGPIPE, SIGXFSZ, SIGINT, SIGCHLD, SIGTERM):
         signal(number, SIG_DFL)
-    _limit(limits)
+    _set_limits(limits)
     if station.user is not None:
         os.setresgid(station.user, station.user, station.user)
         os.setresuid(station.user, station.user, station.user)
@@ -148,7 +148,7 @@ def execute(argv: list[str]) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def _limit(limits: dict[str, Any]) -> None:
+def _set_limits(limits: dict[str, Any]) -> None:
     memory, cpu_s = limits["memory_bytes"], limits["cpu_s"]
     for number, soft, hard in (
         (resource.RLIMIT_AS, memory, memory),

@@ -84,31 +84,31 @@ class ContainerBox(box.Box):
         super().__init__(connection, setup)
         self._standing = standing()
 
-    def _run(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+    def _run_program(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
         kills = oom_kills()
-        answer, data = super()._run(self._adapted(request), blob)
+        answer, data = super()._run_program(self._adapt_request(request), blob)
         answer["oom"] = oom_kills() > kills
         if request["fresh"]:
-            answer["left"] = self._left()
+            answer["left"] = self._list_remains()
         return answer, data
 
-    def _open(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        return super()._open(self._adapted(request), blob)
+    def _open_session(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+        return super()._open_session(self._adapt_request(request), blob)
 
-    def _call(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+    def _call_session(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
         kills = oom_kills()
-        answer, data = super()._call(request, blob)
+        answer, data = super()._call_session(request, blob)
         answer["oom"] = oom_kills() > kills
         return answer, data
 
-    def _snapshot(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+    def _take_snapshot(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
         """Returns the working folder as a tar, because code can write everywhere in the container."""
         self._end_all()
         packed = io.BytesIO()
         files.pack(files.WORK, packed)
         return {}, (packed.getvalue(),)
 
-    def _reset(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+    def _reset_folders(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
         """Empties all writable folders and unpacks the blob, if any, into the working folder."""
         self._end_all()
         with contextlib.suppress(FileNotFoundError):  # gVisor does not list them, so any remaining one counts
@@ -120,7 +120,7 @@ class ContainerBox(box.Box):
             files.unpack(io.BytesIO(blob), files.WORK)
         return {}, ()
 
-    def _adapted(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _adapt_request(self, request: dict[str, Any]) -> dict[str, Any]:
         """Removes the limit on address space.
 
         The container limits used memory of all processes. Many runtimes reserve more addresses than they use.
@@ -129,16 +129,16 @@ class ContainerBox(box.Box):
         limits["processes"] += 1  # the box has the same user
         return {**request, "limits": limits}
 
-    def _left(self) -> list[str]:
+    def _list_remains(self) -> list[str]:
         """Returns the remains of an execution; empty if the container is in its initial state."""
-        left = [f"process {name}" for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+        remains = [f"process {name}" for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
         for folder in _WRITABLE:
             with contextlib.suppress(FileNotFoundError):
-                left += [f"file {entry.path!r}" for entry in os.scandir(folder)]
-        left += [f"{count} {kind}" for kind, count in system_v_objects().items() if count != 0]
+                remains += [f"file {entry.path!r}" for entry in os.scandir(folder)]
+        remains += [f"{count} {kind}" for kind, count in system_v_objects().items() if count != 0]
         now = standing()
-        left += [f"{name} of process 1" for name, value in self._standing.items() if now[name] != value]
-        return left[:20]
+        remains += [f"{name} of process 1" for name, value in self._standing.items() if now[name] != value]
+        return remains[:20]
 
 
 def greeting() -> dict[str, Any]:

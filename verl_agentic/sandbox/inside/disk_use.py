@@ -49,21 +49,21 @@ def is_full(disk: Disk) -> bool:
 
 class _Count:
     def __init__(self, max_bytes: int) -> None:
-        self._left, self._mapped_bytes = max_bytes, max_bytes // 8
+        self._remaining_bytes, self._mapped_bytes = max_bytes, max_bytes // 8
         self._deadline = time.process_time() + _MAX_CPU_S
         self._inodes: set[tuple[int, int]] = set()
 
     def add_folder(self, folder: int, depth: int) -> None:
         """Adds everything below an open folder."""
         with files.readable(folder):
-            for name, status in self._entries(folder):
-                self._add(_ENTRY_BYTES)
+            for name, status in self._list_entries(folder):
+                self._add_bytes(_ENTRY_BYTES)
                 if not stat.S_ISDIR(status.st_mode):
                     self._add_file(status, has_others=status.st_nlink > 1)
                 elif depth == files.MAX_DEPTH:
                     raise _FullError
                 else:
-                    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(name, folder) as inner:
+                    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _open_inner(name, folder) as inner:
                         self.add_folder(inner, depth + 1)
 
     def add_nameless(self) -> None:
@@ -78,14 +78,14 @@ class _Count:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                 self._add_mapped_files(f"/proc/{pid}/maps", inodes)
 
-    def _entries(self, folder: int) -> list[tuple[str, os.stat_result]]:
+    def _list_entries(self, folder: int) -> list[tuple[str, os.stat_result]]:
         entries = []
         for _ in range(_MAX_TRIES):
-            with contextlib.suppress(PermissionError), os.scandir(folder) as found:
-                for entry in found:
+            with contextlib.suppress(PermissionError), os.scandir(folder) as scan:
+                for entry in scan:
                     with contextlib.suppress(FileNotFoundError):
                         entries.append((entry.name, entry.stat(follow_symlinks=False)))
-                    if len(entries) * _ENTRY_BYTES > self._left:
+                    if len(entries) * _ENTRY_BYTES > self._remaining_bytes:
                         raise _FullError
                 return entries
             os.fchmod(folder, 0o700)  # code has changed it in this moment
@@ -113,7 +113,7 @@ class _Count:
             if not line.endswith(b" (deleted)") or fields[5].startswith(_NO_FILES) or int(fields[4]) in inodes:
                 continue
             inodes.add(int(fields[4]))
-            self._add(self._mapped_bytes)  # the size of the whole file is unknown
+            self._add_bytes(self._mapped_bytes)  # the size of the whole file is unknown
 
     def _add_file(self, status: os.stat_result, *, has_others: bool) -> None:
         key = (status.st_dev, status.st_ino)
@@ -121,16 +121,16 @@ class _Count:
             return  # another name of the same file
         if has_others:
             self._inodes.add(key)
-        self._add(status.st_blocks * _DISK_BLOCK)
+        self._add_bytes(status.st_blocks * _DISK_BLOCK)
 
-    def _add(self, num_bytes: int) -> None:
-        self._left -= num_bytes
-        if self._left < 0 or time.process_time() > self._deadline:
+    def _add_bytes(self, num_bytes: int) -> None:
+        self._remaining_bytes -= num_bytes
+        if self._remaining_bytes < 0 or time.process_time() > self._deadline:
             raise _FullError
 
 
 @contextlib.contextmanager
-def _opened(name: str, above: int) -> Iterator[int]:
+def _open_inner(name: str, above: int) -> Iterator[int]:
     descriptor = files.open_folder(name, above)
     try:
         yield descriptor
@@ -149,12 +149,12 @@ def _nameless_files(folder: str) -> Iterator[os.stat_result]:
 
 def _hides_itself(task: str) -> bool:
     """Returns whether a task runs code, of which nobody may read what it has open. It does not if it is ending."""
-    status = _status(task)
-    own = _status("/proc/self")
-    return "VmSize" in status and int(status.get(_FILTERS, 0)) > int(own.get(_FILTERS, 0))
+    status = _read_status(task)
+    own_status = _read_status("/proc/self")
+    return "VmSize" in status and int(status.get(_FILTERS, 0)) > int(own_status.get(_FILTERS, 0))
 
 
-def _status(task: str) -> dict[str, str]:
+def _read_status(task: str) -> dict[str, str]:
     with contextlib.suppress(OSError), open(f"{task}/status", errors="replace") as file:
         return dict(line.split(":", 1) for line in file if ":" in line)
     return {}

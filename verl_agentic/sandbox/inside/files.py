@@ -41,7 +41,7 @@ def write(root: int | str, files: list[list[Any]], data: memoryview, *, user: in
             if above != parent or name in _NO_NAMES:  # files of one folder usually come one after the other
                 stack.close()
                 folder, parent = stack.enter_context(folder_of(root, path, user=user)), above
-            file = _create(name, mode, folder)
+            file = _create_file(name, mode, folder)
             try:
                 end = offset + size
                 while offset < end:
@@ -71,13 +71,13 @@ def read(root: int | str, paths: list[str], *, limit: int) -> tuple[list[list[An
                 limit -= size
                 opened.append((path, descriptor, size))
         contents = Memory(sum(size for _, _, size in opened)).view
-        found: list[list[Any]] = []
+        sizes: list[list[Any]] = []
         end = 0
         for path, descriptor, size in opened:
             count = read_into(descriptor, contents[end : end + size])
-            found.append([path, count])
+            sizes.append([path, count])
             end += count
-    return found, contents[:end]
+    return sizes, contents[:end]
 
 
 def copy_tree(source: str, target: str) -> None:
@@ -111,7 +111,7 @@ def empty(folder: int | str, *, until: float = math.inf) -> bool:
         while entries := list(itertools.islice(os.scandir(top), _AT_ONCE)):
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    _flatten(entry.name, top)
+                    _flatten_folder(entry.name, top)
                 else:
                     os.unlink(entry.name, dir_fd=top)
                 if time.monotonic() > until:
@@ -164,7 +164,7 @@ class _Packing:
     """The files of a tree on their way into an archive."""
 
     def __init__(self, packed: Any, max_bytes: float) -> None:
-        self._packed, self._left = packed, max_bytes
+        self._packed, self._remaining_bytes = packed, max_bytes
         self._links: dict[tuple[int, int], str] = {}
 
     def add_folder(self, folder: int, path: str, depth: int) -> None:
@@ -181,7 +181,7 @@ class _Packing:
         entry.mode, entry.uid, entry.gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
         entry.mtime = status.st_mtime
         if stat.S_ISDIR(status.st_mode):
-            self._add(entry, b"5", status.st_size)
+            self._add_member(entry, b"5", status.st_size)
             descriptor = open_folder(name, folder)
             try:
                 self.add_folder(descriptor, f"{path}/", depth + 1)
@@ -189,20 +189,20 @@ class _Packing:
                 os.close(descriptor)
         elif stat.S_ISLNK(status.st_mode):
             entry.linkname = os.readlink(name, dir_fd=folder)
-            self._add(entry, b"2", 0)
+            self._add_member(entry, b"2", 0)
         elif stat.S_ISREG(status.st_mode):
             first = self._links.setdefault((status.st_dev, status.st_ino), path)
             if first != path:
                 entry.linkname = first
-                self._add(entry, b"1", 0)
+                self._add_member(entry, b"1", 0)
                 return
             entry.size = status.st_size
             with open(_open_file(name, folder), "rb") as content:
-                self._add(entry, b"0", status.st_size, content)
+                self._add_member(entry, b"0", status.st_size, content)
 
-    def _add(self, entry: Any, kind: bytes, size: int, content: IO[bytes] | None = None) -> None:
-        self._left -= size + _ENTRY_BYTES
-        if self._left < 0:
+    def _add_member(self, entry: Any, kind: bytes, size: int, content: IO[bytes] | None = None) -> None:
+        self._remaining_bytes -= size + _ENTRY_BYTES
+        if self._remaining_bytes < 0:
             raise OSError(errno.EFBIG, "the files have too many bytes or names")
         entry.type = kind
         self._packed.addfile(entry, content)
@@ -242,7 +242,7 @@ def _opened_root(folder: int | str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _flatten(name: str, top: int) -> None:
+def _flatten_folder(name: str, top: int) -> None:
     """Moves the folders in a folder to `top` and removes it, without recursion or long paths."""
     folder = open_folder(name, top)
     try:
@@ -275,7 +275,7 @@ def _open_regular(root: int | str, path: str) -> tuple[int | None, int]:
     return descriptor, status.st_size
 
 
-def _create(name: str, mode: int, folder: int) -> int:
+def _create_file(name: str, mode: int, folder: int) -> int:
     """Returns a descriptor of a new file, which replaces one of the same name."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
@@ -287,13 +287,13 @@ def _create(name: str, mode: int, folder: int) -> int:
 
 def read_into(descriptor: int, view: memoryview) -> int:
     """Reads until the view is full or the file ends; returns the number of bytes."""
-    done = 0
-    while done < len(view):
-        count = os.readv(descriptor, [view[done:]])
+    num_read = 0
+    while num_read < len(view):
+        count = os.readv(descriptor, [view[num_read:]])
         if not count:
             break
-        done += count
-    return done
+        num_read += count
+    return num_read
 
 
 def _copy_data(source: str, target: str) -> None:

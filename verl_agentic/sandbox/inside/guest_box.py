@@ -92,10 +92,10 @@ class NumberedRequests(frames.Connection):
 class GuestBox(folder_box.FolderBox):
     """A box whose programs see the files of the machine."""
 
-    def __init__(self, connection: frames.Connection, setup: dict[str, Any], *, folder: str, kept: int) -> None:
+    def __init__(self, connection: frames.Connection, setup: dict[str, Any], *, folder: str, snapshots: int) -> None:
         """Takes requests, the trainer's configuration, the prepared folder, and one for snapshots."""
         super().__init__(connection, setup, folder=folder)
-        self._kept_at = kept
+        self._snapshot_folder = snapshots
         self._filters = {
             network: syscalls.Filter(
                 seccomp.program(syscalls.machine(), network=network, hidden_memory=False, is_alone=False)
@@ -124,11 +124,11 @@ class GuestBox(folder_box.FolderBox):
             os.close(folder)
 
     def _unnamed_file(self) -> int:
-        kept = os.open("kept", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._kept_at)
-        os.unlink("kept", dir_fd=self._kept_at)
-        return kept
+        file = os.open("kept", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._snapshot_folder)
+        os.unlink("kept", dir_fd=self._snapshot_folder)
+        return file
 
-    def _adapted(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _adapt_request(self, request: dict[str, Any]) -> dict[str, Any]:
         """Takes the filter that fits the request's limits; the limit on processes counts programs only."""
         self._filter = self._filters[bool(request["limits"]["network"])]
         self._station = self._station._replace(filter=self._filter)
@@ -141,14 +141,14 @@ def main(setup: dict[str, Any], key: bytes) -> None:
     """Starts a box in the background and prints its greeting."""
     reading, writing = os.pipe()
     if os.fork() == 0:
-        _serve(setup, key, writing)
+        _become_box(setup, key, writing)
     os.close(writing)
     with open(reading, "rb") as file:
-        said = file.read().decode()
-    print(said or json.dumps({"error": "the box ended at its start"}))
+        greeting = file.read().decode()
+    print(greeting or json.dumps({"error": "the box ended at its start"}))
 
 
-def _serve(setup: dict[str, Any], key: bytes, report: int) -> None:
+def _become_box(setup: dict[str, Any], key: bytes, report: int) -> None:
     """Never returns."""
     try:
         try:
@@ -156,7 +156,7 @@ def _serve(setup: dict[str, Any], key: bytes, report: int) -> None:
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(null, descriptor)
-            base, guest = _build(setup, key)
+            base, guest = _prepare_box(setup, key)
             os.write(report, json.dumps({"base": base, "python": sys.version.split()[0]}).encode())
         except BaseException as error:
             text = f"{error}" if isinstance(error, PermissionError) else traceback.format_exc()
@@ -168,7 +168,7 @@ def _serve(setup: dict[str, Any], key: bytes, report: int) -> None:
         os._exit(0)
 
 
-def _build(setup: dict[str, Any], key: bytes) -> tuple[str, box.Box]:
+def _prepare_box(setup: dict[str, Any], key: bytes) -> tuple[str, box.Box]:
     """Prepares the machine as root, gives up all rights, and returns the folder and its box."""
     if os.geteuid() != 0:
         raise PermissionError(f"code must not run as the user of the box, got user {os.geteuid()} instead of root")
@@ -185,7 +185,7 @@ def _build(setup: dict[str, Any], key: bytes) -> tuple[str, box.Box]:
         for folder in (f"{base}/{name}/work", f"{base}/{name}/tmp"):
             os.mkdir(folder, 0o700)
             os.chown(folder, _PROGRAMS, _PROGRAMS)
-    kept = os.open(f"{base}/kept/work", os.O_RDONLY | os.O_DIRECTORY)
+    snapshots = os.open(f"{base}/kept/work", os.O_RDONLY | os.O_DIRECTORY)
     with open(f"{base}/key", "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(key)
     os.mkdir(f"{base}/bin")
@@ -196,7 +196,7 @@ def _build(setup: dict[str, Any], key: bytes) -> tuple[str, box.Box]:
     _give_up_root()
     env = {**setup["env"], "PATH": f"{base}/bin:{os.environ.get('PATH', os.defpath)}"}
     setup = {**setup, **_RIGHTS, "env": env}
-    guest = GuestBox(NumberedRequests(listening), setup, folder=base, kept=kept)
+    guest = GuestBox(NumberedRequests(listening), setup, folder=base, snapshots=snapshots)
     return base, guest
 
 

@@ -44,13 +44,13 @@ def abi() -> int:
 def why_not() -> str | None:
     """Returns why Landlock cannot be used here and what to do, or None."""
     try:
-        found = abi()
+        version = abi()
     except OSError as error:
         reason = _WHY_NOT.get(error.errno or 0, "use Linux 6.12 or newer")
         return f"Landlock cannot be used here, got {error.strerror}: {reason}"
-    if found < MIN_ABI:
+    if version < MIN_ABI:
         return (
-            f"Landlock of version {MIN_ABI} or newer is needed, which keeps signals inside, got version {found}; "
+            f"Landlock of version {MIN_ABI} or newer is needed, which keeps signals inside, got version {version}; "
             "use Linux 6.12 or newer"
         )
     return None
@@ -58,12 +58,12 @@ def why_not() -> str | None:
 
 def make_rules() -> int:
     """Returns a descriptor of rules that deny files, TCP, and signals and abstract sockets outside of the domain."""
-    return _create(_ALL_OF_FILES, _ALL_OF_TCP, _ALL_SCOPES)
+    return _create_ruleset(_ALL_OF_FILES, _ALL_OF_TCP, _ALL_SCOPES)
 
 
 def make_scope(hidden: list[str]) -> int:
     """Returns a descriptor of rules on signals, abstract sockets, and the contents of files below `hidden` only."""
-    rules = _create(_REFER | READ_FILE, 0, _ALL_SCOPES)
+    rules = _create_ruleset(_REFER | READ_FILE, 0, _ALL_SCOPES)
     _allow_path(rules, "/", _REFER)  # denied unless a rule handles it
     if hidden:
         _allow_all_but(rules, "/", hidden)
@@ -107,7 +107,7 @@ def allow(rules: int, descriptor: int, rights: int) -> None:
         raise OSError(ctypes.get_errno(), f"landlock_add_rule: {os.strerror(ctypes.get_errno())}")
 
 
-def _create(files: int, tcp: int, scopes: int) -> int:
+def _create_ruleset(files: int, tcp: int, scopes: int) -> int:
     attributes = struct.pack("<QQQ", files, tcp, scopes)
     rules = _syscall(_CREATE_RULESET, attributes, len(attributes), 0)
     if rules < 0:

@@ -52,14 +52,14 @@ class LandlockBox(folder_box.FolderBox):
 
     def serve(self) -> None:
         """Answers requests until the trainer's end is closed or SIGTERM comes; then kills everything left."""
-        signal.signal(signal.SIGTERM, lambda *_: self._end())
+        signal.signal(signal.SIGTERM, lambda *_: self._end_box())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         try:
             super().serve()
         finally:
-            self._end()
+            self._end_box()
 
-    def _end(self) -> None:
+    def _end_box(self) -> None:
         """Never returns."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
@@ -71,13 +71,13 @@ class LandlockBox(folder_box.FolderBox):
         finally:
             os._exit(0)
 
-    def _idle(self) -> None:
+    def _work_while_idle(self) -> None:
         """Removes what is left of old places while no request waits."""
         while self._has_old:  # each request pays for a part, or a busy box would never do it
             self._has_old = not files.empty(self._old, until=time.monotonic() + _REMOVAL_S)
             if self._connection.is_ready(within_s=0):
                 return
-        super()._idle()
+        super()._work_while_idle()
 
     def _make_place(self, name: str) -> child.Station:
         """Returns a new place for programs. They may change what is in its two folders, but not replace these."""
@@ -115,11 +115,11 @@ class LandlockBox(folder_box.FolderBox):
 
     def _unnamed_file(self) -> int:
         os.fchmod(self._at, 0o700)
-        kept = os.open("snapshot", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._at)
+        file = os.open("snapshot", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._at)
         os.unlink("snapshot", dir_fd=self._at)
-        return kept
+        return file
 
-    def _adapted(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _adapt_request(self, request: dict[str, Any]) -> dict[str, Any]:
         """Adds the user's other processes to the limit: the box, or all of the trainer's."""
         others = 1 if self._setup["change_user"] else self._processes_of_user()
         limits = {**request["limits"], "processes": request["limits"]["processes"] + others}
@@ -167,17 +167,17 @@ def main() -> None:
     """Runs the zygote of this kind of boxes."""
     zygote.main(
         zygote.Kind(
-            enter=_enter,
+            enter=_prepare_zygote,
             namespaces=lambda config: 0,
             admit=lambda pid, number, config: None,
-            begin=_begin,
-            build=_build,
+            begin=_switch_user,
+            build=_build_box,
             end=signal.SIGTERM,
         )
     )
 
 
-def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
+def _prepare_zygote(trainer: frames.Connection, config: dict[str, Any]) -> None:
     """Makes the folders of all boxes, opens readable paths, and tests the boxes' user."""
     base = config["base"]
     os.mkdir(f"{base}/bin")
@@ -189,7 +189,7 @@ def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
     config["env"]["PATH"] = config["env"]["PATH"].replace(rootfs.PROGRAMS, f"{base}/bin")
     readable = [*rootfs.SYSTEM, *rootfs.ETC_OF_HOST, *_ETC, sys.base_prefix, *config["read_only"]]
     config["given"] = [
-        *((os.open(path, os.O_PATH), _rights(path)) for path in readable if os.path.exists(path)),
+        *((os.open(path, os.O_PATH), _choose_rights(path)) for path in readable if os.path.exists(path)),
         *((os.open(path, os.O_PATH), landlock.READ_WRITE_FILE) for path in rootfs.DEVICES if os.path.exists(path)),
     ]
     rootfs.pin_devices()
@@ -198,7 +198,7 @@ def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
     _try_user(config)
 
 
-def _rights(path: str) -> int:
+def _choose_rights(path: str) -> int:
     return landlock.READ if os.path.isdir(path) else landlock.READ_FILE
 
 
@@ -208,7 +208,7 @@ def _try_user(config: dict[str, Any]) -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            _begin(0, config)
+            _switch_user(0, config)
             os.mkdir(f"{config['base']}/boxes/0")
             os.rmdir(f"{config['base']}/boxes/0")
             open(os.__file__).close()
@@ -226,19 +226,19 @@ def _try_user(config: dict[str, Any]) -> None:
         raise PermissionError(f"the user that runs the code: {problem}")
 
 
-def _begin(number: int, setup: dict[str, Any]) -> None:
+def _switch_user(number: int, setup: dict[str, Any]) -> None:
     """Switches, as root, to a user of this box only."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the box can clean up
     syscalls.bound_capabilities()
     if setup["change_user"]:
-        user = _user(os.getppid() * _USERS_OF_A_ZYGOTE + number)
+        user = _choose_user(os.getppid() * _USERS_OF_A_ZYGOTE + number)
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     syscalls.give_up_gaining()
 
 
-def _user(number: int) -> int:
+def _choose_user(number: int) -> int:
     """Returns one of the existing users; in a container, the mapped ones."""
     with open(_UID_MAP) as file:
         first, count = max(((int(a), int(c)) for a, _, c in map(str.split, file)), key=lambda span: span[1])
@@ -247,7 +247,7 @@ def _user(number: int) -> int:
     return first + count // 2 + number % (count // 2 - 100)
 
 
-def _build(trainer: frames.Connection, number: int, setup: dict[str, Any]) -> box.Box:
+def _build_box(trainer: frames.Connection, number: int, setup: dict[str, Any]) -> box.Box:
     """Enters the domain of the box."""
     folder = f"{setup['base']}/boxes/{number}"
     os.mkdir(folder, 0o700)

@@ -93,9 +93,9 @@ def print_error(error: BaseException) -> None:
     else:
         return
     _remove_our_frames(failure)
-    _write("Error in sys.excepthook:\n")
+    _write_stderr("Error in sys.excepthook:\n")
     show_error(type(failure), failure, failure.__traceback__)
-    _write("\nOriginal exception was:\n")
+    _write_stderr("\nOriginal exception was:\n")
     show_error(type(error), error, error.__traceback__)
 
 
@@ -110,7 +110,7 @@ def show_error(kind: Any, error: Any, trace: Any, *, chain: bool = True, native_
             native_hook(kind, error, trace)
         last = text.getvalue().splitlines(keepends=True)[-1:]
         lines[-1:] = last if last and last[0].startswith(lines[-1].rstrip("\n")) else lines[-1:]
-    _write("".join(lines))
+    _write_stderr("".join(lines))
 
 
 def finish(code: int) -> int:
@@ -164,24 +164,24 @@ def _read_exit_code(end: SystemExit) -> int:
         return 0
     if issubclass(type(code), int):  # not the operators, which a subclass may define
         return int.__and__(code, 255) if int.bit_length(code) < 64 else 255
-    _write(f"{code}\n")
+    _write_stderr(f"{code}\n")
     return 1
 
 
 def _show_thread_error(failure: Any) -> None:
     if failure.exc_type is not SystemExit:
         name = _thread.get_ident() if failure.thread is None else failure.thread.name
-        _write(f"Exception in thread {name}:\n")
+        _write_stderr(f"Exception in thread {name}:\n")
         show_error(failure.exc_type, failure.exc_value, failure.exc_traceback)
 
 
 def _show_ignored(failure: Any) -> None:
     place = "" if failure.object is None else f" {failure.object!r}"
-    _write(f"{failure.err_msg or 'Exception ignored in'}:{place}\n")
+    _write_stderr(f"{failure.err_msg or 'Exception ignored in'}:{place}\n")
     show_error(failure.exc_type, failure.exc_value, failure.exc_traceback, chain=False)
 
 
-def _write(text: str) -> None:
+def _write_stderr(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(text)
 

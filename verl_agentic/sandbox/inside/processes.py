@@ -10,14 +10,14 @@ from . import syscalls
 
 def all_but(trees_of: set[int]) -> list[int]:
     """Returns all other processes except `trees_of` and their descendants."""
-    parents = _parents()
-    return [pid for pid in parents if not _lineage(pid, parents) & trees_of]
+    parents = _read_parents()
+    return [pid for pid in parents if not _trace_lineage(pid, parents) & trees_of]
 
 
 def others() -> list[int]:
     """Returns all other processes that this one may signal: those of its namespace or Landlock domain."""
-    own = os.getpid()
-    return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) != own and _is_ours(pid)]
+    own_pid = os.getpid()
+    return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) != own_pid and _is_ours(pid)]
 
 
 def reap(pids: list[int]) -> None:
@@ -43,7 +43,7 @@ def remove_shared_memory() -> None:
                     remove(int(line.split()[1]))
 
 
-def _parents() -> dict[int, int]:
+def _read_parents() -> dict[int, int]:
     parents = {}
     for pid in others():
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
@@ -60,7 +60,7 @@ def _is_ours(pid: int) -> bool:
     return True
 
 
-def _lineage(pid: int, parents: dict[int, int]) -> set[int]:
+def _trace_lineage(pid: int, parents: dict[int, int]) -> set[int]:
     line: set[int] = set()
     while pid not in line and pid in parents:
         line.add(pid)

@@ -49,18 +49,18 @@ class ProgramWatch:
     def wait(self, *, at_most_s: float = math.inf) -> list[int] | None:
         """Returns ready descriptors; None if time, memory or disk is used up. Raises FrameError without a trainer."""
         now = time.monotonic()
-        left = self._deadline - now
-        if left <= 0:
+        remaining_s = self._deadline - now
+        if remaining_s <= 0:
             return None
-        left = min(left, at_most_s)
+        remaining_s = min(remaining_s, at_most_s)
         if self._memory_bytes is not None or self._disk is not None:
             if now >= self._next_look:
                 self._next_look = now + _WATCH_S
                 self.is_oom, self.is_full = is_over(self._memory_bytes, self._disk)
                 if self.is_oom or self.is_full:
                     return None
-            left = min(left, self._next_look - now)
-        ready = [descriptor for descriptor, _ in self._poll.poll(math.ceil(left * 1000))]
+            remaining_s = min(remaining_s, self._next_look - now)
+        ready = [descriptor for descriptor, _ in self._poll.poll(math.ceil(remaining_s * 1000))]
         if self._trainer in ready:
             raise FrameError("the trainer has gone")
         return ready
@@ -110,7 +110,7 @@ class Program:
             output.begin(limits["output_bytes"])
         if stdin:
             os.set_blocking(self._stdin_pipe, False)
-            self._feed()
+            self._feed_stdin()
         theirs = stdin_read, stdout_write, stderr_write
         is_first = bool(namespaces & syscalls.NEWPID)
         self._status, status_write = os.pipe() if is_first else (-1, -1)
@@ -119,7 +119,7 @@ class Program:
             if self.pid == 0:
                 if is_first:
                     _become_first(status_write)
-                _become(blob[:body], blob[body + stdin :], limits, theirs, namespaces, mounts, station)
+                _become_program(blob[:body], blob[body + stdin :], limits, theirs, namespaces, mounts, station)
         except OSError:
             self._close_pipes()
             raise
@@ -129,7 +129,7 @@ class Program:
 
     def finish(self) -> dict[str, Any]:
         """Waits for the end, or kills the program; returns the outcome. Raises FrameError if the trainer has gone."""
-        ended = self._pump()
+        ended = self._move_bytes()
         if ended is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -154,7 +154,7 @@ class Program:
             "wall_s": time.monotonic() - self._started,
         }
 
-    def _pump(self) -> tuple[int, resource.struct_rusage] | None:
+    def _move_bytes(self) -> tuple[int, resource.struct_rusage] | None:
         """Moves bytes until the program has ended; None if it must be killed."""
         end = os.pidfd_open(self.pid)
         self._watch.add(end)
@@ -170,7 +170,7 @@ class Program:
             while ready is not None:
                 for descriptor in ready:
                     if descriptor == self._stdin_pipe:
-                        self._feed()
+                        self._feed_stdin()
                         if not self._stdin:
                             self._watch.remove(descriptor)
                     elif descriptor != end and not self._reading[descriptor].read(descriptor):
@@ -182,7 +182,7 @@ class Program:
             os.close(end)
         return None
 
-    def _feed(self) -> None:
+    def _feed_stdin(self) -> None:
         try:
             self._stdin = self._stdin[os.write(self._stdin_pipe, self._stdin[:_CHUNK]) :]
         except BrokenPipeError:
@@ -209,8 +209,8 @@ def is_over(memory_bytes: int | None, disk: disk_use.Disk | None) -> tuple[bool,
 
 def exited(pid: int) -> tuple[int, resource.struct_rusage] | None:
     """Returns status and usage of a child that has ended, else None."""
-    found, status, usage = os.wait4(pid, os.WNOHANG)
-    return (status, usage) if found else None
+    ended_pid, status, usage = os.wait4(pid, os.WNOHANG)
+    return (status, usage) if ended_pid else None
 
 
 def outcome(status: int, usage: resource.struct_rusage) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def _become_first(report: int) -> None:
         os._exit(0)
 
 
-def _become(
+def _become_program(
     body_text: memoryview,
     contents: memoryview,
     limits: dict[str, Any],

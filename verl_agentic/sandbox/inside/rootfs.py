@@ -40,24 +40,26 @@ def host_packages() -> list[str]:
     """Returns the folders with installed Python packages, of this interpreter and of the system."""
     from glob import glob
 
-    found: set[str] = set()
+    folders: set[str] = set()
     for root in {os.path.realpath(sys.base_prefix), "/usr", "/usr/local"}:
         for middle in ("", "*/"):
             for kind in ("site-packages", "dist-packages"):
-                found.update(glob(f"{root}/{middle}lib*/python*/{kind}"))
-        found.update(glob(f"{root}/share/python-wheels"))
+                folders.update(glob(f"{root}/{middle}lib*/python*/{kind}"))
+        folders.update(glob(f"{root}/share/python-wheels"))
         if os.path.isdir(f"{root}/conda-meta"):
-            found.update(path for path in (f"{root}/envs", f"{root}/pkgs") if os.path.isdir(path))
-    return sorted({os.path.realpath(path) for path in found})
+            folders.update(path for path in (f"{root}/envs", f"{root}/pkgs") if os.path.isdir(path))
+    return sorted({os.path.realpath(path) for path in folders})
 
 
-def build(base: str, *, interpreter: list[tuple[int, str]], hidden: list[str], given: list[tuple[int, str]]) -> None:
+def build(
+    base: str, *, interpreter: list[tuple[int, str]], hidden: list[str], extra_paths: list[tuple[int, str]]
+) -> None:
     """Builds the root in an empty folder of a private mount namespace.
 
     Args:
         interpreter: (descriptor, path inside) of folders that come before the hidden ones.
         hidden: folders that are empty inside.
-        given: (descriptor, path inside) of folders and files that come after them.
+        extra_paths: (descriptor, path inside) of folders and files that come after them.
     """
     syscalls.mount(None, "/", None, MS_REC | MS_PRIVATE)
     syscalls.mount("tmpfs", base, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,mode=755")
@@ -65,19 +67,19 @@ def build(base: str, *, interpreter: list[tuple[int, str]], hidden: list[str], g
         if os.path.islink(path):
             os.symlink(os.readlink(path), base + path)
         elif os.path.isdir(path):
-            _bind(path, base + path)
+            _bind_path(path, base + path)
     os.mkdir(base + "/etc")
     for name, text in _ETC.items():
         with open(f"{base}/etc/{name}", "w") as file:
             file.write(text)
     for path in ETC_OF_HOST:
         if os.path.exists(path):
-            _bind(os.path.realpath(path), base + path)
-    _bind_given(base, interpreter)
+            _bind_path(os.path.realpath(path), base + path)
+    _bind_descriptors(base, interpreter)
     for path in hidden:
         if os.path.isdir(base + path):
             syscalls.mount("tmpfs", base + path, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k,mode=755")
-    _bind_given(base, given)
+    _bind_descriptors(base, extra_paths)
     os.makedirs(base + PROGRAMS)
     for name in ("python", "python3"):
         os.symlink(sys.executable, f"{base}{PROGRAMS}/{name}")
@@ -118,7 +120,7 @@ def proc_mount() -> Callable[[], None]:
 
 def make_hidden(*, megabytes: int, mode: int) -> int:
     """Returns a descriptor of a new folder without a path; it exists until the descriptor is closed."""
-    _tmpfs(STAGE, megabytes=megabytes, mode=mode)()
+    _make_tmpfs_mount(STAGE, megabytes=megabytes, mode=mode)()
     descriptor = os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     syscalls.umount(STAGE)
     return descriptor
@@ -126,7 +128,7 @@ def make_hidden(*, megabytes: int, mode: int) -> int:
 
 def make_covered(*, megabytes: int, mode: int) -> int:
     """Returns a descriptor of a new folder that is mounted, as sources of mounts must be, below an empty one."""
-    _tmpfs(STAGE, megabytes=megabytes, mode=mode)()
+    _make_tmpfs_mount(STAGE, megabytes=megabytes, mode=mode)()
     descriptor = os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     syscalls.mount("tmpfs", STAGE, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k,mode=755")
     return descriptor
@@ -134,7 +136,7 @@ def make_covered(*, megabytes: int, mode: int) -> int:
 
 def stage(*, disk_mb: int) -> int:
     """Mounts a working folder for a process; returns a descriptor for reading its files after the process has ended."""
-    _tmpfs(STAGE, megabytes=disk_mb, mode=_OPEN)()
+    _make_tmpfs_mount(STAGE, megabytes=disk_mb, mode=_OPEN)()
     return os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
@@ -149,14 +151,14 @@ def own_mounts(*, disk_mb: int, is_staged: bool = False) -> list[Callable[[], No
     return [
         syscalls.mounting(STAGE, folder, None, MS_MOVE)
         if is_staged and folder == "/work"
-        else _tmpfs(folder, megabytes=disk_mb, mode=_OPEN)
+        else _make_tmpfs_mount(folder, megabytes=disk_mb, mode=_OPEN)
         for folder in OWN_MOUNTS
     ]
 
 
 def mount_layer(folder: str, *, disk_mb: int) -> None:
     """Mounts an empty tmpfs at a folder."""
-    _tmpfs(folder, megabytes=disk_mb, mode=0o755)()
+    _make_tmpfs_mount(folder, megabytes=disk_mb, mode=0o755)()
 
 
 def unmount_own() -> None:
@@ -165,18 +167,18 @@ def unmount_own() -> None:
         syscalls.umount(folder)
 
 
-def _tmpfs(folder: str, *, megabytes: int, mode: int) -> Callable[[], None]:
+def _make_tmpfs_mount(folder: str, *, megabytes: int, mode: int) -> Callable[[], None]:
     options = f"size={megabytes}m,nr_inodes={1024 + 256 * megabytes},mode={mode:o}"
     return syscalls.mounting("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, options)
 
 
-def _bind_given(base: str, given: list[tuple[int, str]]) -> None:
-    for descriptor, target in given:
-        _bind(f"/proc/self/fd/{descriptor}", base + target)
+def _bind_descriptors(base: str, paths: list[tuple[int, str]]) -> None:
+    for descriptor, target in paths:
+        _bind_path(f"/proc/self/fd/{descriptor}", base + target)
         os.close(descriptor)
 
 
-def _bind(source: str, target: str) -> None:
+def _bind_path(source: str, target: str) -> None:
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:

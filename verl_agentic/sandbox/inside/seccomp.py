@@ -161,15 +161,15 @@ def program(
         | (frozenset() if is_alone else _SHARED)
         | (frozenset() if has_own_user else _MODES)
     )
-    allow = _answer(_ALLOW)
+    allow = _build_return(_ALLOW)
     blocks = {name: allow for name in ALLOWED if name not in denied}
-    blocks.update(_checks([AF_UNIX, AF_INET, AF_INET6] if network else [AF_UNIX]))
+    blocks.update(_build_checks([AF_UNIX, AF_INET, AF_INET6] if network else [AF_UNIX]))
     if not is_alone:
-        blocks.update(_checks_of_shared(blocks["prlimit64"]))
+        blocks.update(_build_shared_checks(blocks["prlimit64"]))
     numbers = {number: block for name, block in blocks.items() if (number := ALLOWED[name][column]) is not None}
     # Locks of whole files do nothing, because read-only files can have them. Java, cargo and others insist on them.
-    numbers[_FLOCK[column]] = _answer(_ERRNO)
-    search = _search(_spans(numbers, has_x32=machine == "x86_64"))
+    numbers[_FLOCK[column]] = _build_return(_ERRNO)
+    search = _build_search(_build_spans(numbers, has_x32=machine == "x86_64"))
     code: _Block = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
@@ -180,71 +180,72 @@ def program(
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
-def _checks(families: Sequence[int]) -> dict[str, _Block]:
+def _build_checks(families: Sequence[int]) -> dict[str, _Block]:
     """Returns the checks of arguments, by call."""
-    allow, pretend = _answer(_ALLOW), _answer(_ERRNO)
-    has_value = _if(_THIRD, _EQUAL, 0, _if(_THIRD_HIGH, _EQUAL, 0, allow, pretend), pretend)
-    of_family = _one_of(_FIRST, families, _EACCES)
+    allow, pretend = _build_return(_ALLOW), _build_return(_ERRNO)
+    has_value = _build_if(_THIRD, _EQUAL, 0, _build_if(_THIRD_HIGH, _EQUAL, 0, allow, pretend), pretend)
+    of_family = _build_one_of(_FIRST, families, _EACCES)
     return {
-        "clone": _if(_FIRST, _ANY_BIT, NAMESPACE_FLAGS, _answer(_ERRNO | _EPERM), allow),
-        "fcntl": _one_of(_SECOND, [*FCNTL.values()], _EINVAL),
-        "ioctl": _one_of(_SECOND, [*IOCTL.values()], _ENOTTY),
+        "clone": _build_if(_FIRST, _ANY_BIT, NAMESPACE_FLAGS, _build_return(_ERRNO | _EPERM), allow),
+        "fcntl": _build_one_of(_SECOND, [*FCNTL.values()], _EINVAL),
+        "ioctl": _build_one_of(_SECOND, [*IOCTL.values()], _ENOTTY),
         # A lower limit on core dumps would start the machine's program for them. Python's tests set it.
-        "prlimit64": _if(_SECOND, _EQUAL, _RLIMIT_CORE, has_value, allow),
-        "setrlimit": _if(_FIRST, _EQUAL, _RLIMIT_CORE, pretend, allow),
+        "prlimit64": _build_if(_SECOND, _EQUAL, _RLIMIT_CORE, has_value, allow),
+        "setrlimit": _build_if(_FIRST, _EQUAL, _RLIMIT_CORE, pretend, allow),
         "socket": of_family,
         "socketpair": of_family,
     }
 
 
-def _checks_of_shared(prlimit: _Block) -> dict[str, _Block]:
+def _build_shared_checks(prlimit: _Block) -> dict[str, _Block]:
     """Returns the checks that keep code from processes of the same user, from named sockets and from disk space."""
-    allow, refuse, eacces = _answer(_ALLOW), _answer(_ERRNO | _EPERM), _answer(_ERRNO | _EACCES)
-    itself = _if(_FIRST, _EQUAL, 0, allow, refuse)
+    allow, refuse, eacces = _build_return(_ALLOW), _build_return(_ERRNO | _EPERM), _build_return(_ERRNO | _EACCES)
+    itself = _build_if(_FIRST, _EQUAL, 0, allow, refuse)
     # The first argument is the kind (0: process), the second the process.
-    priority = _if(_FIRST, _EQUAL, 0, _if(_SECOND, _EQUAL, 0, allow, refuse), refuse)
-    stream = _if(_SECOND, _ANY_BIT, _NO_STREAM, eacces, allow)
+    priority = _build_if(_FIRST, _EQUAL, 0, _build_if(_SECOND, _EQUAL, 0, allow, refuse), refuse)
+    stream = _build_if(_SECOND, _ANY_BIT, _NO_STREAM, eacces, allow)
     return {
         **dict.fromkeys(_TO_PROCESSES, itself),
-        "fallocate": _if(_SECOND, _EQUAL, 0, allow, _answer(_ERRNO | _EOPNOTSUPP)),  # others ignore the limit on files
+        # Other modes ignore the limit on files.
+        "fallocate": _build_if(_SECOND, _EQUAL, 0, allow, _build_return(_ERRNO | _EOPNOTSUPP)),
         "getpriority": priority,
-        "prlimit64": _if(_FIRST, _EQUAL, 0, prlimit, refuse),
+        "prlimit64": _build_if(_FIRST, _EQUAL, 0, prlimit, refuse),
         "sched_setaffinity": refuse,
         "setpriority": priority,
         "socket": eacces,
-        "socketpair": _if(_FIRST, _EQUAL, AF_UNIX, stream, eacces),
+        "socketpair": _build_if(_FIRST, _EQUAL, AF_UNIX, stream, eacces),
     }
 
 
-def _spans(numbers: dict[int, _Block], *, has_x32: bool) -> list[tuple[int, _Block]]:
+def _build_spans(numbers: dict[int, _Block], *, has_x32: bool) -> list[tuple[int, _Block]]:
     """Returns what is answered from which number on; refused calls fill the gaps."""
     ends = {number + 1 for number in numbers}
     spans: list[tuple[int, _Block]] = []
     for number in sorted({0, _FIRST_NEW, *numbers, *ends}):
-        block = numbers.get(number, _answer(_ERRNO | (_EPERM if number < _FIRST_NEW else _ENOSYS)))
+        block = numbers.get(number, _build_return(_ERRNO | (_EPERM if number < _FIRST_NEW else _ENOSYS)))
         if not spans or spans[-1][1] != block:
             spans.append((number, block))
-    return [*spans, (_X32_BIT, _answer(_KILL_PROCESS))] if has_x32 else spans
+    return [*spans, (_X32_BIT, _build_return(_KILL_PROCESS))] if has_x32 else spans
 
 
-def _search(spans: Sequence[tuple[int, _Block]]) -> _Block:
+def _build_search(spans: Sequence[tuple[int, _Block]]) -> _Block:
     """Returns a binary search, because the kernel tries every number with each new filter."""
     if len(spans) == 1:
         return spans[0][1]
     middle = len(spans) // 2
-    low, high = _search(spans[:middle]), _search(spans[middle:])
+    low, high = _build_search(spans[:middle]), _build_search(spans[middle:])
     return [(_AT_LEAST, len(low), 0, spans[middle][0]), *low, *high]
 
 
-def _if(argument: int, condition: int, value: int, then: _Block, otherwise: _Block) -> _Block:
-    return [(_LOAD, 0, 0, argument), (condition, 0, len(then), value), *then, *otherwise]
+def _build_if(argument: int, condition: int, value: int, when_true: _Block, otherwise: _Block) -> _Block:
+    return [(_LOAD, 0, 0, argument), (condition, 0, len(when_true), value), *when_true, *otherwise]
 
 
-def _one_of(argument: int, values: Sequence[int], number: int) -> _Block:
+def _build_one_of(argument: int, values: Sequence[int], number: int) -> _Block:
     """Returns a block that allows some values of an argument, and refuses others with an error number."""
     tests = [(_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
-    return [(_LOAD, 0, 0, argument), *tests, *_answer(_ERRNO | number), *_answer(_ALLOW)]
+    return [(_LOAD, 0, 0, argument), *tests, *_build_return(_ERRNO | number), *_build_return(_ALLOW)]
 
 
-def _answer(action: int) -> _Block:
+def _build_return(action: int) -> _Block:
     return [(_RETURN, 0, 0, action)]

@@ -59,7 +59,7 @@ class ProcessSession:
             for descriptor in (*theirs, self._calls, self._status, self._stdout_pipe, self._stderr_pipe):
                 os.close(descriptor)
             raise
-        self._kill = kill or _kill
+        self._kill_process = kill or _kill_process
         for descriptor in theirs:
             os.close(descriptor)
         for descriptor in (self._status, self._stdout_pipe, self._stderr_pipe, self._calls):
@@ -85,7 +85,7 @@ class ProcessSession:
         watch = ProgramWatch(
             deadline=started + wall_s, trainer=self._trainer, memory_bytes=self._memory_bytes, disk=self._disk
         )
-        line = self._pump(memoryview(text.replace(b"\0", b"") + b"\0"), watch=watch)
+        line = self._move_bytes(memoryview(text.replace(b"\0", b"") + b"\0"), watch=watch)
         result: dict[str, Any] = {
             "timed_out": line is None and not watch.is_oom and not watch.is_full,
             "oom": watch.is_oom,
@@ -94,7 +94,7 @@ class ProcessSession:
             "peak_memory_kb": 0,
         }
         if line is None or not line.endswith(b"\n"):
-            result.update(self._bury(must_kill=line is None))
+            result.update(self._reap_process(must_kill=line is None))
         for output, pipe in ((self._stdout, self._stdout_pipe), (self._stderr, self._stderr_pipe)):
             output.drain(pipe)
         if watch.is_full:
@@ -118,11 +118,11 @@ class ProcessSession:
     def end(self) -> None:
         """Ends the process; the box ends its children."""
         if not self.has_ended:
-            self._bury(must_kill=True)
+            self._reap_process(must_kill=True)
         for descriptor in (self._calls, self._status, self._stdout_pipe, self._stderr_pipe):
             os.close(descriptor)
 
-    def _pump(self, text: memoryview, *, watch: ProgramWatch) -> bytes | None:
+    def _move_bytes(self, text: memoryview, *, watch: ProgramWatch) -> bytes | None:
         """Moves bytes until the status arrives; returns its line, truncated if the session ended; None: end it."""
         if self._has_forged():
             return b""
@@ -155,16 +155,16 @@ class ProcessSession:
             os.read(self._status, 1)
         except BlockingIOError:
             return False
-        self._kill(self.pid)
+        self._kill_process(self.pid)
         return True
 
-    def _bury(self, *, must_kill: bool) -> dict[str, Any]:
+    def _reap_process(self, *, must_kill: bool) -> dict[str, Any]:
         """Reaps the ending process, or kills it."""
         self.has_ended = True
         ended = None if must_kill else _wait_shortly(self.pid)
         if ended is not None:
             return outcome(*ended)
-        self._kill(self.pid)
+        self._kill_process(self.pid)
         _, status, usage = os.wait4(self.pid, 0)
         return outcome(status, usage)
 
@@ -182,11 +182,11 @@ def fork(
     """Forks an untrusted interpreter or shell off this process, into new namespaces; returns its pid."""
     pid = os.fork()
     if pid == 0:
-        _become(request, (calls, status, stdout, stderr), station, namespaces)
+        _become_session(request, (calls, status, stdout, stderr), station, namespaces)
     return pid
 
 
-def _kill(pid: int) -> None:
+def _kill_process(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
@@ -207,7 +207,9 @@ def _wait_shortly(pid: int) -> Any:
     return None
 
 
-def _become(request: dict[str, Any], pipes: tuple[int, int, int, int], station: child.Station, namespaces: int) -> None:
+def _become_session(
+    request: dict[str, Any], pipes: tuple[int, int, int, int], station: child.Station, namespaces: int
+) -> None:
     """Never returns."""
     code = 1
     calls, status, stdout, stderr = pipes

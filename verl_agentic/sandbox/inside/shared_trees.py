@@ -23,12 +23,12 @@ def add(number: int, descriptor: int, *, body_size: int, num_files: int) -> str:
         descriptor: of a file in memory with the marshalled entries and the joined contents.
         body_size: size of the entries.
     """
-    place = _place(number)
+    place = _tree_path(number)
     os.mkdir(place, 0o755)
     needed = os.fstat(descriptor).st_size + num_files * _FILE_BYTES
     megabytes = needed // _MB + 1
     rootfs.mount_layer(place, disk_mb=megabytes)
-    problem = _written(place, descriptor, body_size)
+    problem = _write_in_fork(place, descriptor, body_size)
     if problem:
         remove(number)
     else:
@@ -38,7 +38,7 @@ def add(number: int, descriptor: int, *, body_size: int, num_files: int) -> str:
 
 def remove(number: int) -> None:
     """Unmounts a tree. Boxes that use it keep it."""
-    syscalls.umount(_place(number))
+    syscalls.umount(_tree_path(number))
 
 
 def open_covered() -> int:
@@ -48,24 +48,24 @@ def open_covered() -> int:
     return descriptor
 
 
-def _place(number: int) -> str:
+def _tree_path(number: int) -> str:
     return f"{rootfs.SHARED}/{number}"
 
 
-def _written(place: str, descriptor: int, body_size: int) -> str:
+def _write_in_fork(place: str, descriptor: int, body_size: int) -> str:
     """Writes a tree in a forked process, so that its names never enter the heap that boxes inherit."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _write(place, descriptor, body_size, report=writing)
+        _write_tree(place, descriptor, body_size, report=writing)
     os.close(writing)
     with open(reading, "rb") as report:
-        said = report.read()
+        message = report.read()
     _, status = os.waitpid(pid, 0)
-    return said.decode(errors="replace") or ("its process died" if status else "")
+    return message.decode(errors="replace") or ("its process died" if status else "")
 
 
-def _write(place: str, descriptor: int, body_size: int, *, report: int) -> None:
+def _write_tree(place: str, descriptor: int, body_size: int, *, report: int) -> None:
     """Never returns."""
     status = 1
     try:

@@ -27,10 +27,10 @@ _NUMBERS = {"x86_64": {"clone": 56, "pivot_root": 155}, "aarch64": {"clone": 220
 
 def machine() -> str:
     """Returns the architecture, `x86_64` or `aarch64`. Raises OSError for another one."""
-    found = os.uname().machine
-    if found not in _NUMBERS:
-        raise OSError(f"namespaces are supported on {sorted(_NUMBERS)}, got {found!r}")
-    return found
+    architecture = os.uname().machine
+    if architecture not in _NUMBERS:
+        raise OSError(f"namespaces are supported on {sorted(_NUMBERS)}, got {architecture!r}")
+    return architecture
 
 
 def mount(source: str | None, target: str, kind: str | None = None, flags: int = 0, options: str = "") -> None:
@@ -46,25 +46,25 @@ def mounting(
     arguments = (*encoded, ctypes.c_ulong(flags), os.fsencode(options) or None)
 
     def mount() -> None:
-        _check(_libc.mount(*arguments), target)
+        _check_result(_libc.mount(*arguments), target)
 
     return mount
 
 
 def umount(target: str) -> None:
     """Unmounts lazily: hidden at once, released when unused."""
-    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+    _check_result(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 
 def unshare(flags: int) -> None:
     """Moves this process into new namespaces."""
-    _check(_libc.unshare(flags), "unshare")
+    _check_result(_libc.unshare(flags), "unshare")
 
 
 def pivot_root(folder: str) -> None:
     """Makes the mount `folder` the root and detaches the old one."""
     os.chdir(folder)
-    _check(_libc.syscall(_NUMBERS[machine()]["pivot_root"], b".", b"."), "pivot_root")
+    _check_result(_libc.syscall(_NUMBERS[machine()]["pivot_root"], b".", b"."), "pivot_root")
     umount(".")
     os.chdir("/")
 
@@ -80,35 +80,35 @@ def fork_into(namespaces: int) -> int:
         number = ctypes.get_errno()
         ctypes.pythonapi.PyOS_AfterFork_Parent()
         ctypes.set_errno(number)
-    _check(pid, "clone")
+    _check_result(pid, "clone")
     return pid
 
 
 def pidfd_open(pid: int) -> int:
     """Returns a descriptor that is readable when the process has ended; Python has this from 3.9 on."""
     descriptor = _libc.syscall(_PIDFD_OPEN, pid, 0)
-    _check(descriptor, "pidfd_open")
+    _check_result(descriptor, "pidfd_open")
     return descriptor
 
 
 def prctl(option: int, argument: int = 0) -> None:
     """Changes an attribute of this process."""
-    _check(_libc.prctl(option, argument, 0, 0, 0), f"prctl {option}")
+    _check_result(_libc.prctl(option, argument, 0, 0, 0), f"prctl {option}")
 
 
 def remove_shm(number: int) -> None:
     """Removes a segment of System V shared memory."""
-    _check(_libc.shmctl(number, _IPC_RMID, None), "shmctl")
+    _check_result(_libc.shmctl(number, _IPC_RMID, None), "shmctl")
 
 
 def remove_sem(number: int) -> None:
     """Removes a set of System V semaphores."""
-    _check(_libc.semctl(number, 0, _IPC_RMID), "semctl")
+    _check_result(_libc.semctl(number, 0, _IPC_RMID), "semctl")
 
 
 def remove_msg(number: int) -> None:
     """Removes a System V message queue."""
-    _check(_libc.msgctl(number, _IPC_RMID, None), "msgctl")
+    _check_result(_libc.msgctl(number, _IPC_RMID, None), "msgctl")
 
 
 def bound_capabilities() -> None:
@@ -129,7 +129,7 @@ def give_up_gaining() -> None:
 
 
 def drop_capabilities() -> None:
-    _check(_capset(_CAPABILITY_HEADER, _NO_CAPABILITIES), "capset")
+    _check_result(_capset(_CAPABILITY_HEADER, _NO_CAPABILITIES), "capset")
 
 
 class Filter(ctypes.Structure):
@@ -145,15 +145,15 @@ class Filter(ctypes.Structure):
 def load_seccomp(program: Filter) -> None:
     """Filters the system calls of this process and its children."""
     mode_filter = 2
-    _check(_libc.prctl(PR_SET_SECCOMP, mode_filter, ctypes.byref(program), 0, 0), "seccomp")
+    _check_result(_libc.prctl(PR_SET_SECCOMP, mode_filter, ctypes.byref(program), 0, 0), "seccomp")
 
 
 def restrict_self(ruleset: int, flags: int = 0) -> None:
     """Applies Landlock rules to this process and its children; see `landlock`."""
-    _check(_libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, flags), "landlock_restrict_self")
+    _check_result(_libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, flags), "landlock_restrict_self")
 
 
-def _check(result: int, what: str) -> None:
+def _check_result(result: int, subject: str) -> None:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{subject}: {os.strerror(number)}")

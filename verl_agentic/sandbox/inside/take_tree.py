@@ -50,24 +50,24 @@ class Taking:
             self._entries_left -= 1
             self._names_left -= len(inner)
             if min(self._entries_left, self._names_left) < 0:
-                self._skip(path, "too many")
+                self._skip_entry(path, "too many")
                 raise _FullError
             try:
-                self._entry(descriptor, name, inner, depth)
+                self._take_entry(descriptor, name, inner, depth)
             except FileNotFoundError:
                 continue  # removed meanwhile
             except OSError:
-                self._skip(inner, "unreadable")
+                self._skip_entry(inner, "unreadable")
 
-    def _entry(self, folder: int, name: str, path: str, depth: int) -> None:
+    def _take_entry(self, folder: int, name: str, path: str, depth: int) -> None:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if not _is_utf8(name):
-            self._skip(path, "not UTF-8")
+            self._skip_entry(path, "not UTF-8")
         elif stat.S_ISLNK(mode):
-            self._skip(path, "link")
+            self._skip_entry(path, "link")
         elif stat.S_ISDIR(mode):
             if depth == MAX_DEPTH:
-                self._skip(path, "too deep")
+                self._skip_entry(path, "too deep")
                 return
             descriptor = os.open(name, _FOLDER, dir_fd=folder)
             try:
@@ -77,29 +77,29 @@ class Taking:
         elif stat.S_ISREG(mode):
             descriptor = os.open(name, _FILE, dir_fd=folder)
             try:
-                self._file(descriptor, path)
+                self._take_file(descriptor, path)
             finally:
                 os.close(descriptor)
         else:
-            self._skip(path, "special")
+            self._skip_entry(path, "special")
 
-    def _file(self, descriptor: int, path: str) -> None:
+    def _take_file(self, descriptor: int, path: str) -> None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            self._skip(path, "special")
+            self._skip_entry(path, "special")
         elif status.st_size > len(self._memory) - self._end:
-            self._skip(path, "too large")
+            self._skip_entry(path, "too large")
         else:
             count = files.read_into(descriptor, self._memory[self._end : self._end + status.st_size])
             self.files.append([path, count, stat.S_IMODE(status.st_mode) & 0o777])
             self._end += count
 
-    def _skip(self, path: str, reason: str) -> None:
+    def _skip_entry(self, path: str, reason: str) -> None:
         self.skipped.append([path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"), reason])
 
 
-def take(root: int | str, at: str, *, max_bytes: int, max_files: int) -> Taking:
-    """Reads the regular files below `at`, a path below `root`. Entries that it cannot or must not read are named.
+def take(root: int | str, path: str, *, max_bytes: int, max_files: int) -> Taking:
+    """Reads the regular files below `path`, a path below `root`. Entries that it cannot or must not read are named.
 
     Args:
         max_bytes: maximum size of all contents together.
@@ -107,7 +107,7 @@ def take(root: int | str, at: str, *, max_bytes: int, max_files: int) -> Taking:
     """
     taking = Taking(max_bytes=max_bytes, max_files=max_files)
     try:
-        with files.folder_of(root, f"{at}/x", user=None, create=False) as folder:
+        with files.folder_of(root, f"{path}/x", user=None, create=False) as folder:
             taking.folder(folder, _WHOLE, 0)
     except _FullError:
         pass

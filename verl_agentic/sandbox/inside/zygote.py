@@ -63,25 +63,25 @@ def main(kind: Kind | None = None) -> None:
             trainer.send({"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()})
         return
     trainer.send({"ready": True, "python": sys.version.split()[0]})
-    _serve(control, config, kind)
+    _serve_trainer(control, config, kind)
 
 
-def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
+def _enter_namespaces(trainer: frames.Connection, config: dict[str, Any]) -> None:
     """Enters namespaces with the sandbox's file system."""
     syscalls.unshare(NEWUSER | NEWNS | NEWIPC | NEWUTS | (0 if config["network"] else NEWNET))
     trainer.send({"unshared": os.getpid()})
     trainer.receive()  # the trainer has written the maps of users
-    interpreter, given = rootfs.open_given(config["interpreter"]), rootfs.open_given(config["read_only"])
+    interpreter, extra_paths = rootfs.open_given(config["interpreter"]), rootfs.open_given(config["read_only"])
     hidden = [] if config["host_packages"] else rootfs.host_packages()
     if config["change_user"]:
         os.setgroups([])
         os.setresgid(0, 0, 0)
         os.setresuid(0, 0, 0)
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or its children's maps could not be written
-    rootfs.build(config["base"], interpreter=interpreter, hidden=hidden, given=given)
+    rootfs.build(config["base"], interpreter=interpreter, hidden=hidden, extra_paths=extra_paths)
 
 
-def _serve(control: _socket.socket, config: dict[str, Any], kind: Kind) -> None:
+def _serve_trainer(control: _socket.socket, config: dict[str, Any], kind: Kind) -> None:
     wake_read, wake_write = os.pipe()
     for descriptor in (wake_read, wake_write):
         os.set_blocking(descriptor, False)
@@ -95,12 +95,12 @@ def _serve(control: _socket.socket, config: dict[str, Any], kind: Kind) -> None:
         if wake_read in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake_read, 4096)
-            _reap()
+            _reap_boxes()
         is_open = trainer not in ready and (control not in ready or _answer_one(control, config, kind))
     _end_boxes(kind.end)
 
 
-def _reap() -> None:
+def _reap_boxes() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -124,15 +124,15 @@ def _answer_one(control: _socket.socket, config: dict[str, Any], kind: Kind) -> 
     if not text:
         return False
     request = json.loads(text)
-    given = int.from_bytes(ancillary[0][2][:4], sys.byteorder) if ancillary else -1
+    descriptor = int.from_bytes(ancillary[0][2][:4], sys.byteorder) if ancillary else -1
     if request["op"] == "box":
-        _make_box(control, given, config, kind)
+        _make_box(control, descriptor, config, kind)
         return True
     try:
         if request["op"] == "add":
             options = {name: request[name] for name in ("body_size", "num_files")}
-            answer = {"problem": shared_trees.add(request["number"], given, **options)}
-            os.close(given)
+            answer = {"problem": shared_trees.add(request["number"], descriptor, **options)}
+            os.close(descriptor)
         else:
             shared_trees.remove(request["number"])
             answer = {"problem": ""}
@@ -142,9 +142,9 @@ def _answer_one(control: _socket.socket, config: dict[str, Any], kind: Kind) -> 
     return True
 
 
-def _make_box(control: _socket.socket, given: int, config: dict[str, Any], kind: Kind) -> None:
+def _make_box(control: _socket.socket, socket_descriptor: int, config: dict[str, Any], kind: Kind) -> None:
     """Makes a box for a connection."""
-    connection = _socket.socket(fileno=given)
+    connection = _socket.socket(fileno=socket_descriptor)
     gate_read, gate_write = os.pipe()
     zygote, number = os.pidfd_open(os.getpid()), next(_box_numbers)
     try:
@@ -169,12 +169,12 @@ def _map_users(pid: int, number: int, config: dict[str, Any]) -> None:
     transit, pipes, queues) per user.
     """
     first = 1 + 2 * (number % _MAX_BOXES)
-    for name, here in (("uid_map", config["user"]), ("gid_map", config["group"])):
+    for name, own_id in (("uid_map", config["user"]), ("gid_map", config["group"])):
         if name == "gid_map" and not config["change_user"]:
             with open(f"/proc/{pid}/setgroups", "w") as file:
                 file.write("deny")
         with open(f"/proc/{pid}/{name}", "w") as file:
-            file.write(f"0 {first} 1\n1000 {first + 1} 1\n" if config["change_user"] else f"{here} {here} 1\n")
+            file.write(f"0 {first} 1\n1000 {first + 1} 1\n" if config["change_user"] else f"{own_id} {own_id} 1\n")
 
 
 def _become_box(
@@ -202,22 +202,27 @@ def _become_box(
         os._exit(0)
 
 
-def _namespaces(config: dict[str, Any]) -> int:
+def _choose_namespaces(config: dict[str, Any]) -> int:
     return NEWUSER | NEWPID | NEWNS | NEWIPC | NEWUTS | (0 if config["network"] else NEWNET)
 
 
-def _begin(number: int, setup: dict[str, Any]) -> None:
+def _switch_user(number: int, setup: dict[str, Any]) -> None:
     if setup["change_user"]:
         os.setresgid(0, 0, 0)
         os.setresuid(0, 0, 0)
 
 
-def _build(trainer: frames.Connection, number: int, setup: dict[str, Any]) -> box.Box:
+def _build_box(trainer: frames.Connection, number: int, setup: dict[str, Any]) -> box.Box:
     syscalls.bound_capabilities()
     shared = shared_trees.open_covered()
     return box.Box(trainer, setup, proc=rootfs.make_private(disk_mb=setup["disk_mb"]), shared=shared)
 
 
 _NAMESPACES = Kind(
-    enter=_enter, namespaces=_namespaces, admit=_map_users, begin=_begin, build=_build, end=signal.SIGKILL
+    enter=_enter_namespaces,
+    namespaces=_choose_namespaces,
+    admit=_map_users,
+    begin=_switch_user,
+    build=_build_box,
+    end=signal.SIGKILL,
 )

@@ -65,7 +65,7 @@ class LocalBackend:
         if self._threads is not None:
             return
         if not self._is_trusted:
-            _warn()
+            _warn_once()
         await asyncio.to_thread(_remove_orphans)
         self._base = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}_"))
         self._threads = LastingThreads(self._max_running, thread_name_prefix="sandbox")
@@ -119,9 +119,9 @@ class LocalSandbox:
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
         with running_code(limits.wall_s) as wall_s:
-            return await self._execute(Execution(command, replace(limits, wall_s=wall_s)), fresh=fresh)
+            return await self._run_execution(Execution(command, replace(limits, wall_s=wall_s)), fresh=fresh)
 
-    async def _execute(self, execution: Execution, *, fresh: bool) -> CommandResult:
+    async def _run_execution(self, execution: Execution, *, fresh: bool) -> CommandResult:
         self._running.add(execution)
         try:
             return await self._in_thread(self._run_fresh if fresh else self._run_in_work, execution)
@@ -144,21 +144,21 @@ class LocalSandbox:
     async def snapshot(self) -> int:
         await self._end_sessions()
         self._num_snapshots += 1
-        await self._in_thread(files.copy_tree, str(self._work), str(self._snapshot(self._num_snapshots)))
+        await self._in_thread(files.copy_tree, str(self._work), str(self._snapshot_path(self._num_snapshots)))
         return self._num_snapshots
 
     async def put_tree(
         self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
     ) -> None:
         entries, contents = tree_entries(files, at=at, modes=modes, max_bytes=frames.MAX_BLOB)
-        await self._in_thread(self._write, entries, contents)
+        await self._in_thread(self._write_entries, entries, contents)
 
     async def place(self, trees: Sequence[Tree]) -> None:
         """Puts trees into a new sandbox; `reset` restores them. Raises ConfigError for links and special files."""
         for tree in trees:
             entries, contents = await asyncio.to_thread(packed, tree)
             below = [[f"{tree.at}/{path}", size, mode] for path, size, mode in entries]
-            await self._in_thread(self._write, below, contents)
+            await self._in_thread(self._write_entries, below, contents)
         if trees:
             self._initial = await self.snapshot()
 
@@ -166,8 +166,8 @@ class LocalSandbox:
         check_take(at, max_bytes=max_bytes, max_files=max_files, highest_bytes=frames.MAX_BLOB)
 
         def take() -> TakenTree:
-            taken = take_tree.take(str(self._work), at, max_bytes=max_bytes, max_files=max_files)
-            return TakenTree.of(taken.files, taken.skipped, taken.contents)
+            tree = take_tree.take(str(self._work), at, max_bytes=max_bytes, max_files=max_files)
+            return TakenTree.of(tree.files, tree.skipped, tree.contents)
 
         return await self._in_thread(take)
 
@@ -178,7 +178,7 @@ class LocalSandbox:
         await self._end_sessions()
         await self._in_thread(files.empty, str(self._work))
         if snapshot is not None:
-            await self._in_thread(files.copy_tree, str(self._snapshot(snapshot)), str(self._work))
+            await self._in_thread(files.copy_tree, str(self._snapshot_path(snapshot)), str(self._work))
 
     async def close(self) -> None:
         if self._is_closed:
@@ -190,7 +190,7 @@ class LocalSandbox:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         self._on_closed(self)
 
-    def _write(self, entries: list[list[Any]], contents: bytes) -> None:
+    def _write_entries(self, entries: list[list[Any]], contents: bytes) -> None:
         try:
             files.write(str(self._work), entries, memoryview(contents), user=None)
         except (OSError, ValueError, files.BadPathError) as cause:
@@ -203,7 +203,7 @@ class LocalSandbox:
         with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as folder:
             return execution.run(Path(folder))
 
-    def _snapshot(self, number: int) -> Path:
+    def _snapshot_path(self, number: int) -> Path:
         return self._folder / f"snapshot_{number}"
 
     async def _end_sessions(self) -> None:
@@ -218,7 +218,7 @@ class LocalSandbox:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
 
-def _warn() -> None:
+def _warn_once() -> None:
     global _has_warned
     if not _has_warned:
         _has_warned = True

@@ -89,12 +89,12 @@ class Execution:
         with self._lock:
             if self._is_cancelled:
                 raise SandboxError("the execution was cancelled before it started, got no result; run it again")
-            process = self._process = self._spawn(folder)
+            process = self._process = self._spawn_program(folder)
         started = time.monotonic()
         try:
-            timed_out = not self._pump(process, deadline=started + self._limits.wall_s)
+            timed_out = not self._move_bytes(process, deadline=started + self._limits.wall_s)
         finally:
-            usage = self._end(process)
+            usage = self._end_program(process)
         stdout, stderr = self._outputs.values()
         return CommandResult(
             stdout=b"".join(stdout.pieces).decode("utf-8", "replace"),
@@ -106,7 +106,7 @@ class Execution:
             wall_s=time.monotonic() - started,
             cpu_s=usage.ru_utime + usage.ru_stime,
             peak_memory_mb=_own_peak_mb(usage.ru_maxrss / 1024),
-            files=_read(folder, self._command.outputs),
+            files=_read_outputs(folder, self._command.outputs),
         )
 
     def cancel(self) -> None:
@@ -117,14 +117,14 @@ class Execution:
                 kill_group(self._process.pid)
 
     def _write_files(self, folder: Path) -> None:
-        given = self._command.files
-        entries: list[list[object]] = [[path, len(data), 0o644] for path, data in given.items()]
+        contents = self._command.files
+        entries: list[list[object]] = [[path, len(data), 0o644] for path, data in contents.items()]
         try:
-            files.write(str(folder), entries, memoryview(b"".join(given.values())), user=None)
+            files.write(str(folder), entries, memoryview(b"".join(contents.values())), user=None)
         except files.BadPathError as cause:
             raise BadRequestError(str(cause)) from cause
 
-    def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
+    def _spawn_program(self, folder: Path) -> subprocess.Popen[bytes]:
         alarm_s = math.ceil(self._limits.wall_s) + _ALARM_S
         start = functools.partial(spawn, limits=self._limits, alarm_s=alarm_s, folder=folder, env=self._command.env)
         if self._command.argv is not None:
@@ -134,7 +134,7 @@ class Execution:
             source.seek(0)
             return start(_RUN_CODE, [str(source.fileno())], keep=[source.fileno()])
 
-    def _pump(self, process: subprocess.Popen[bytes], *, deadline: float) -> bool:
+    def _move_bytes(self, process: subprocess.Popen[bytes], *, deadline: float) -> bool:
         """Writes stdin and keeps outputs; False if the deadline came first."""
         assert process.stdin and process.stdout and process.stderr
         end = os.pidfd_open(process.pid)
@@ -146,19 +146,19 @@ class Execution:
                     selector.register(stream, selectors.EVENT_READ, name)
                 os.set_blocking(process.stdin.fileno(), False)
                 selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
-                while (left := deadline - time.monotonic()) > 0:
-                    ready = {key.data: key.fileobj for key, _ in selector.select(left)}
+                while (remaining_s := deadline - time.monotonic()) > 0:
+                    ready = {key.data: key.fileobj for key, _ in selector.select(remaining_s)}
                     if "end" in ready:
                         return True  # a grandchild may hold the pipes; it is killed with the group
                     for name, stream in ready.items():
-                        if not self._move(stream, name):  # type: ignore[arg-type]
+                        if not self._move_piece(stream, name):  # type: ignore[arg-type]
                             selector.unregister(stream)
                             stream.close()  # type: ignore[union-attr]
         finally:
             os.close(end)
         return False
 
-    def _move(self, stream: IO[bytes], name: str) -> bool:
+    def _move_piece(self, stream: IO[bytes], name: str) -> bool:
         """Moves a piece; returns False at the end."""
         if name == "stdin":
             try:
@@ -168,7 +168,7 @@ class Execution:
             return bool(self._stdin)
         return self._outputs[name].read(stream.fileno())
 
-    def _end(self, process: subprocess.Popen[bytes]) -> resource.struct_rusage:
+    def _end_program(self, process: subprocess.Popen[bytes]) -> resource.struct_rusage:
         """Kills the group, reads the rest of the pipes, and returns the program's usage."""
         with self._lock:  # the pid may be reused once it is reaped
             kill_group(process.pid)
@@ -242,7 +242,7 @@ def _own_peak_mb(peak_mb: float) -> float:
     return peak_mb if peak_mb > ours_mb else 0.0
 
 
-def _read(folder: Path, paths: Sequence[str]) -> dict[str, bytes]:
+def _read_outputs(folder: Path, paths: Sequence[str]) -> dict[str, bytes]:
     """Returns existing regular files, following no links, up to the size limit."""
     contents: dict[str, bytes] = {}
     room = _OUTPUTS_BYTES

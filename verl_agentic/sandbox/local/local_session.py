@@ -65,7 +65,7 @@ class LocalSession:
             try:
                 with running_code(wall_s) as allowed_s:
                     loop = asyncio.get_running_loop()
-                    return await loop.run_in_executor(self._threads, self._call, text, allowed_s)
+                    return await loop.run_in_executor(self._threads, self._call_session, text, allowed_s)
             except asyncio.CancelledError:
                 kill_group(self._session.pid)
                 raise
@@ -76,13 +76,13 @@ class LocalSession:
             if not self._session.has_ended:
                 kill_group(self._session.pid)
             async with self._lock:
-                await asyncio.to_thread(self._end)
+                await asyncio.to_thread(self._end_session)
 
-    def _end(self) -> None:
+    def _end_session(self) -> None:
         with self._thread_lock:
             self._session.end()
 
-    def _call(self, text: str, wall_s: float) -> CommandResult:
+    def _call_session(self, text: str, wall_s: float) -> CommandResult:
         ran = self._session
         data = text.encode("utf-8", "replace")
         with self._thread_lock:

@@ -76,5 +76,5 @@ async def languages_in(sandbox: Sandbox) -> dict[str, Language]:
     programs = sorted({program for language in LANGUAGES.values() for program in language.needs})
     script = f"for program in {shlex.join(programs)}; do command -v $program >/dev/null && echo $program; done; true"
     result = await sandbox.run(Command(argv=["sh", "-c", script]), limits=Limits())
-    found = set(result.stdout.split())
-    return {name: language for name, language in LANGUAGES.items() if found.issuperset(language.needs)}
+    installed = set(result.stdout.split())
+    return {name: language for name, language in LANGUAGES.items() if installed.issuperset(language.needs)}

@@ -78,7 +78,7 @@ class RemoteBackend:
 
     def __init__(self, config: RemoteConfig) -> None:
         self._config = config
-        self._url, self._auth = _split(config.url)
+        self._url, self._auth = _split_url(config.url)
         self._client: httpx.AsyncClient | None = None
         self._is_ours = False
         self.isolation = Isolation.NONE
@@ -91,7 +91,7 @@ class RemoteBackend:
         options = {"token": self._config.token, "max_connections": self._config.max_connections, "auth": self._auth}
         client = open_http(self._url, extra="serve", what="the backend remote", **options)
         try:
-            self._learn(await _health(client, self._url))
+            self._apply_health(await _fetch_health(client, self._url))
         except BaseException:
             await client.aclose()
             raise
@@ -123,29 +123,29 @@ class RemoteBackend:
             SandboxError: it failed or was unreachable.
         """
         with running_code(limits.wall_s) as wall_s:
-            return await self._run(command, replace(limits, wall_s=wall_s))
+            return await self._run_command(command, replace(limits, wall_s=wall_s))
 
-    async def _run(self, command: Command, limits: Limits) -> CommandResult:
+    async def _run_command(self, command: Command, limits: Limits) -> CommandResult:
         body = request_body(command, limits, is_ours=self._is_ours)
         deadline_s = limits.wall_s + self._config.deadline_s
         try:
-            answer = await asyncio.wait_for(self._ask(body), deadline_s)
+            answer = await asyncio.wait_for(self._send_request(body), deadline_s)
         except asyncio.TimeoutError as cause:
             raise SandboxError(f"{self._url} gave no answer within {deadline_s:g} s; is it overloaded?") from cause
         return result_of(answer, output_bytes=limits.output_bytes)
 
-    def _learn(self, health: Mapping[str, Any]) -> None:
+    def _apply_health(self, health: Mapping[str, Any]) -> None:
         self._is_ours = health.get("service") == SERVICE
         self.isolation = Isolation.parse(health["isolation"]) if self._is_ours else Isolation.NONE
         needed = Isolation.parse(self._config.at_least)
         if self.isolation < needed:
-            said = f"isolation {self.isolation.name.lower()}" if self._is_ours else "nothing of its isolation"
+            claim = f"isolation {self.isolation.name.lower()}" if self._is_ours else "nothing of its isolation"
             raise SandboxUnavailableError(
-                f"the service must isolate by {needed.name.lower()} or better, got {said} of {self._url}; use another "
+                f"the service must isolate by {needed.name.lower()} or better, got {claim} of {self._url}; use another "
                 "one, or, if you trust it, set at_least=none"
             )
 
-    async def _ask(self, body: dict[str, Any]) -> Any:
+    async def _send_request(self, body: dict[str, Any]) -> Any:
         """Sends a request until it is answered; running code twice is harmless, because it leaves no state."""
         failure = SandboxError("the backend was not asked")
         attempts = Attempts(self._config.max_attempts, first_s=_FIRST_PAUSE_S)
@@ -155,11 +155,11 @@ class RemoteBackend:
             try:
                 response = await self._client.post(self._url + _RUN_CODE, json=body)
             except httpx.TransportError as cause:
-                failure = _unreachable(self._url, cause)
+                failure = _build_unreachable_error(self._url, cause)
                 continue
             if response.status_code == 200:
-                return _json(response)
-            failure = _failure(response)
+                return _parse_json(response)
+            failure = _classify_failure(response)
             attempts.asked_s = read_wait_s(response.headers.get("retry-after"))
         raise failure
 
@@ -174,33 +174,33 @@ class RemoteSandbox:
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
         """Runs a command; see `Sandbox.run`. Raises ConfigError if `fresh` is false, because no file would stay."""
         if not fresh:
-            _refuse("files that stay between runs", "run with fresh=True, or through a pool")
+            _refuse_call("files that stay between runs", "run with fresh=True, or through a pool")
         if self._is_closed:
             raise SandboxError("the sandbox is closed, got a call to it; make a new one")
         return await self._backend.run(command, limits=limits)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         """Raises: a stateless service has no sessions."""
-        _refuse(f"a {kind} session")
+        _refuse_call(f"a {kind} session")
 
     async def put_tree(
         self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
     ) -> None:
         """Raises: a stateless service keeps no files."""
-        _refuse("a tree of files")
+        _refuse_call("a tree of files")
 
     async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
         """Raises: a stateless service keeps no files."""
-        _refuse("a tree of files")
+        _refuse_call("a tree of files")
 
     async def snapshot(self) -> int:
         """Raises: a stateless service has no snapshots."""
-        _refuse("a snapshot")
+        _refuse_call("a snapshot")
 
     async def reset(self, snapshot: int | None = None) -> None:
         """Does nothing without a snapshot, because every run is fresh."""
         if snapshot is not None:
-            _refuse("a snapshot")
+            _refuse_call("a snapshot")
 
     async def close(self) -> None:
         self._is_closed = True
@@ -223,9 +223,9 @@ def request_body(command: Command, limits: Limits, *, is_ours: bool) -> dict[str
     extension: dict[str, Any] = {}
     code, language = command.code, "python"
     if is_ours:
-        given = {name: value for name, value in asdict(limits).items() if name not in ("wall_s", "memory_mb")}
-        argv = None if command.argv is None else [_text(word) for word in command.argv]
-        extension = {"extension": {"argv": argv, "env": dict(command.env), "limits": given}}
+        limit_fields = {name: value for name, value in asdict(limits).items() if name not in ("wall_s", "memory_mb")}
+        argv = None if command.argv is None else [_make_encodable(word) for word in command.argv]
+        extension = {"extension": {"argv": argv, "env": dict(command.env), "limits": limit_fields}}
     elif limits.network:
         raise ConfigError("network over the backend remote is the service's to give, got network=True")
     elif command.argv is not None:
@@ -235,7 +235,7 @@ def request_body(command: Command, limits: Limits, *, is_ours: bool) -> dict[str
         run = f"exec(compile({command.code!r}, 'main.py', 'exec', dont_inherit=True), globals())"
         code = f"import os\nos.environ.update({dict(command.env)!r})\n{run}\n"
     return {
-        "code": _text(code or ""),
+        "code": _make_encodable(code or ""),
         "language": language,
         "stdin": stdin,
         "compile_timeout": limits.wall_s,
@@ -247,11 +247,11 @@ def request_body(command: Command, limits: Limits, *, is_ours: bool) -> dict[str
     }
 
 
-def _refuse(what: str, instead: str = "use the backend namespaces or docker") -> NoReturn:
-    raise ConfigError(f"the backend remote keeps nothing between runs, got a call that needs {what}; {instead}")
+def _refuse_call(need: str, instead: str = "use the backend namespaces or docker") -> NoReturn:
+    raise ConfigError(f"the backend remote keeps nothing between runs, got a call that needs {need}; {instead}")
 
 
-def _split(url: str) -> tuple[str, tuple[str, str] | None]:
+def _split_url(url: str) -> tuple[str, tuple[str, str] | None]:
     """Splits a URL into an address without credentials, and user and password."""
     parts = urlsplit(url)
     netloc = parts.netloc.rpartition("@")[2]
@@ -259,17 +259,17 @@ def _split(url: str) -> tuple[str, tuple[str, str] | None]:
     return base, None if netloc == parts.netloc else (unquote(parts.username or ""), unquote(parts.password or ""))
 
 
-def _text(text: str) -> str:
+def _make_encodable(text: str) -> str:
     """Returns encodable text, because a policy may write invalid characters."""
     return text.encode("utf-8", "replace").decode()
 
 
-async def _health(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
+async def _fetch_health(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
     """Returns a service's `/health` report; empty if it has none, like SandboxFusion's own."""
     try:
         response = await client.get(f"{url}/health", timeout=_HEALTH_TIMEOUT_S)
     except httpx.TransportError as cause:
-        raise _unreachable(url, cause) from cause
+        raise _build_unreachable_error(url, cause) from cause
     try:
         health = response.json() if response.status_code == 200 else {}
     except ValueError:
@@ -277,27 +277,27 @@ async def _health(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
     return health if isinstance(health, dict) else {}
 
 
-def _unreachable(url: str, cause: Exception) -> SandboxError:
+def _build_unreachable_error(url: str, cause: Exception) -> SandboxError:
     return SandboxUnavailableError(
         f"{url} cannot be reached, got {type(cause).__name__}: {cause}; is the service running?"
     )
 
 
-def _failure(response: httpx.Response) -> SandboxError:
+def _classify_failure(response: httpx.Response) -> SandboxError:
     """Returns the error after the last attempt. Raises ConfigError if the request itself is rejected."""
-    said = f"HTTP {response.status_code}: {response.text[:500]}"
+    answer = f"HTTP {response.status_code}: {response.text[:500]}"
     if response.status_code in (401, 403):
-        raise ConfigError(f"{response.url} wants another token, got {said}; set token or {TOKEN_VARIABLE}")
+        raise ConfigError(f"{response.url} wants another token, got {answer}; set token or {TOKEN_VARIABLE}")
     if response.status_code == 429 or response.status_code == 504:
-        return SandboxBusyError(f"{response.url} is overloaded, got {said}; send fewer at a time, or add servers")
+        return SandboxBusyError(f"{response.url} is overloaded, got {answer}; send fewer at a time, or add servers")
     if response.status_code >= 500:
-        return SandboxUnavailableError(f"{response.url} failed, got {said}; see its log")
+        return SandboxUnavailableError(f"{response.url} failed, got {answer}; see its log")
     if response.status_code in (400, 413, 422):
-        raise BadRequestError(f"{response.url} refused the request, got {said}")
-    raise ConfigError(f"{response.url} refused the request, got {said}")
+        raise BadRequestError(f"{response.url} refused the request, got {answer}")
+    raise ConfigError(f"{response.url} refused the request, got {answer}")
 
 
-def _json(response: httpx.Response) -> Any:
+def _parse_json(response: httpx.Response) -> Any:
     try:
         return response.json()
     except ValueError as cause:

@@ -89,8 +89,8 @@ def result_of(answer: Any, *, output_bytes: int) -> CommandResult:
         part = answer.get("run_result") or answer["compile_result"]
         is_late = part["status"] == "TimeLimitExceeded"
         exit_code = part.get("return_code")
-        stdout, stdout_is_cut = _cut(part, "stdout", output_bytes)
-        stderr, stderr_is_cut = _cut(part, "stderr", output_bytes)
+        stdout, stdout_is_cut = _cut_output(part, "stdout", output_bytes)
+        stderr, stderr_is_cut = _cut_output(part, "stderr", output_bytes)
         return CommandResult(
             stdout=stdout,
             stderr=stderr,
@@ -121,11 +121,11 @@ def _part_of(result: CommandResult) -> dict[str, Any]:
     }
 
 
-def _cut(part: dict[str, Any], name: str, limit: int) -> tuple[str, bool]:
+def _cut_output(part: dict[str, Any], name: str, limit: int) -> tuple[str, bool]:
     """Returns an output, cut unless the service has cut it, and whether it was cut here."""
     text = part.get(name) or ""
     data = text.encode("utf-8", "replace")
     if f"{name}_truncated" in part:
         limit = _MAX_BYTES_OF_A_BYTE * limit + _MARKER_BYTES
-    kept = head_and_tail(data, limit)
-    return (text, False) if kept is data else (kept.decode("utf-8", "replace"), True)
+    cut_data = head_and_tail(data, limit)
+    return (text, False) if cut_data is data else (cut_data.decode("utf-8", "replace"), True)

@@ -67,7 +67,7 @@ class Bm25Index:
             DataError: there is no passage, or none with a word in it.
             MissingDependencyError: bm25s is not installed.
         """
-        return cls(_build(passages), passages.__getitem__, fingerprint=fingerprint)
+        return cls(_build_scorer(passages), passages.__getitem__, fingerprint=fingerprint)
 
     def __len__(self) -> int:
         return int(self._scorer.scores["num_docs"])
@@ -77,11 +77,11 @@ class Bm25Index:
 
         A repeated word of a query counts once.
         """
-        known = [word for word in dict.fromkeys(words_of(query)) if word in self._scorer.vocab_dict]
-        if not known:
+        words = [word for word in dict.fromkeys(words_of(query)) if word in self._scorer.vocab_dict]
+        if not words:
             return []
-        scores = self._scorer.get_scores(known)
-        return [replace(self._read(int(i)), score=float(scores[i])) for i in _best(scores, top_k)]
+        scores = self._scorer.get_scores(words)
+        return [replace(self._read(int(i)), score=float(scores[i])) for i in _pick_best(scores, top_k)]
 
 
 def open_index(folder: Path) -> Bm25Index:
@@ -97,38 +97,38 @@ def open_index(folder: Path) -> Bm25Index:
     """
     corpus = Corpus(folder)
     fingerprint = corpus.fingerprint()
-    saved = folder / _FOLDER / f"{fingerprint}-{_FORMAT}-{_bm25s().__version__}"
+    saved = folder / _FOLDER / f"{fingerprint}-{_FORMAT}-{_import_bm25s().__version__}"
     try:
         if not saved.is_dir():
-            with _locked(folder / _FOLDER):
+            with _lock_folder(folder / _FOLDER):
                 if not saved.is_dir():  # another process may have built it
-                    _save(corpus, saved)
+                    _save_index(corpus, saved)
     except OSError as error:
         logger.warning("the index of %s cannot be saved (%s): it is kept in memory, once per process", folder, error)
         return Bm25Index.from_passages([passage for _, passage in corpus.passages()], fingerprint=fingerprint)
-    scorer = _bm25s().BM25.load(saved, mmap=True, show_progress=False)
+    scorer = _import_bm25s().BM25.load(saved, mmap=True, show_progress=False)
     # The same memory without the class `memmap`, whose slices are slow.
     scorer.scores.update({name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")})
     locations = np.load(saved / "locations.npy", mmap_mode="r")
     return Bm25Index(scorer, lambda i: corpus.read(tuple(locations[i].tolist())), fingerprint=fingerprint)
 
 
-def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
+def _pick_best(scores: np.ndarray, top_k: int) -> np.ndarray:
     """Returns the numbers of the `top_k` best of those above 0; ties are broken by number."""
-    found = np.flatnonzero(scores > 0)
-    if len(found) > top_k:
-        values = scores[found]
-        found = found[values >= np.partition(values, -top_k)[-top_k]]
-    return found[np.lexsort((found, -scores[found]))][:top_k]
+    numbers = np.flatnonzero(scores > 0)
+    if len(numbers) > top_k:
+        values = scores[numbers]
+        numbers = numbers[values >= np.partition(values, -top_k)[-top_k]]
+    return numbers[np.lexsort((numbers, -scores[numbers]))][:top_k]
 
 
-def _save(corpus: Corpus, target: Path) -> None:
+def _save_index(corpus: Corpus, target: Path) -> None:
     """Builds the index and saves it atomically; removes other indexes beside it."""
     for stale in target.parent.iterdir():
         if stale.is_dir():
             shutil.rmtree(stale)
     locations: list[tuple[int, int, int]] = []
-    scorer = _build(_noting(corpus, locations))
+    scorer = _build_scorer(_note_locations(corpus, locations))
     partial = Path(tempfile.mkdtemp(prefix="partial-", dir=target.parent))
     scorer.save(partial, show_progress=False)
     np.save(partial / "locations.npy", np.array(locations, dtype=np.int64))
@@ -137,26 +137,26 @@ def _save(corpus: Corpus, target: Path) -> None:
     logger.info("built the BM25 index of %s: %d passages", corpus.folder, len(locations))
 
 
-def _noting(corpus: Corpus, locations: list[tuple[int, int, int]]) -> Iterator[Passage]:
+def _note_locations(corpus: Corpus, locations: list[tuple[int, int, int]]) -> Iterator[Passage]:
     for location, passage in corpus.passages():
         locations.append(location)
         yield passage
 
 
-def _build(passages: Iterable[Passage]) -> Any:
+def _build_scorer(passages: Iterable[Passage]) -> Any:
     vocabulary: dict[str, int] = {}
     tokens = [
         [vocabulary.setdefault(word, len(vocabulary)) for word in words_of(passage.contents)] for passage in passages
     ]
     if not vocabulary:
         raise DataError(f"a corpus must have words, got {len(tokens)} passages without any; see its *.jsonl files")
-    scorer = _bm25s().BM25()
+    scorer = _import_bm25s().BM25()
     scorer.index((tokens, vocabulary), create_empty_token=False, show_progress=False)
     return scorer
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder of indexes; the lock ends with its process."""
     folder.mkdir(exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -167,7 +167,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _bm25s() -> Any:
+def _import_bm25s() -> Any:
     with needs_extra("search", what="searching in this process"):
         bm25s = importlib.import_module("bm25s")
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG itself

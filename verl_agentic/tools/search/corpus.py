@@ -61,19 +61,19 @@ class Corpus:
                 file.seek(0)
                 for line_number, line in enumerate(file, start=1):
                     if line.strip():
-                        passage = passage_of(_json(line, f"{path}:{line_number}"), f"{path}:{line_number}")
+                        passage = passage_of(_parse_line(line, f"{path}:{line_number}"), f"{path}:{line_number}")
                         yield (number, offset, len(line)), passage
                     offset += len(line)
 
     def read(self, location: tuple[int, int, int]) -> Passage:
         """Returns the passage at a location; thread-safe."""
         number, offset, length = location
-        where = f"{self.paths[number]}, byte {offset}"
-        return passage_of(_json(os.pread(self._files[number], length, offset), where), where)
+        source = f"{self.paths[number]}, byte {offset}"
+        return passage_of(_parse_line(os.pread(self._files[number], length, offset), source), source)
 
 
-def _json(line: bytes, where: str) -> Any:
+def _parse_line(line: bytes, source: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as cause:
-        raise DataError(f"{where} is not JSON, got {line[:80]!r}; write one object per line") from cause
+        raise DataError(f"{source} is not JSON, got {line[:80]!r}; write one object per line") from cause

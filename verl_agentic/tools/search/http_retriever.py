@@ -104,9 +104,9 @@ class HttpRetriever:
         """
         if self._client.is_closed:
             raise SearchError("the retriever is closed, got a search; make a new one")
-        answers = [self._ask((_sendable(query), top_k)) for query in queries]
+        answers = [self._enqueue_query((_make_encodable(query), top_k)) for query in queries]
         # Shielded: a cancelled episode must not cancel queries of others.
-        return [list(found) for found in await asyncio.gather(*map(asyncio.shield, answers))]
+        return [list(passages) for passages in await asyncio.gather(*map(asyncio.shield, answers))]
 
     async def close(self) -> None:
         """Ends all requests and closes the connections; waiting callers get an error."""
@@ -116,9 +116,9 @@ class HttpRetriever:
         await self._client.aclose()
         self._waiting.clear()
         for query, top_k in list(self._asked):  # neither sent, nor begun to be sent
-            self._settle({query: _closed()}, top_k)
+            self._settle_futures({query: _build_closed_error()}, top_k)
 
-    def _ask(self, key: _Key) -> asyncio.Future[Found]:
+    def _enqueue_query(self, key: _Key) -> asyncio.Future[Found]:
         """Returns a future of the result: cached, in flight, or part of the next request."""
         self.counts["queries"] += 1
         if key in self._asked:
@@ -136,22 +136,22 @@ class HttpRetriever:
         waiting = self._waiting.setdefault(top_k, [])
         waiting.append(query)
         if len(waiting) >= self.config.max_batch:
-            self._flush(top_k)
+            self._flush_queries(top_k)
         elif len(waiting) == 1:
-            loop.call_later(self.config.batch_wait_s, self._flush, top_k)
+            loop.call_later(self.config.batch_wait_s, self._flush_queries, top_k)
         return answer
 
-    def _flush(self, top_k: int) -> None:
+    def _flush_queries(self, top_k: int) -> None:
         """Sends the waiting queries, if any."""
         queries = self._waiting.pop(top_k, [])
         if queries:
-            task = asyncio.get_running_loop().create_task(self._serve(queries, top_k))
+            task = asyncio.get_running_loop().create_task(self._answer_queries(queries, top_k))
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
 
-    async def _serve(self, queries: list[str], top_k: int) -> None:
+    async def _answer_queries(self, queries: list[str], top_k: int) -> None:
         """Sets the results of these queries: passages or errors."""
-        outcomes: Mapping[str, _Outcome] = dict.fromkeys(queries, _closed())
+        outcomes: Mapping[str, _Outcome] = dict.fromkeys(queries, _build_closed_error())
         try:
             outcomes = await asyncio.wait_for(self._retrieve_guarded(queries, top_k), self.config.deadline_s)
         except asyncio.TimeoutError:
@@ -162,9 +162,9 @@ class HttpRetriever:
         except AgenticError as error:
             outcomes = dict.fromkeys(queries, error)
         finally:
-            self._settle(outcomes, top_k)
+            self._settle_futures(outcomes, top_k)
 
-    def _settle(self, outcomes: Mapping[str, _Outcome], top_k: int) -> None:
+    def _settle_futures(self, outcomes: Mapping[str, _Outcome], top_k: int) -> None:
         for query, outcome in outcomes.items():
             answer = self._asked.pop((query, top_k))
             if isinstance(outcome, AgenticError):
@@ -178,9 +178,9 @@ class HttpRetriever:
 
     async def _retrieve_guarded(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
         with boundary(SearchError, f"searching at {self._where}"):
-            return await self._retrieve(queries, top_k)
+            return await self._retrieve_passages(queries, top_k)
 
-    async def _retrieve(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
+    async def _retrieve_passages(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
         """Repeats the request until it succeeds or a retry cannot help; returns query -> passages or failure."""
         from httpx import TransportError
 
@@ -198,43 +198,45 @@ class HttpRetriever:
                 continue
             if response.status_code == 200:
                 self._has_answered = True
-                found = await self._read(response.content, len(queries), top_k)
-                return dict(zip(queries, found, strict=True))
+                results = await self._read_answer(response.content, len(queries), top_k)
+                return dict(zip(queries, results, strict=True))
             if response.status_code in _MAY_BE_ONE_QUERY and len(queries) > 1:
-                return await self._halve(queries, top_k)
-            failure = self._failure(response)
+                return await self._retrieve_halves(queries, top_k)
+            failure = self._classify_failure(response)
             if response.status_code != 500 and response.status_code not in OVERLOADED:
                 break
             attempts.asked_s = read_wait_s(response.headers.get("retry-after"))
         return dict.fromkeys(queries, failure)
 
-    async def _halve(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
+    async def _retrieve_halves(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
         half = len(queries) // 2
-        parts = await asyncio.gather(*(self._retrieve(part, top_k) for part in (queries[:half], queries[half:])))
+        parts = await asyncio.gather(
+            *(self._retrieve_passages(part, top_k) for part in (queries[:half], queries[half:]))
+        )
         return {**parts[0], **parts[1]}
 
-    async def _read(self, body: bytes, count: int, top_k: int) -> list[Found]:
+    async def _read_answer(self, body: bytes, count: int, top_k: int) -> list[Found]:
         if len(body) > _BIG_ANSWER_BYTES:
-            return await asyncio.to_thread(read_answer, body, count=count, top_k=top_k, where=self._where)
-        return read_answer(body, count=count, top_k=top_k, where=self._where)
+            return await asyncio.to_thread(read_answer, body, count=count, top_k=top_k, source=self._where)
+        return read_answer(body, count=count, top_k=top_k, source=self._where)
 
-    def _failure(self, response: httpx.Response) -> AgenticError:
-        said = f"HTTP {response.status_code}: {response.text[:300]}"
+    def _classify_failure(self, response: httpx.Response) -> AgenticError:
+        answer = f"HTTP {response.status_code}: {response.text[:300]}"
         if response.status_code in OVERLOADED:
             return SearchUnavailableError(
-                f"{self._where} is overloaded, got {said}; lower max_requests, or add servers"
+                f"{self._where} is overloaded, got {answer}; lower max_requests, or add servers"
             )
         if response.status_code >= 500:
-            return SearchError(f"{self._where} failed, got {said}; see its log")
+            return SearchError(f"{self._where} failed, got {answer}; see its log")
         if self._has_answered and response.status_code in _MAY_BE_ONE_QUERY:
-            return QueryRefusedError(f"{self._where} refused the query, got {said}; try another one")
-        return SearchError(f"{self._where} refused the request, got {said}; check the url")
+            return QueryRefusedError(f"{self._where} refused the query, got {answer}; try another one")
+        return SearchError(f"{self._where} refused the request, got {answer}; check the url")
 
 
-def _closed() -> AgenticError:
+def _build_closed_error() -> AgenticError:
     return SearchError("the retriever was closed before the query was answered, got no answer; search again")
 
 
-def _sendable(text: str) -> str:
+def _make_encodable(text: str) -> str:
     """Returns valid UTF-8; a policy may write invalid text."""
     return text.encode("utf-8", "replace").decode()

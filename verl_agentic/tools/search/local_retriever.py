@@ -35,7 +35,7 @@ class LocalRetriever:
 
     async def index(self) -> Bm25Index:
         """Returns the index; see `ready`."""
-        loading = self._begin()
+        loading = self._start_loading()
         return loading.result() if loading.done() else await asyncio.wrap_future(loading)
 
     async def search(self, queries: Sequence[str], *, top_k: int) -> list[list[Passage]]:
@@ -46,17 +46,19 @@ class LocalRetriever:
                 self._thread, lambda: [index.search(query, top_k=top_k) for query in queries]
             )
 
-    def _begin(self) -> concurrent.futures.Future[Bm25Index]:
+    def _start_loading(self) -> concurrent.futures.Future[Bm25Index]:
         """Returns the running or finished load; starts it if there is none."""
         with self._lock:
             if self._loading is None:
                 self._loading = concurrent.futures.Future()
                 self._loading.set_running_or_notify_cancel()  # a cancelled caller must not cancel it for others
                 # Not in the loop's own pool: building takes minutes, and tokenizers use that pool.
-                threading.Thread(target=self._run, args=(self._loading,), name="bm25-index", daemon=True).start()
+                threading.Thread(
+                    target=self._run_loading, args=(self._loading,), name="bm25-index", daemon=True
+                ).start()
             return self._loading
 
-    def _run(self, loading: concurrent.futures.Future[Bm25Index]) -> None:
+    def _run_loading(self, loading: concurrent.futures.Future[Bm25Index]) -> None:
         try:
             with boundary(SearchError, "loading the index"):
                 index = self._load()

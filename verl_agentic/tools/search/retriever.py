@@ -49,11 +49,11 @@ class Retriever(Protocol):
         ...
 
 
-def passage_of(record: Any, where: str, *, score: float = 0.0) -> Passage:
+def passage_of(record: Any, source: str, *, score: float = 0.0) -> Passage:
     """Returns the passage of a JSON object: one with `title` and `text`, or with Search-R1's `contents`.
 
     Raises:
-        DataError: both are missing; the message begins with `where`.
+        DataError: both are missing; the message begins with `source`.
     """
     if isinstance(record, Mapping):
         name, text, contents = record.get("id", ""), record.get("text"), record.get("contents")
@@ -61,10 +61,10 @@ def passage_of(record: Any, where: str, *, score: float = 0.0) -> Passage:
             return Passage(title=str(record.get("title") or ""), text=text, id=str(name), score=score)
         if isinstance(contents, str):
             title, _, text = contents.partition("\n")
-            return Passage(title=_unquoted(title.strip()), text=text, id=str(name), score=score)
-    shown = sorted(record) if isinstance(record, Mapping) else repr(record)[:80]
-    raise DataError(f"{where} is no passage, got {shown}; a passage has the texts title and text, or contents")
+            return Passage(title=_strip_quotes(title.strip()), text=text, id=str(name), score=score)
+    content = sorted(record) if isinstance(record, Mapping) else repr(record)[:80]
+    raise DataError(f"{source} is no passage, got {content}; a passage has the texts title and text, or contents")
 
 
-def _unquoted(title: str) -> str:
+def _strip_quotes(title: str) -> str:
     return title[1:-1] if len(title) > 1 and title[0] == title[-1] == '"' else title

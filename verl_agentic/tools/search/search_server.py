@@ -58,7 +58,7 @@ def make_app(retriever: Retriever, *, default_top_k: int = 3, token: str = "") -
             results = await retriever.search(request.queries, top_k=request.topk or default_top_k)
         except SearchError as cause:
             raise HTTPException(503, str(cause)) from cause
-        return {"result": [[_hit(passage, request) for passage in found] for found in results]}
+        return {"result": [[_format_hit(passage, request) for passage in passages] for passages in results]}
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -68,7 +68,7 @@ def make_app(retriever: Retriever, *, default_top_k: int = 3, token: str = "") -
     return app
 
 
-def _hit(passage: Passage, request: RetrieveRequest) -> dict[str, Any]:
+def _format_hit(passage: Passage, request: RetrieveRequest) -> dict[str, Any]:
     document = {"id": passage.id, "contents": passage.contents}
     return {"document": document, "score": passage.score} if request.return_scores else document
 
@@ -86,10 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ConfigError as error:
         parser.error(str(error))
     with listening:
-        asyncio.run(_serve(args, listening, token=token, is_made=is_made))
+        asyncio.run(_serve_corpus(args, listening, token=token, is_made=is_made))
 
 
-async def _serve(args: argparse.Namespace, listening: socket.socket, *, token: str, is_made: bool) -> None:
+async def _serve_corpus(args: argparse.Namespace, listening: socket.socket, *, token: str, is_made: bool) -> None:
     from verl_agentic.base.web.listening.guarded_server import GuardedServer
 
     retriever = local_retriever(args.corpus)

@@ -63,16 +63,18 @@ class SearchTool:
         """
         query = arguments.get("query")
         if not isinstance(query, str) or set(arguments) != {"query"}:
-            return _refusal('the arguments must be {"query": "<string>"}')
+            return _build_refusal('the arguments must be {"query": "<string>"}')
         if not query.strip():
-            return _refusal("the query is empty; write what to search for")
+            return _build_refusal("the query is empty; write what to search for")
         if len(query) > MAX_QUERY_CHARS:
-            return _refusal(f"a query has at most {MAX_QUERY_CHARS} characters, got {len(query)}; write a shorter one")
+            return _build_refusal(
+                f"a query has at most {MAX_QUERY_CHARS} characters, got {len(query)}; write a shorter one"
+            )
         searching = self._retriever.search([query.strip()], top_k=self._top_k)
         try:
             (passages,) = await within(searching, self._deadline_s, what="a search")
         except QueryRefusedError as cause:
-            return _refusal(f"this query cannot be searched for: {str(cause)[:_SHOWN_CHARS]}")
+            return _build_refusal(f"this query cannot be searched for: {str(cause)[:_SHOWN_CHARS]}")
         except OverrunError as cause:
             raise SearchUnavailableError(
                 f"a search must end within {self._deadline_s:g} s, got none; see the retriever, or raise the deadline"
@@ -83,15 +85,15 @@ class SearchTool:
 def render_passages(passages: Sequence[Passage], *, max_chars: int) -> str:
     """Returns the passages as text: `Doc 1(Title: "...") text`, one line for each passage that has one line."""
     lines = [
-        f'Doc {number}(Title: "{passage.title}") {_cut(passage.text, max_chars)}'
+        f'Doc {number}(Title: "{passage.title}") {_cut_text(passage.text, max_chars)}'
         for number, passage in enumerate(passages, start=1)
     ]
     return "\n".join(lines) or NOTHING_FOUND
 
 
-def _cut(text: str, max_chars: int) -> str:
+def _cut_text(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else text[:max_chars].rstrip() + CUT
 
 
-def _refusal(reason: str) -> ToolResult:
+def _build_refusal(reason: str) -> ToolResult:
     return ToolResult(f"Error: {reason}", is_error=True, error_kind="wrong_arguments")

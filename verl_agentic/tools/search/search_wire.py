@@ -25,24 +25,24 @@ def request_body(queries: Sequence[str], *, top_k: int) -> dict[str, Any]:
     return {"queries": list(queries), "topk": top_k, "return_scores": True}
 
 
-def read_answer(body: bytes, *, count: int, top_k: int, where: str) -> list[Found]:
+def read_answer(body: bytes, *, count: int, top_k: int, source: str) -> list[Found]:
     """Returns the passages of each of `count` queries.
 
     Raises:
-        SearchError: the response violates the contract; the message begins with `where`.
+        SearchError: the response violates the contract; the message begins with `source`.
     """
     try:
         answer = json.loads(body)
     except ValueError as cause:
-        raise SearchError(f"{where} must answer with JSON, got {body[:200]!r}") from cause
+        raise SearchError(f"{source} must answer with JSON, got {body[:200]!r}") from cause
     results = answer.get("result") if isinstance(answer, dict) else None
-    if not isinstance(results, list) or len(results) != count or not all(isinstance(found, list) for found in results):
+    if not isinstance(results, list) or len(results) != count or not all(isinstance(hits, list) for hits in results):
         raise SearchError(
-            f'{where} must answer {{"result": [...]}} with one list for each of {count} queries, got {body[:200]!r}; '
+            f'{source} must answer {{"result": [...]}} with one list for each of {count} queries, got {body[:200]!r}; '
             "check that it is a server with Search-R1's contract"
         )
     try:
-        return [tuple(_read_hit(hit, where) for hit in found[:top_k]) for found in results]
+        return [tuple(_read_hit(hit, source) for hit in hits[:top_k]) for hits in results]
     except DataError as cause:
         raise SearchError(f"the answer of {cause}") from cause
 
@@ -56,8 +56,8 @@ def addresses(url: str) -> tuple[str, str]:
     return called, urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
 
 
-def _read_hit(hit: Any, where: str) -> Passage:
+def _read_hit(hit: Any, source: str) -> Passage:
     if not isinstance(hit, dict) or "document" not in hit:
-        return passage_of(hit, where)  # of a server that gives no scores
+        return passage_of(hit, source)  # of a server that gives no scores
     score = hit.get("score")
-    return passage_of(hit["document"], where, score=float(score) if isinstance(score, (int, float)) else 0.0)
+    return passage_of(hit["document"], source, score=float(score) if isinstance(score, (int, float)) else 0.0)
