@@ -158,9 +158,9 @@ def test_a_generator_without_an_end_makes_no_row(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(reasoning_gym, "create_dataset", create)
     monkeypatch.setattr(problems, "_MAX_LOAD_S", 0.3)
     monkeypatch.setattr(problem_rows, "MAX_ROW_S", 0.1)
-    problems._load.cache_clear()
+    problems._make_problem.cache_clear()
     rows = make_rows(split="test", count=3, seed=3, task="chain_sum")
     assert {row.ground_truth["number"] % 64 % 3 for row in rows} == {0}
     with pytest.raises(EnvError, match="the generator 'chain_sum' with the number 2 took more than"):
         load_problem("chain_sum", 2, {})
-    problems._load.cache_clear()
+    problems._make_problem.cache_clear()

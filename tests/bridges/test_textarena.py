@@ -44,7 +44,7 @@ def test_partial_credit_for_a_lost_game_is_no_success() -> None:
 
 def test_the_policy_is_either_player_and_sees_the_moves_of_the_other() -> None:
     first, second = (TextArenaWorld("TicTacToe-v0", seed) for seed in (4, 7))
-    assert first.reset().startswith("You are Player 0") and "Player 1:" not in first._seen()
+    assert first.reset().startswith("You are Player 0") and "Player 1:" not in first._read_observations()
     assert second.reset().startswith("You are Player 1")
     turn = first.step("[4]")
     assert re.search(r"Player 1: \[\d\]", turn.text) and "Player 0: [4]" not in turn.text

@@ -176,7 +176,7 @@ def test_a_logit_of_minus_infinity_is_never_drawn() -> None:
 def test_the_id_at_a_share_of_the_mass_is_that_of_the_cumulative_sum(masses: list[float], numerator: int) -> None:
     assume(sum(masses) > 1e-3)
     share = numerator / 2**53
-    drawn = int(token_sampling._draw(torch.tensor([masses]), torch.tensor([share], dtype=torch.float64)))
+    drawn = int(token_sampling._draw_ids(torch.tensor([masses]), torch.tensor([share], dtype=torch.float64)))
     assert masses[drawn] > 0.0
     ends = list(itertools.accumulate(masses))
     error = 1e-5 * ends[-1]
@@ -187,5 +187,5 @@ def test_the_id_at_a_share_of_the_mass_is_that_of_the_cumulative_sum(masses: lis
 def test_an_id_without_mass_is_never_drawn_at_the_ends(share: float) -> None:
     masses = torch.rand(8, 3000)
     masses[:, :300] = masses[:, 2600:] = 0.0
-    drawn = token_sampling._draw(masses, torch.full((8,), share, dtype=torch.float64))
+    drawn = token_sampling._draw_ids(masses, torch.full((8,), share, dtype=torch.float64))
     assert drawn.tolist() == [300 if share == 0.0 else 2599] * 8

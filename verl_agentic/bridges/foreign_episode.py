@@ -70,12 +70,12 @@ def draw_numbers(*, split: str, count: int, seed: int, limit: int) -> list[int]:
     fitting = len(range(0, limit, _TEST_PART)) if is_test else limit - len(range(0, limit, _TEST_PART))
     if count > fitting:
         raise ConfigError(f"there are {fitting} numbers for {split} below {limit}, got count={count}; lower it")
-    rng, found = random.Random(f"{split}/{seed}"), dict[int, None]()
-    while len(found) < count:
+    rng, numbers = random.Random(f"{split}/{seed}"), dict[int, None]()
+    while len(numbers) < count:
         number = rng.randrange(start, limit, step)
         if is_test == (number % _TEST_PART == 0):
-            found[number] = None
-    return list(found)
+            numbers[number] = None
+    return list(numbers)
 
 
 def with_observation(row: EnvRow, text: str) -> tuple[Message, ...]:

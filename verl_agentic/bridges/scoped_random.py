@@ -32,7 +32,7 @@ _SCOPED = _ScopedRandom()
 @contextlib.contextmanager
 def drawing_from(generator: random.Random, *, package: str) -> Iterator[None]:
     """Lets the modules of a package draw from a generator while the block runs, in this thread or task."""
-    _patch(package)
+    _patch_package(package)
     token = _generator.set(generator)
     try:
         yield
@@ -42,27 +42,27 @@ def drawing_from(generator: random.Random, *, package: str) -> Iterator[None]:
 
 def silence(package: str) -> None:
     """Gives the imported modules of a package a `print` that prints nothing."""
-    for module in _modules(package):
-        vars(module)["print"] = _silent
+    for module in _list_modules(package):
+        vars(module)["print"] = _print_nothing
 
 
 _patched: dict[str, int] = {}
 """Package -> number of modules in the process when it was patched: others may have been imported since."""
 
 
-def _patch(package: str) -> None:
+def _patch_package(package: str) -> None:
     if _patched.get(package) == len(sys.modules):
         return
     silence(package)
-    for module in _modules(package):
+    for module in _list_modules(package):
         if vars(module).get("random") is random:
             vars(module)["random"] = _SCOPED
     _patched[package] = len(sys.modules)
 
 
-def _modules(package: str) -> list[ModuleType]:
+def _list_modules(package: str) -> list[ModuleType]:
     return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
 
 
-def _silent(*values: object, **options: object) -> None:
+def _print_nothing(*values: object, **options: object) -> None:
     """Prints nothing."""

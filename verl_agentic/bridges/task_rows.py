@@ -48,26 +48,26 @@ def draw_rows(
     if task is not None and task not in tasks:
         raise ConfigError(f"unknown task, got {task!r}; use one of {list(tasks)}{did_you_mean(task, tasks)}")
     chosen = tasks if task is None else [task]
-    streams = {name: _stream(name, draw, split=split, seed=seed, is_hidden=is_hidden) for name in chosen[:count]}
+    streams = {name: _iter_rows(name, draw, split=split, seed=seed, is_hidden=is_hidden) for name in chosen[:count]}
     return [next(streams[chosen[index % len(chosen)]]) for index in range(count)]
 
 
-def _stream(task: str, draw: DrawRow, *, split: Split, seed: int, is_hidden: bool) -> Iterator[EnvRow]:
+def _iter_rows(task: str, draw: DrawRow, *, split: Split, seed: int, is_hidden: bool) -> Iterator[EnvRow]:
     rng = random.Random(f"{task}/{split}/{seed}")
-    seen: set[str] = set()
+    keys: set[str] = set()
     misses = 0
     while misses < _MAX_MISSES:
         number = _TEST_PART * rng.randrange(2**26) + (0 if split == "test" else rng.randrange(1, _TEST_PART))
         row = draw(task, number)
-        known = "" if row is None else str(number) if is_hidden else row.prompt[-1].content
-        if row is None or known in seen or not (is_hidden or _split_of(known) == split):
+        key = "" if row is None else str(number) if is_hidden else row.prompt[-1].content
+        if row is None or key in keys or not (is_hidden or _split_of(key) == split):
             misses += 1
             continue
-        seen.add(known)
+        keys.add(key)
         misses = 0
         yield row
     raise ConfigError(
-        f"there are hardly more than {len(seen)} different {split} rows of {task!r}; lower count, or choose options "
+        f"there are hardly more than {len(keys)} different {split} rows of {task!r}; lower count, or choose options "
         "that have more"
     )
 

@@ -122,8 +122,8 @@ class _Act:
     def schema(self) -> Mapping[str, Any]:
         """The OpenAI function schema: one required string, `action`; an enum where the actions are always the same."""
         actions = self._world.actions
-        what = {"type": "string"} if actions is None else {"type": "string", "enum": list(actions)}
-        parameters = {"type": "object", "properties": {"action": what}, "required": ["action"]}
+        action_schema = {"type": "string"} if actions is None else {"type": "string", "enum": list(actions)}
+        parameters = {"type": "object", "properties": {"action": action_schema}, "required": ["action"]}
         function = {"name": self.name, "description": "Plays an action.", "parameters": parameters}
         return {"type": "function", "function": function}
 
@@ -131,7 +131,7 @@ class _Act:
         """Returns the next observation."""
         action = arguments.get("action")
         if not isinstance(action, str) or set(arguments) != {"action"}:
-            return self._refused('Error: the arguments must be {"action": "<text>"}')
+            return self._refuse_action('Error: the arguments must be {"action": "<text>"}')
         if self.last is not None and self.last.is_over:
             return ToolResult("Error: the episode is over; nothing was done", is_error=True)
         try:
@@ -142,9 +142,9 @@ class _Act:
             text = f"Error: the world failed, got {type(cause).__name__}: {cause}; the episode is over"
             turn = WorldTurn(text=text, is_valid=False, is_over=True, info={"world_failed": 1.0})
         self.last = turn
-        return ToolResult(turn.text) if turn.is_valid else self._refused(turn.text)
+        return ToolResult(turn.text) if turn.is_valid else self._refuse_action(turn.text)
 
-    def _refused(self, text: str) -> ToolResult:
+    def _refuse_action(self, text: str) -> ToolResult:
         self.invalid_actions += 1
         return ToolResult(text, is_error=True, error_kind="wrong_arguments")
 
@@ -184,13 +184,13 @@ def expert_policy(
     """
     rng = rng or random.Random(0)
     is_skilled = rng.random() < skilled
-    world, num_played = _begun(make_world), 0
+    world, num_played = _start_world(make_world), 0
 
     def next_message(messages: Sequence[Message]) -> Message:
         nonlocal world, num_played
-        played = _actions(messages)
+        played = _list_actions(messages)
         if len(played) < num_played:  # another conversation
-            world, num_played = _begun(make_world), 0
+            world, num_played = _start_world(make_world), 0
         for action in played[num_played:]:
             if world.step(action).is_over:
                 break
@@ -233,12 +233,12 @@ def solved_row(
         world.close()
 
 
-def _begun(make_world: Callable[[], ExpertWorld]) -> ExpertWorld:
+def _start_world(make_world: Callable[[], ExpertWorld]) -> ExpertWorld:
     world = make_world()
     world.reset()
     return world
 
 
-def _actions(messages: Sequence[Message]) -> list[str]:
+def _list_actions(messages: Sequence[Message]) -> list[str]:
     calls = (call for message in messages for call in message.tool_calls if call.name == TOOL and call.error is None)
     return [action for call in calls if isinstance(action := call.arguments.get("action"), str)]

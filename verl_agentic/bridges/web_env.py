@@ -98,7 +98,7 @@ class WebEnv(ToolEnv):
         Args:
             ref: the ref of the element.
         """
-        return await self._after(lambda: self._page.click(ref))
+        return await self._run_action(lambda: self._page.click(ref))
 
     async def type(self, ref: str, text: str) -> ToolResult:
         """Replaces the text of a field.
@@ -107,7 +107,7 @@ class WebEnv(ToolEnv):
             ref: the ref of the field.
             text: the new text.
         """
-        return await self._after(lambda: self._page.fill(ref, text))
+        return await self._run_action(lambda: self._page.fill(ref, text))
 
     async def select(self, ref: str, option: str) -> ToolResult:
         """Chooses an option of a list.
@@ -116,7 +116,7 @@ class WebEnv(ToolEnv):
             ref: the ref of the list.
             option: the text of the option.
         """
-        return await self._after(lambda: self._page.select(ref, option))
+        return await self._run_action(lambda: self._page.select(ref, option))
 
     async def press(self, key: str) -> ToolResult:
         """Presses a key.
@@ -124,9 +124,9 @@ class WebEnv(ToolEnv):
         Args:
             key: its name, such as Enter, Tab or ArrowDown.
         """
-        return await self._after(lambda: self._page.press(key))
+        return await self._run_action(lambda: self._page.press(key))
 
-    async def _after(self, doing: Callable[[], Awaitable[None]]) -> ToolResult:
+    async def _run_action(self, doing: Callable[[], Awaitable[None]]) -> ToolResult:
         """Carries out an action and returns the tree after it."""
         try:
             if self._reward is not None:

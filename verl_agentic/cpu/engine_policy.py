@@ -27,14 +27,14 @@ class EnginePolicy:
     ) -> Completion:
         """Samples one turn; see `Policy.generate`."""
         params = dataclasses.replace(self._params, max_tokens=max_tokens)
-        return await self._sample(prompt_ids, params, request_id)
+        return await self._sample_turn(prompt_ids, params, request_id)
 
     async def choose(self, prompt_ids: Sequence[int], *, allowed: Sequence[int], request_id: str) -> Completion:
         """Samples one of the allowed tokens; see `Chooser.choose`."""
         params = dataclasses.replace(self._params, max_tokens=1, allowed_token_ids=tuple(allowed))
-        return await self._sample(prompt_ids, params, request_id)
+        return await self._sample_turn(prompt_ids, params, request_id)
 
-    async def _sample(self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str) -> Completion:
+    async def _sample_turn(self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str) -> Completion:
         generation = await self._engine.generate(prompt_ids, params, request_id=request_id)
         return Completion(
             token_ids=generation.token_ids,

@@ -124,10 +124,10 @@ def _save_tokenizer(out: Path, texts: Iterable[str] | None = None, token_share: 
         raise ConfigError(f"{out} is a file; name a folder")
     out.mkdir(parents=True, exist_ok=True)
     if texts is None:
-        tokenizer = _make_tokenizer(_corpus())
+        tokenizer = _make_tokenizer(_iter_corpus())
     else:
         texts = list(texts)
-        tokenizer = _make_tokenizer(_pieces(texts), min_frequency=max(2, int(token_share * len(texts))))
+        tokenizer = _make_tokenizer(_iter_pieces(texts), min_frequency=max(2, int(token_share * len(texts))))
     tokenizer.save_pretrained(out)
     return tokenizer
 
@@ -192,14 +192,14 @@ def _make_tokenizer(corpus: Iterable[str], *, min_frequency: int = 0) -> Any:
     return tokenizer
 
 
-def _pieces(texts: Iterable[str]) -> Iterator[str]:
+def _iter_pieces(texts: Iterable[str]) -> Iterator[str]:
     """Yields the texts between special tokens and tags."""
     split = re.compile("|".join(map(re.escape, (START, END, PAD, *TAGS))))
     for text in texts:
         yield from filter(None, split.split(text))
 
 
-def _corpus() -> Iterator[str]:
+def _iter_corpus() -> Iterator[str]:
     """Yields the pieces of conversations about arithmetic, split at special tokens and tags."""
     rng = random.Random(0)
     function = SCHEMA["function"]

@@ -36,10 +36,10 @@ class AgentGymEnv(ToolEnv):
 
     async def start(self) -> tuple[Message, ...]:
         """Creates an environment and resets it to the row's task."""
-        made = await self._post("/create", {})
-        self._id = made.get("id") if isinstance(made, Mapping) else made
+        answer = await self._post_request("/create", {})
+        self._id = answer.get("id") if isinstance(answer, Mapping) else answer
         if self._id is None:
-            raise EnvError(f"{self._server.name} must answer create with an id, got {made!r}; see its log")
+            raise EnvError(f"{self._server.name} must answer create with an id, got {answer!r}; see its log")
         return with_observation(self.row, await self.reset())
 
     async def reset(self) -> str:
@@ -47,11 +47,11 @@ class AgentGymEnv(ToolEnv):
         self.is_done = False
         self._rewards.rewards.clear()
         body = {self._wire.task_key: self.row.extra["task_index"], **self._wire.reset}
-        answer = await self._post("/reset", self._with_id(body))
+        answer = await self._post_request("/reset", self._with_id(body))
         if not isinstance(answer, Mapping):  # WebShop's has no complete observation
             return str(await self._server.ask("GET", "/observation", params={self._wire.id_key: self._id}))
         task = answer.get("task_description")
-        return f"{task}\n{_text(answer)}" if task else _text(answer)
+        return f"{task}\n{_render_observation(answer)}" if task else _render_observation(answer)
 
     async def act(self, action: str) -> ToolResult:
         """Acts in the environment and returns what happens.
@@ -68,7 +68,7 @@ class AgentGymEnv(ToolEnv):
         with boundary(EnvError, "reading an observation of the AgentGym server"):
             self._rewards.add(answer[self._wire.reward_key])
             self.is_done = bool(answer["done"])
-            return ToolResult(_text(answer))
+            return ToolResult(_render_observation(answer))
 
     async def step(self, action: Action) -> Observation:
         """Carries out the calls in order; a turn without a call ends the episode."""
@@ -93,7 +93,7 @@ class AgentGymEnv(ToolEnv):
     def _with_id(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return {self._wire.id_key: self._id, **body}
 
-    async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
+    async def _post_request(self, path: str, body: Mapping[str, Any]) -> Any:
         answer = await self._server.ask("POST", path, json=dict(body))
         self._check_answer(answer, path)
         return answer
@@ -159,7 +159,7 @@ def make_rows(*, split: str, count: int, seed: int, task: str | None = None, num
     ]
 
 
-def _text(answer: Mapping[str, Any]) -> str:
+def _render_observation(answer: Mapping[str, Any]) -> str:
     """Returns the observation in an answer, which WebShop calls `state`, with the actions if they are apart."""
     text = str(answer["observation"] if "observation" in answer else answer["state"])
     actions = answer.get("available_actions")

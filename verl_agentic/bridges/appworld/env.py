@@ -57,10 +57,10 @@ class AppWorldEnv(ToolEnv):
         """Waits for a free server, makes the world of the task, and returns its instruction."""
         url, self._lease = await _lease_of(self._urls, wait_s=self._wait_s)
         self._server = HttpService(url, name="AppWorld's server", extra="appworld")
-        told = await self._call("initialize", experiment_name=f"verl_agentic_{uuid.uuid4().hex}")
+        task = await self._call_server("initialize", experiment_name=f"verl_agentic_{uuid.uuid4().hex}")
         with boundary(EnvError, "reading the task of AppWorld"):
-            about = _PROMPT.format(**told["supervisor"], datetime=told["datetime"])
-            return (Message("system", about), Message("user", told["instruction"]))
+            about = _PROMPT.format(**task["supervisor"], datetime=task["datetime"])
+            return (Message("system", about), Message("user", task["instruction"]))
 
     async def python(self, code: str) -> str:
         """Runs Python code in the session of the task and returns what it prints.
@@ -68,13 +68,13 @@ class AppWorldEnv(ToolEnv):
         Args:
             code: the program.
         """
-        output = await self._call("execute", code=code)
-        self.is_done = bool(await self._call("task_completed"))
+        output = await self._call_server("execute", code=code)
+        self.is_done = bool(await self._call_server("task_completed"))
         return str(output)
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns 1 if all tests of the task's final state pass; their share is in the info."""
-        verdict = await self._call("evaluate", suppress_errors=True)
+        verdict = await self._call_server("evaluate", suppress_errors=True)
         with boundary(EnvError, "reading the verdict of AppWorld"):
             passed, failed = len(verdict["passes"]), len(verdict["failures"])
             solved = bool(verdict["success"]) and not failed
@@ -85,7 +85,7 @@ class AppWorldEnv(ToolEnv):
         """Closes the world, and leaves the server to others."""
         try:
             if self._server is not None:
-                await self._call("close")
+                await self._call_server("close")
         except EnvError as cause:
             logger.warning("a world of AppWorld is left to the next episode's initialize: %s", cause)
         finally:
@@ -94,7 +94,7 @@ class AppWorldEnv(ToolEnv):
             if self._lease is not None:
                 self._lease.close()
 
-    async def _call(self, method: str, **arguments: Any) -> Any:
+    async def _call_server(self, method: str, **arguments: Any) -> Any:
         if self._server is None:
             raise EnvError("an AppWorld environment was not started, got a call; start it")
         answer = await self._server.ask("POST", f"/{method}", json={"task_id": self._task_id, **arguments})
@@ -137,10 +137,10 @@ def make_env(
         ConfigError: there is no url.
         DataError: the row names no task.
     """
-    given = urls or os.environ.get(URLS_VARIABLE, "")
-    addresses = given.split() if isinstance(given, str) else list(given)
+    raw_urls = urls or os.environ.get(URLS_VARIABLE, "")
+    addresses = raw_urls.split() if isinstance(raw_urls, str) else list(raw_urls)
     if not addresses or not all(url.startswith(("http://", "https://")) for url in addresses):
-        raise ConfigError(f"AppWorld needs the urls of its servers, got {given!r}; set urls or {URLS_VARIABLE}")
+        raise ConfigError(f"AppWorld needs the urls of its servers, got {raw_urls!r}; set urls or {URLS_VARIABLE}")
     if not isinstance(row.extra.get("task_id"), str):
         raise DataError(f"a row must name its task_id, got {dict(row.extra)}; make rows with make_rows")
     return AppWorldEnv(row, urls=addresses, wait_s=wait_s, timeout_s=timeout_s)

@@ -43,9 +43,9 @@ def tasks(category: str) -> Mapping[str, Mapping[str, Any]]:
 
     Tasks that their own solution does not solve are left out.
     """
-    solutions = {task["id"]: task["ground_truth"] for task in _lines(f"possible_answer/BFCL_v4_{category}.json")}
-    found = (task for task in _lines(f"BFCL_v4_{category}.json") if task["id"] not in _FAULTY)
-    return {task["id"]: {**task, "solution": solutions[task["id"]]} for task in found}
+    solutions = {task["id"]: task["ground_truth"] for task in _read_records(f"possible_answer/BFCL_v4_{category}.json")}
+    sound_tasks = (task for task in _read_records(f"BFCL_v4_{category}.json") if task["id"] not in _FAULTY)
+    return {task["id"]: {**task, "solution": solutions[task["id"]]} for task in sound_tasks}
 
 
 def task_of(task_id: str) -> Mapping[str, Any]:
@@ -62,18 +62,18 @@ def functions(class_name: str) -> Mapping[str, Mapping[str, Any]]:
     with needs_bfcl():
         from bfcl_eval.constants.executable_backend_config import MULTI_TURN_FUNC_DOC_FILE_MAPPING as files
 
-    shown = ("name", "description", "parameters")
-    docs = _lines(f"multi_turn_func_doc/{files[class_name]}")
-    return {doc["name"]: {key: _json_schema(doc[key]) for key in shown} for doc in docs}
+    keys = ("name", "description", "parameters")
+    docs = _read_records(f"multi_turn_func_doc/{files[class_name]}")
+    return {doc["name"]: {key: _json_schema(doc[key]) for key in keys} for doc in docs}
 
 
 def read_call(text: str, task: Mapping[str, Any]) -> Call:
     """Returns a call of a solution, such as `sort('a.txt')`, with named arguments."""
     call: Any = ast.parse(text, mode="eval").body
-    known = next(doc for name in task["involved_classes"] if (doc := functions(name).get(call.func.id)) is not None)
-    given = dict(zip(known["parameters"]["properties"], call.args, strict=False))
-    given |= {keyword.arg: keyword.value for keyword in call.keywords}
-    return call.func.id, {name: ast.literal_eval(value) for name, value in given.items()}
+    function = next(doc for name in task["involved_classes"] if (doc := functions(name).get(call.func.id)) is not None)
+    arguments = dict(zip(function["parameters"]["properties"], call.args, strict=False))
+    arguments |= {keyword.arg: keyword.value for keyword in call.keywords}
+    return call.func.id, {name: ast.literal_eval(value) for name, value in arguments.items()}
 
 
 class Apis:
@@ -114,14 +114,14 @@ def data_file(name: str) -> Path:
     return Path(bfcl_eval.__file__).parent / "data" / name
 
 
-def _lines(name: str) -> list[dict[str, Any]]:
+def _read_records(name: str) -> list[dict[str, Any]]:
     lines = data_file(name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines if line.strip()]
 
 
 def _json_schema(node: Any) -> Any:
     if isinstance(node, list):
-        return [_json_schema(one) for one in node]
+        return [_json_schema(item) for item in node]
     if not isinstance(node, dict):
         return node
     types = {"type": _TYPES.get(node["type"], node["type"])} if isinstance(node.get("type"), str) else {}

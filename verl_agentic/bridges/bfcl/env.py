@@ -47,7 +47,7 @@ class BfclEnv(ToolEnv):
         Raises:
             DataError: the installed package does not have the task.
         """
-        await in_thread(self._load)
+        await in_thread(self._load_task)
         self._offer_tools()
         return self.row.prompt
 
@@ -71,7 +71,7 @@ class BfclEnv(ToolEnv):
         share = self._num_passed / len(self._solution)
         return Reward(float(share == 1), info={"turns_passed": share})
 
-    def _load(self) -> None:
+    def _load_task(self) -> None:
         self._task = task_of(self.row.extra["task_id"])
         self._solution = [[read_call(call, self._task) for call in turn] for turn in json.loads(self.row.ground_truth)]
         self._withheld: dict[str, list[str]] = self._task.get("missed_function", {})
@@ -93,8 +93,8 @@ class BfclEnv(ToolEnv):
     def _offer_tools(self) -> None:
         """Offers all functions but those that come in a later turn."""
         withheld = {name for turn, names in self._withheld.items() if int(turn) > self._turn for name in names}
-        known = [doc for name in self._task["involved_classes"] for doc in functions(name).values()]
-        self.use_tools([_ApiTool(doc, self) for doc in known if doc["name"] not in withheld])
+        docs = [doc for name in self._task["involved_classes"] for doc in functions(name).values()]
+        self.use_tools([_ApiTool(doc, self) for doc in docs if doc["name"] not in withheld])
 
 
 def make_env(row: EnvRow) -> ToolEnv:

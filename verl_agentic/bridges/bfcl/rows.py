@@ -36,7 +36,7 @@ def make_rows(*, split: str, count: int, seed: int, task: str | None = None, tra
         ConfigError: `count` is too large.
     """
     categories = _CATEGORIES if task is None else (task,)
-    rows = [row for name in categories for row in _split(_rows(name), split=split, train_share=train_share)]
+    rows = [row for name in categories for row in _select_split(_load_rows(name), split=split, train_share=train_share)]
     if count > len(rows):
         raise ConfigError(f"bfcl has {len(rows)} rows for {split!r}, got count {count}; ask for fewer")
     return random.Random(seed).sample(rows, count)
@@ -54,7 +54,7 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
         assert solution is not None
         return solution(row)
     task, turns = task_of(row.extra["task_id"]), json.loads(row.ground_truth)
-    script = [message for calls in turns for message in (*_calling(calls, task), _DONE)]
+    script = [message for calls in turns for message in (*_iter_call_messages(calls, task), _DONE)]
 
     def next_message(messages: Sequence[Message]) -> Message:
         return script[sum(message.role == "assistant" for message in messages)]
@@ -66,29 +66,29 @@ _DONE = Message("assistant", "That is all that I can do now.")
 _CALLS = 4  # in a turn: the longest solution has 34, and a user's turn may have 20 steps
 
 
-def _calling(texts: Sequence[str], task: Mapping[str, Any]) -> Iterator[Message]:
+def _iter_call_messages(texts: Sequence[str], task: Mapping[str, Any]) -> Iterator[Message]:
     calls = [ToolCall(*read_call(text, task)) for text in texts]
     for start in range(0, len(calls), _CALLS):
         yield Message("assistant", "", tool_calls=tuple(calls[start : start + _CALLS]))
 
 
 @functools.cache
-def _rows(category: str) -> Mapping[int, EnvRow]:
+def _load_rows(category: str) -> Mapping[int, EnvRow]:
     """Returns number -> row of a category; the number of a multi-turn row is that of its scenario."""
     if category.startswith("multi_turn"):
-        return {int(task_id.rpartition("_")[2]): _row(task) for task_id, task in tasks(category).items()}
+        return {int(task_id.rpartition("_")[2]): _make_row(task) for task_id, task in tasks(category).items()}
     module = sys.modules[single_turn().make_env.__module__.rpartition(".")[0]]
-    found = module.from_bfcl(data_file(f"BFCL_v4_{category}.json"), skip_bad_records=True)
-    return dict(enumerate(found))
+    rows = module.from_bfcl(data_file(f"BFCL_v4_{category}.json"), skip_bad_records=True)
+    return dict(enumerate(rows))
 
 
-def _split(rows: Mapping[int, EnvRow], *, split: str, train_share: float) -> list[EnvRow]:
+def _select_split(rows: Mapping[int, EnvRow], *, split: str, train_share: float) -> list[EnvRow]:
     """Returns the rows of a split: whether a number is for training depends on nothing else."""
     is_train = {number: random.Random(number).random() < train_share for number in rows}
     return [row for number, row in rows.items() if is_train[number] is (split == "train")]
 
 
-def _row(task: Mapping[str, Any]) -> EnvRow:
+def _make_row(task: Mapping[str, Any]) -> EnvRow:
     return EnvRow(
         prompt=tuple(Message(message["role"], message["content"]) for message in task["question"][0]),
         ground_truth=json.dumps(task["solution"]),

@@ -33,40 +33,40 @@ class BrowserGymPage:
         """Starts the browser and returns the goal."""
 
         def start() -> None:
-            _import(self._env_id)
+            _import_benchmark(self._env_id)
             import gymnasium
 
             self._env = gymnasium.make(self._env_id, headless=True)
             self._observed, _ = self._env.reset(seed=self._seed)
 
-        await self._run(start)
+        await self._run_in_thread(start)
         goal = self._observed.get("goal_object") or ({"type": "text", "text": self._observed.get("goal", "")},)
         return "\n".join(part["text"] for part in goal if part.get("type") == "text")
 
     async def tree(self) -> str:
         """Returns the accessibility tree."""
         flatten = importlib.import_module("browsergym.utils.obs").flatten_axtree_to_str
-        return await self._run(lambda: flatten(self._observed["axtree_object"]))
+        return await self._run_in_thread(lambda: flatten(self._observed["axtree_object"]))
 
     async def click(self, ref: str) -> None:
         """Clicks an element."""
-        await self._act(f"click({ref!r})")
+        await self._run_action(f"click({ref!r})")
 
     async def fill(self, ref: str, text: str) -> None:
         """Replaces the text of a field."""
-        await self._act(f"fill({ref!r}, {text!r})")
+        await self._run_action(f"fill({ref!r}, {text!r})")
 
     async def select(self, ref: str, option: str) -> None:
         """Chooses an option of a list."""
-        await self._act(f"select_option({ref!r}, {option!r})")
+        await self._run_action(f"select_option({ref!r}, {option!r})")
 
     async def press(self, key: str) -> None:
         """Presses a key on the element that has the focus."""
-        await self._act(f"press({self._observed.get('focused_element_bid') or ''!r}, {key!r})")
+        await self._run_action(f"press({self._observed.get('focused_element_bid') or ''!r}, {key!r})")
 
     async def answer(self, text: str) -> None:
         """Sends a message to the user; tasks that ask for information read it."""
-        await self._act(f"send_msg_to_user({text!r})")
+        await self._run_action(f"send_msg_to_user({text!r})")
 
     async def reward(self) -> float | None:
         """Returns the reward; None while the task is open."""
@@ -76,21 +76,21 @@ class BrowserGymPage:
         """Closes the browser and ends the thread."""
         try:
             if self._env is not None:
-                await self._run(self._env.close)
+                await self._run_in_thread(self._env.close)
         finally:
             self._thread.shutdown(wait=False)
 
-    async def _act(self, action: str) -> None:
+    async def _run_action(self, action: str) -> None:
         def step() -> None:
             self._observed, reward, terminated, truncated, _ = self._env.step(action)
             if terminated or truncated:
                 self._reward = float(reward)
 
-        await self._run(step)
+        await self._run_in_thread(step)
         if error := self._observed.get("last_action_error"):
             raise ActionRefusedError(str(error).splitlines()[0])
 
-    async def _run(self, function: Callable[[], T]) -> T:
+    async def _run_in_thread(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
 
@@ -109,7 +109,7 @@ def make_env(row: EnvRow) -> WebEnv:
     return WebEnv(row, BrowserGymPage(env_id, seed))
 
 
-def _import(env_id: str) -> None:
+def _import_benchmark(env_id: str) -> None:
     """Imports the package that registers an id: `browsergym/webarena.310` is one of `browsergym.webarena`."""
     benchmark = env_id.removeprefix("browsergym/").partition(".")[0]
     try:

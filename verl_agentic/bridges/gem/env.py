@@ -47,7 +47,7 @@ class GemWorld:
             text, about = self._game.reset()  # without a seed, which would seed numpy's global generator
         if self._task.startswith("Guess"):
             self._low_high = (self._game.min_number, self._game.max_number)
-        return _joined(text, about)
+        return _join_texts(text, about)
 
     def step(self, action: str) -> WorldTurn:
         """Executes an action, with or without its box; the game ends at an action that it cannot read."""
@@ -55,13 +55,13 @@ class GemWorld:
         if len(action) > _MAX_ACTION_CHARS:
             return WorldTurn(text=f"Error: an action has at most {_MAX_ACTION_CHARS} characters", is_valid=False)
         with drawing_from(self._generator, package="gem"):
-            text, reward, is_end, is_cut, about = self._game.step(action if "\\boxed" in action else _box(action))
+            text, reward, is_end, is_cut, about = self._game.step(action if "\\boxed" in action else _box_words(action))
         if self._task.startswith("Guess"):
-            self._narrow(text)
+            self._narrow_range(text)
         # Rewards of steps are shares of 1, those of mistakes are negative, and a lost game may give partial credit.
         is_won = bool(is_end and not is_cut and reward > 0)
         return WorldTurn(
-            text=text if is_end else _joined(text, about), is_valid=reward >= 0, is_over=is_end, is_won=is_won
+            text=text if is_end else _join_texts(text, about), is_valid=reward >= 0, is_over=is_end, is_won=is_won
         )
 
     def expert(self) -> str | None:
@@ -76,7 +76,7 @@ class GemWorld:
     def close(self) -> None:
         """Nothing to release."""
 
-    def _narrow(self, text: str) -> None:
+    def _narrow_range(self, text: str) -> None:
         guess, (low, high) = sum(self._low_high) // 2, self._low_high
         tried = self._game.previous_guesses
         if guess in tried:
@@ -84,17 +84,17 @@ class GemWorld:
 
     def guess(self) -> str:
         """Returns the middle of the numbers that are left."""
-        return _box(sum(self._low_high) // 2)
+        return _box_words(sum(self._low_high) // 2)
 
     def code(self) -> str:
         """Returns the secret code."""
-        return _box(*self._game.game_code)
+        return _box_words(*self._game.game_code)
 
     def number(self) -> str:
         """Returns a number of the solved sudoku."""
         game, size = self._game, range(self._game.scale)
         row, column = next((r, c) for r, c in product(size, size) if game.board[r][c] == 0)
-        return _box(row + 1, column + 1, game.full_grid[row][column])
+        return _box_words(row + 1, column + 1, game.full_grid[row][column])
 
 
 _SOLUTIONS: Mapping[str, Callable[[GemWorld], str]] = {
@@ -108,9 +108,9 @@ _PACKAGE = TextWorldPackage("gem", tasks=_TASKS, make_world=GemWorld, is_hidden=
 make_env, make_rows, gold, demonstrator = _PACKAGE.make_env, _PACKAGE.make_rows, _PACKAGE.gold, _PACKAGE.demonstrator
 
 
-def _box(*words: object) -> str:
+def _box_words(*words: object) -> str:
     return f"\\boxed{{{' '.join(map(str, words))}}}"
 
 
-def _joined(text: str, about: Mapping[str, Any]) -> str:
+def _join_texts(text: str, about: Mapping[str, Any]) -> str:
     return "\n".join(filter(None, (text.strip(), str(about.get("suffix") or "").strip())))

@@ -55,7 +55,7 @@ class ToyTextWorld:
     def expert(self) -> str | None:
         """Returns the first action of a shortest solution."""
         number = next_action(self._env.unwrapped)
-        return next((name for name, known in self._words.actions.items() if known == number), None)
+        return next((name for name, action_number in self._words.actions.items() if action_number == number), None)
 
     def random_action(self, rng: random.Random) -> str:
         """Returns any action."""

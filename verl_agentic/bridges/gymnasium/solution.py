@@ -17,30 +17,30 @@ def next_action(problem: Any) -> int | None:
     Args:
         problem: an unwrapped problem, in any state.
     """
-    return _walk(problem) if hasattr(problem, "P") else _draw(problem)
+    return _search_walk(problem) if hasattr(problem, "P") else _search_hits(problem)
 
 
-def _walk(problem: Any) -> int | None:
+def _search_walk(problem: Any) -> int | None:
     """Searches states at times: one random number is drawn in each step."""
     draws = copy.deepcopy(problem.np_random).random(_MAX_STEPS)
     ends: deque[tuple[int, int, int | None]] = deque([(int(problem.s), 0, None)])
-    seen = {(int(problem.s), 0)}
+    visited_states = {(int(problem.s), 0)}
     while ends:
         state, time, first = ends.popleft()
         if time == _MAX_STEPS:
             return None
         for action, transitions in problem.P[state].items():
-            following, reward, is_end = _outcome(transitions, draws[time])
+            following, reward, is_end = _draw_outcome(transitions, draws[time])
             begun = action if first is None else first
             if is_end and (reward > 0 or not hasattr(problem, "desc")):  # only the goal ends a walk along the cliff
                 return begun
-            if not is_end and (following, time + 1) not in seen:
-                seen.add((following, time + 1))
+            if not is_end and (following, time + 1) not in visited_states:
+                visited_states.add((following, time + 1))
                 ends.append((following, time + 1, begun))
     return None
 
 
-def _outcome(transitions: Any, draw: float) -> tuple[int, float, bool]:
+def _draw_outcome(transitions: Any, draw: float) -> tuple[int, float, bool]:
     total = 0.0
     for probability, following, reward, is_end in transitions:
         total += probability
@@ -50,7 +50,7 @@ def _outcome(transitions: Any, draw: float) -> tuple[int, float, bool]:
     return int(following), float(reward), bool(is_end)
 
 
-def _draw(problem: Any) -> int | None:
+def _search_hits(problem: Any) -> int | None:
     """Searches the number of cards to draw before a hand of blackjack is won."""
     hits = 0
     while True:

@@ -26,7 +26,7 @@ class ToyText:
     """Changes the unwrapped problem after its reset."""
 
 
-def _cell(problem: Any, columns: int) -> str:
+def _describe_cell(problem: Any, columns: int) -> str:
     return f"You are in row {problem.s // columns}, column {problem.s % columns}."
 
 
@@ -69,9 +69,11 @@ def _taxi_rules(problem: Any) -> str:
 
 def _taxi_state(problem: Any) -> str:
     row, column, passenger, destination = problem.decode(problem.s)
-    stops = [f"{name} (row {at[0]}, column {at[1]})" for name, at in zip("RGYB", problem.locs, strict=True)]
-    where = "in the taxi" if passenger == len(stops) else f"at {stops[passenger]}"
-    return f"Taxi: row {row}, column {column}. Passenger: {where}. Destination: {stops[destination]}."
+    stops = [
+        f"{name} (row {location[0]}, column {location[1]})" for name, location in zip("RGYB", problem.locs, strict=True)
+    ]
+    place = "in the taxi" if passenger == len(stops) else f"at {stops[passenger]}"
+    return f"Taxi: row {row}, column {column}. Passenger: {place}. Destination: {stops[destination]}."
 
 
 def _blackjack_state(problem: Any) -> str:
@@ -85,17 +87,17 @@ _TAXI = {"south": 0, "north": 1, "east": 2, "west": 3, "pick up": 4, "drop off":
 _CLIFF = ToyText(
     actions=_COMPASS,
     rules=_cliff_rules,
-    state=lambda problem: _cell(problem, 12),
+    state=lambda problem: _describe_cell(problem, 12),
     is_won=lambda reward: True,  # only the goal ends the walk
     prepare=_cliff_start,
 )
 
 
-def _lake(size: int) -> ToyText:
+def _make_lake(size: int) -> ToyText:
     return ToyText(
         actions=_WAYS,
         rules=_lake_rules,
-        state=lambda problem: _cell(problem, size),
+        state=lambda problem: _describe_cell(problem, size),
         is_won=lambda reward: reward > 0,
         options=_lake_map(size),
     )
@@ -110,8 +112,8 @@ TOY_TEXTS: Mapping[str, ToyText] = {
     ),
     "CliffWalking-v1": _CLIFF,
     "CliffWalkingSlippery-v1": _CLIFF,
-    "FrozenLake-v1": _lake(4),
-    "FrozenLake8x8-v1": _lake(8),
+    "FrozenLake-v1": _make_lake(4),
+    "FrozenLake8x8-v1": _make_lake(8),
     "Taxi-v4": ToyText(actions=_TAXI, rules=_taxi_rules, state=_taxi_state, is_won=lambda reward: reward > 0),
 }
 """id of gymnasium -> its words."""

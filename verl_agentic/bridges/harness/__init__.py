@@ -97,18 +97,18 @@ def make_env(
 
 def make_rows(*, split: str, count: int, seed: int) -> list[EnvRow]:
     """Returns rows of the example: those of `python_math`."""
-    return _task().make_rows(split=split, count=count, seed=seed)
+    return _load_example().make_rows(split=split, count=count, seed=seed)
 
 
 def gold(row: EnvRow) -> Any:
     """Returns the solution of a row of the example."""
-    return _task().gold(row)
+    return _load_example().gold(row)
 
 
 def demonstrator(row: EnvRow, *, rng: random.Random) -> Any:
     """Returns a demonstration of a row of the example, of mixed quality."""
-    return _task().demonstrator(row, rng=rng)
+    return _load_example().demonstrator(row, rng=rng)
 
 
-def _task() -> Any:
+def _load_example() -> Any:
     return load_env_package("python_math")

@@ -80,8 +80,8 @@ def check_exit(code: int, *, error: str) -> None:
         EnvError: the program reports that infrastructure failed.
         AgentFailedError: the program failed.
     """
-    shown = error[-SHOWN_CHARS:]
+    excerpt = error[-SHOWN_CHARS:]
     if code == _TEMPORARY_FAILURE:
-        raise EnvError(f"the agent reports failed infrastructure (exit code {code}): {shown}")
+        raise EnvError(f"the agent reports failed infrastructure (exit code {code}): {excerpt}")
     if code:
-        raise AgentFailedError(f"the agent ended with exit code {code}: {shown}")
+        raise AgentFailedError(f"the agent ended with exit code {code}: {excerpt}")

@@ -114,11 +114,11 @@ class _CommandAgent:
         _warn_of_user()
         folder = await asyncio.to_thread(reaper.make_folder, "agent")
         try:
-            return await self._run(row, endpoint, folder)
+            return await self._run_program(row, endpoint, folder)
         finally:
             await asyncio.shield(asyncio.ensure_future(_clean_up(endpoint.api_key, folder)))
 
-    async def _run(self, row: EnvRow, endpoint: PolicyEndpoint, folder: Path) -> str:
+    async def _run_program(self, row: EnvRow, endpoint: PolicyEndpoint, folder: Path) -> str:
         passed = {name: os.environ[name] for name in (*_VARIABLES, *self.variables) if name in os.environ}
         variables = {**passed, **endpoint.variables(), _FOLDER_VARIABLE: str(folder)}
         (folder / "task.json").write_text(json.dumps(task_of(row)), encoding="utf-8")
@@ -139,7 +139,7 @@ class _CommandAgent:
         try:
             code = await process.wait()
         finally:
-            await asyncio.shield(asyncio.ensure_future(_terminate(process)))
+            await asyncio.shield(asyncio.ensure_future(_terminate_process(process)))
         check_exit(code, error=_end_of(folder / "stderr"))
         return _end_of(folder / "stdout")
 
@@ -156,11 +156,11 @@ class _RemoteAgent:
         session = {"url": endpoint.url, "base_url": endpoint.base_url, "api_key": endpoint.api_key}
         async with httpx.AsyncClient(timeout=None) as client:
             answer = await client.post(self.url, json={**task_of(row), **session, "model": endpoint.model})
-        shown = answer.text[:SHOWN_CHARS]
+        excerpt = answer.text[:SHOWN_CHARS]
         if answer.status_code in _UNAVAILABLE:
-            raise EnvError(f"the agent's server is not available, got {answer.status_code}: {shown}")
+            raise EnvError(f"the agent's server is not available, got {answer.status_code}: {excerpt}")
         if answer.status_code != 200:
-            raise AgentFailedError(f"the agent's server answered {answer.status_code}: {shown}")
+            raise AgentFailedError(f"the agent's server answered {answer.status_code}: {excerpt}")
         return answer.json()
 
 
@@ -179,7 +179,7 @@ def _end_of(path: Path) -> str:
         return file.read().decode(errors="replace")
 
 
-async def _terminate(process: asyncio.subprocess.Process) -> None:
+async def _terminate_process(process: asyncio.subprocess.Process) -> None:
     """Ends a program and its group. It may end by itself first: `docker run` passes SIGTERM on to its container."""
     if process.returncode is None:
         _signal_group(process.pid, signal.SIGTERM)
@@ -203,7 +203,7 @@ async def _clean_up(session: str, folder: Path) -> None:
 def _kill_marked(session: str) -> None:
     mark = f"{SESSION_VARIABLE}={session}".encode()
     for _ in range(3):  # a process may fork meanwhile
-        marked = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, mark)]
+        marked = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has_mark(pid, mark)]
         for pid in marked:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -211,7 +211,7 @@ def _kill_marked(session: str) -> None:
             return
 
 
-def _has(pid: int, mark: bytes) -> bool:
+def _has_mark(pid: int, mark: bytes) -> bool:
     try:
         return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # another user's, or it has ended

@@ -75,12 +75,12 @@ class ContainerAgent:
     async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> str:
         engine = await _to_its_end(in_thread(Engine, self.config.url))
         try:
-            await _to_its_end(in_thread(_prepare, engine, self.config))
-            return await self._run(engine, row, endpoint)
+            await _to_its_end(in_thread(_prepare_engine, engine, self.config))
+            return await self._run_container(engine, row, endpoint)
         finally:
-            await _to_its_end(_remove(engine, group=endpoint.api_key))
+            await _to_its_end(_remove_container(engine, group=endpoint.api_key))
 
-    async def _run(self, engine: Engine, row: EnvRow, endpoint: PolicyEndpoint) -> str:
+    async def _run_container(self, engine: Engine, row: EnvRow, endpoint: PolicyEndpoint) -> str:
         config = self.config
         shape = ProgramShape(
             image=config.image,
@@ -95,7 +95,7 @@ class ContainerAgent:
             group=endpoint.api_key,
         )
         with contextlib.ExitStack() as stack:
-            container, reader, writer = await _to_its_end(_start(engine, shape, stack))
+            container, reader, writer = await _to_its_end(_start_container(engine, shape, stack))
             writer.write(json.dumps(task_of(row)).encode())
             writer.write_eof()
             output = await _last_output(reader)
@@ -109,7 +109,7 @@ class ContainerAgent:
         return output
 
 
-async def _start(
+async def _start_container(
     engine: Engine, shape: ProgramShape, stack: contextlib.ExitStack
 ) -> tuple[str, StdoutReader, asyncio.StreamWriter]:
     """Starts a container; returns its id and stdio, which `stack` closes."""
@@ -120,7 +120,7 @@ async def _start(
     return container, reader, writer
 
 
-def _prepare(engine: Engine, config: ContainerConfig) -> None:
+def _prepare_engine(engine: Engine, config: ContainerConfig) -> None:
     """Checks the engine, provides the image and, once per process, removes containers of dead processes."""
     global _has_reaped
     engine.check(config.runtime)
@@ -138,7 +138,7 @@ async def _last_output(reader: StdoutReader) -> str:
     return output.decode("utf-8", "replace")
 
 
-async def _remove(engine: Engine, *, group: str) -> None:
+async def _remove_container(engine: Engine, *, group: str) -> None:
     """Removes the container of an episode, also one whose creation was reported as failed, and leaves the engine."""
     for attempt in range(1, _REMOVALS + 1):
         try:

@@ -45,19 +45,21 @@ class Branch:
     """Place in `seen` -> the turn that wrote it."""
 
     @classmethod
-    def of(cls, asked: ChatAsked, *, origin: Branch | None) -> Branch:
+    def of(cls, request: ChatAsked, *, origin: Branch | None) -> Branch:
         """Returns the branch of a request that begins like another one."""
-        turns = {place for place in origin.turns if place < origin.num_repeated(asked)} if origin is not None else set()
-        return cls(tools=asked.tools, seen=list(asked.messages), turns=turns)
+        turns = (
+            {place for place in origin.turns if place < origin.num_repeated(request)} if origin is not None else set()
+        )
+        return cls(tools=request.tools, seen=list(request.messages), turns=turns)
 
-    def num_repeated(self, asked: ChatAsked) -> int:
+    def num_repeated(self, request: ChatAsked) -> int:
         """Returns the number of messages, without those of the system, with which a request repeats this history."""
-        return num_shared(_body(self.seen), _body(asked.messages))
+        return num_shared(_drop_instructions(self.seen), _drop_instructions(request.messages))
 
-    def is_continued_by(self, asked: ChatAsked) -> bool:
+    def is_continued_by(self, request: ChatAsked) -> bool:
         """Returns whether a request only adds messages, so that the row goes on."""
-        is_longer = len(asked.messages) > len(self.seen) == num_shared(self.seen, asked.messages)
-        return is_longer and self.tools == asked.tools
+        is_longer = len(request.messages) > len(self.seen) == num_shared(self.seen, request.messages)
+        return is_longer and self.tools == request.tools
 
 
 @dataclass(eq=False, kw_only=True)
@@ -98,7 +100,7 @@ class Conversation:
         """Adds a turn of the policy, the answer with a number in the session."""
         branch = self.branch
         branch.actions[len(branch.seen)] = action
-        branch.turns.add(len(_body(branch.seen)))
+        branch.turns.add(len(_drop_instructions(branch.seen)))
         branch.seen.append(answer.message)
         for text in (text for call in action.tool_calls for text in _texts_of(call.arguments)):
             self.arguments.setdefault(text, number)
@@ -113,10 +115,10 @@ class Conversation:
         """The text of its last turn, without thoughts."""
         return split_thoughts(self.last_action.content)[1] if self.last_answer else ""
 
-    def is_quoted_in(self, asked: ChatAsked) -> bool:
+    def is_quoted_in(self, request: ChatAsked) -> bool:
         """Returns whether a request has the text of the last turn, such as a summary."""
         text = self.last_text
-        return len(text) >= _MIN_QUOTE_CHARS and any(text in message.content for message in asked.messages)
+        return len(text) >= _MIN_QUOTE_CHARS and any(text in message.content for message in request.messages)
 
     def has_called(self, other: Conversation) -> bool:
         """Returns whether the task of another conversation stands in a call that was made before it began."""
@@ -128,88 +130,102 @@ class Conversation:
         return any(_ends_with(task, text) for text in self.arguments)
 
 
-def is_probe(asked: ChatAsked) -> bool:
+def is_probe(request: ChatAsked) -> bool:
     """Returns whether a request asks for a single token."""
-    return asked.limits.max_tokens is not None and asked.limits.max_tokens <= _PROBE_TOKENS
+    return request.limits.max_tokens is not None and request.limits.max_tokens <= _PROBE_TOKENS
 
 
-def task_of(asked: ChatAsked) -> str:
+def task_of(request: ChatAsked) -> str:
     """Returns the first message of the user."""
-    return next((message.content.strip() for message in asked.messages if message.role == "user"), "")
+    return next((message.content.strip() for message in request.messages if message.role == "user"), "")
 
 
-def find_continued(asked: ChatAsked, known: Sequence[Conversation]) -> tuple[Conversation, Branch] | None:
+def find_continued(request: ChatAsked, conversations: Sequence[Conversation]) -> tuple[Conversation, Branch] | None:
     """Returns the conversation and the history that a request continues or rewrites, by the turns of the policy in it.
 
     A request with another message of the system and without the tools of the conversation belongs to another role,
     such as one that writes a title or a summary.
     """
     repeating = [
-        (branch.num_repeated(asked), conversation, branch)
-        for conversation in known
+        (branch.num_repeated(request), conversation, branch)
+        for conversation in conversations
         if not conversation.is_probe
         for branch in conversation.branches
-        if not _has_lost_tools(conversation, branch, asked)
+        if not _has_lost_tools(conversation, branch, request)
     ]
 
     def rank_branch(place: tuple[int, Conversation, Branch]) -> tuple[Any, ...]:
         shared, conversation, branch = place
-        num_turns, is_whole = sum(turn < shared for turn in branch.turns), shared == len(_body(branch.seen))
-        is_continued, is_idle = branch.is_continued_by(asked), not conversation.is_busy
+        num_turns, is_whole = (
+            sum(turn < shared for turn in branch.turns),
+            shared == len(_drop_instructions(branch.seen)),
+        )
+        is_continued, is_idle = branch.is_continued_by(request), not conversation.is_busy
         return num_turns, is_continued, is_idle, is_whole, shared, conversation.last_answer
 
     # Of equal ones, the last: it begins with turns of the others.
     places = [place for place in reversed(repeating) if any(turn < place[0] for turn in place[2].turns)]
-    return max(places, key=rank_branch)[1:] if places else _find_by_turns(asked, known)
+    return max(places, key=rank_branch)[1:] if places else _find_by_turns(request, conversations)
 
 
-def _find_by_turns(asked: ChatAsked, known: Iterable[Conversation]) -> tuple[Conversation, Branch] | None:
+def _find_by_turns(request: ChatAsked, conversations: Iterable[Conversation]) -> tuple[Conversation, Branch] | None:
     """Returns the conversation with most turns of a request, whose beginning has changed."""
-    keys = {turn_key(message) for message in asked.messages if message.role == "assistant"} - {""}
+    keys = {turn_key(message) for message in request.messages if message.role == "assistant"} - {""}
 
     def rank(conversation: Conversation) -> tuple[int, bool, int]:
-        has_same_system = _instructions(conversation.branch.seen) == _instructions(asked.messages)
+        has_same_system = _read_instructions(conversation.branch.seen) == _read_instructions(request.messages)
         return len(keys & conversation.turn_keys), has_same_system, conversation.last_answer
 
-    sharing = [one for one in known if keys & one.turn_keys and not one.is_probe and _is_same_role(one, asked)]
+    sharing = [
+        candidate
+        for candidate in conversations
+        if keys & candidate.turn_keys and not candidate.is_probe and _is_same_role(candidate, request)
+    ]
     return (conversation := max(sharing, key=rank), conversation.branch) if sharing else None
 
 
 def find_restarted(
-    asked: ChatAsked, known: Sequence[Conversation], *, own: Callable[[], Conversation | None]
+    request: ChatAsked, conversations: Sequence[Conversation], *, find_own: Callable[[], Conversation | None]
 ) -> Conversation | None:
     """Returns the conversation that a request begins anew, if it repeats no turn of the policy.
 
-    It has the same messages of the system and the same task. In the agent's own conversation (`own`), the task may
+    It has the same messages of the system and the same task. In the agent's own conversation (`find_own`), the task may
     differ: the agent has summed up what happened, or never keeps a history. In any conversation with tools, the request
     may quote a summary. A task that stands in a call is a sub-agent's.
     """
-    task, instructions = task_of(asked), _instructions(asked.messages)
-    idle = [one for one in reversed(known) if not one.is_probe and not one.is_busy]
+    task, instructions = task_of(request), _read_instructions(request.messages)
+    idle = [candidate for candidate in reversed(conversations) if not candidate.is_probe and not candidate.is_busy]
     for conversation in idle:
-        tools, has_same_system = conversation.branch.tools, _instructions(conversation.branch.seen) == instructions
-        if has_same_system and conversation.task == task and bool(tools) == bool(asked.tools):
+        tools, has_same_system = conversation.branch.tools, _read_instructions(conversation.branch.seen) == instructions
+        if has_same_system and conversation.task == task and bool(tools) == bool(request.tools):
             return conversation
-    if any(conversation.calls_with(task) for conversation in known):
+    if any(conversation.calls_with(task) for conversation in conversations):
         return None
-    has_summary, current = bool(asked.tools) and any(one.is_quoted_in(asked) for one in known), own()
+    has_summary, current = (
+        bool(request.tools) and any(candidate.is_quoted_in(request) for candidate in conversations),
+        find_own(),
+    )
     continued = [
-        one
-        for one in idle
-        if one.branch.tools == asked.tools
+        candidate
+        for candidate in idle
+        if candidate.branch.tools == request.tools
         and (
-            (has_summary and _are_alike(one.branch.seen, asked.messages))
-            or (one is current and _may_change_task(one, instructions, task))
+            (has_summary and _are_alike(candidate.branch.seen, request.messages))
+            or (candidate is current and _may_change_task(candidate, instructions, task))
         )
     ]
-    return max(continued, key=lambda one: one.last_answer, default=None)
+    return max(continued, key=lambda candidate: candidate.last_answer, default=None)
 
 
 def _may_change_task(conversation: Conversation, instructions: Sequence[str], task: str) -> bool:
     keeps_history = any(len(branch.actions) > 1 for branch in conversation.branches)
-    known = _instructions(conversation.branch.seen)
-    if known != instructions:  # agents with the same task may differ by a number: "You are agent 2."
-        return not keeps_history and conversation.task != task and _hide_numbers(known) == _hide_numbers(instructions)
+    previous_instructions = _read_instructions(conversation.branch.seen)
+    if previous_instructions != instructions:  # agents with the same task may differ by a number: "You are agent 2."
+        return (
+            not keeps_history
+            and conversation.task != task
+            and _hide_numbers(previous_instructions) == _hide_numbers(instructions)
+        )
     return not keeps_history or bool(instructions and conversation.branch.tools)
 
 
@@ -219,7 +235,7 @@ def _hide_numbers(texts: Iterable[str]) -> list[str]:
 
 
 def choose_own(
-    known: Iterable[Conversation], *, pattern: re.Pattern[str] | None, result: str | None
+    conversations: Iterable[Conversation], *, pattern: re.Pattern[str] | None, result: str | None
 ) -> Conversation | None:
     """Returns the agent's own conversation: the one with tools and most turns that no other one has called.
 
@@ -228,19 +244,19 @@ def choose_own(
     was answered last. None of these but the last one depends on which of two requests came first.
 
     Args:
-        known: all conversations.
+        conversations: all conversations.
         pattern: see `own_pattern` of the environment.
         result: what the agent returned; None while the episode runs. Then the first one counts, not the last.
     """
     answered = [
         conversation
-        for conversation in known
+        for conversation in conversations
         if conversation.last_answer or (conversation.side is not None and conversation.side.stop is not None)
     ]
 
     def rank(conversation: Conversation) -> tuple[Any, ...]:
-        instructions = _instructions(conversation.branches[0].seen)
-        is_called = any(one is not conversation and one.has_called(conversation) for one in answered)
+        instructions = _read_instructions(conversation.branches[0].seen)
+        is_called = any(other is not conversation and other.has_called(conversation) for other in answered)
         text, ended = conversation.last_text, result is not None
         return (
             pattern is not None and any(map(pattern.search, [*instructions, conversation.task])),
@@ -256,47 +272,47 @@ def choose_own(
     return max(answered, key=rank, default=None)
 
 
-def with_turns_of(asked: ChatAsked, branch: Branch) -> tuple[Message, ...]:
+def with_turns_of(request: ChatAsked, branch: Branch) -> tuple[Message, ...]:
     """Returns the messages of a request, in which turns of a branch are as they were sampled, thoughts included."""
-    turns = iter(_body(branch.seen))
+    turns = iter(_drop_instructions(branch.seen))
     messages, is_shared = [], True
-    for message in asked.messages:
-        seen = next(turns, None) if is_shared and message.role != "system" else None
-        is_shared = is_shared and (message.role == "system" or (seen is not None and is_same(seen, message)))
-        messages.append(seen if is_shared and seen is not None and message.role == "assistant" else message)
+    for message in request.messages:
+        turn = next(turns, None) if is_shared and message.role != "system" else None
+        is_shared = is_shared and (message.role == "system" or (turn is not None and is_same(turn, message)))
+        messages.append(turn if is_shared and turn is not None and message.role == "assistant" else message)
     return tuple(messages)
 
 
-def _body(messages: Iterable[Message]) -> list[Message]:
+def _drop_instructions(messages: Iterable[Message]) -> list[Message]:
     return [message for message in messages if message.role != "system"]
 
 
-def _instructions(messages: Iterable[Message]) -> list[str]:
+def _read_instructions(messages: Iterable[Message]) -> list[str]:
     return [message.content for message in messages if message.role == "system"]
 
 
-def _has_lost_tools(conversation: Conversation, branch: Branch, asked: ChatAsked) -> bool:
-    return conversation.has_tools and not asked.tools and not _are_alike(branch.seen, asked.messages)
+def _has_lost_tools(conversation: Conversation, branch: Branch, request: ChatAsked) -> bool:
+    return conversation.has_tools and not request.tools and not _are_alike(branch.seen, request.messages)
 
 
-def _is_same_role(conversation: Conversation, asked: ChatAsked) -> bool:
+def _is_same_role(conversation: Conversation, request: ChatAsked) -> bool:
     branch = conversation.branch
-    has_same_tools = branch.tools == asked.tools and not _has_lost_tools(conversation, branch, asked)
-    return has_same_tools or _are_alike(branch.seen, asked.messages)
+    has_same_tools = branch.tools == request.tools and not _has_lost_tools(conversation, branch, request)
+    return has_same_tools or _are_alike(branch.seen, request.messages)
 
 
-def _are_alike(seen: Iterable[Message], messages: Iterable[Message]) -> bool:
+def _are_alike(history: Iterable[Message], messages: Iterable[Message]) -> bool:
     """Returns whether messages of the system begin and end alike for half of their length: only a part has changed."""
-    texts = ["\n".join(_instructions(part)) for part in (seen, messages)]
+    texts = ["\n".join(_read_instructions(part)) for part in (history, messages)]
     begin = _num_equal(*texts)
     end = _num_equal(*(text[begin:][::-1] for text in texts))
     return 2 * (begin + end) >= max(map(len, texts))
 
 
-def _num_equal(one: str, other: str) -> int:
+def _num_equal(text: str, other: str) -> int:
     """Returns the number of characters with which both texts begin."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((place for place, pair in pairs if pair[0] != pair[1]), min(len(text), len(other)))
 
 
 def _ends_with(task: str, text: str) -> bool:

@@ -109,7 +109,7 @@ class HarnessEnv:
         endpoint = PolicyEndpoint(url=f"{gateway.url}/{key}", api_key=key)
         self._running = asyncio.ensure_future(self._agent(self._visible_row, endpoint))
         while session.first is None:
-            await self._wait(session, self._running, timeout_s=None)
+            await self._wait_for_event(session, self._running, timeout_s=None)
             if self._running.done():
                 self._check_end(self._running, session)
                 raise EnvError(f"the agent ended without a request to the policy, got {self._running.result()!r:.300}")
@@ -130,31 +130,31 @@ class HarnessEnv:
                 session.result = str(running.result())
         finally:
             await session.end("the episode is over: a budget of the trainer is used up, or it was ended")
-        own = session.own
-        if own is None or own.side is None:
+        own_conversation = session.own
+        if own_conversation is None or own_conversation.side is None:
             raise session.data_error or EnvError("the agent ended without a turn of the policy; see its requests")
-        others = (one.num_turns for one in session.known if one is not own)
-        if (longest := max(others, default=0)) > own.num_turns:
+        others = (conversation.num_turns for conversation in session.known if conversation is not own_conversation)
+        if (longest := max(others, default=0)) > own_conversation.num_turns:
             logger.warning(
                 "the agent's own conversation has %d turns, and a side conversation has %d; if that one is the agent's "
                 "own, name it by agentic.env_config.own_pattern",
-                own.num_turns,
+                own_conversation.num_turns,
                 longest,
             )
-        if own.side.stop is not None:
-            return own.side.stop
+        if own_conversation.side.stop is not None:
+            return own_conversation.side.stop
         if self._failure:
             return StopReason.AGENT_FAILED
-        return StopReason.ENV_DONE if own.last_action.tool_calls else StopReason.ANSWERED
+        return StopReason.ENV_DONE if own_conversation.last_action.tool_calls else StopReason.ANSWERED
 
     def own_conversation(self) -> AgentConversation | None:
         """Returns the agent's own conversation; None before its first turn."""
-        own = None if self._session is None else self._session.own
-        return None if own is None else own.side
+        conversation = None if self._session is None else self._session.own
+        return None if conversation is None else conversation.side
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the score of the agent's result; outcome 0 if the agent failed or did not end."""
-        await self._end(grace_s=0.0 if self._failure else self._grace_s)
+        await self._end_agent(grace_s=0.0 if self._failure else self._grace_s)
         assert self._running is not None
         has_ended = self._running.done() and not self._running.cancelled() and self._running.exception() is None
         if self._score is None:
@@ -168,7 +168,7 @@ class HarnessEnv:
     async def close(self) -> None:
         """Ends the agent and its session."""
         try:
-            await self._end(grace_s=0.0)
+            await self._end_agent(grace_s=0.0)
         finally:
             await self._stack.aclose()
 
@@ -176,15 +176,19 @@ class HarnessEnv:
         """Waits until the agent has ended, or its own conversation is over."""
         while not (session.stops and session.own_stop is not None):
             is_idle = bool(session.num_answers) and not session.is_waiting
-            has_news = await self._wait(session, running, timeout_s=self._agent_timeout_s if is_idle else None)
+            has_news = await self._wait_for_event(
+                session, running, timeout_s=self._agent_timeout_s if is_idle else None
+            )
             if running.done():
                 self._check_end(running, session)
                 return
             if not has_news:
-                self._fail(f"it neither asked nor ended within {self._agent_timeout_s:g} s", None)
+                self._record_failure(f"it neither asked nor ended within {self._agent_timeout_s:g} s", None)
                 return
 
-    async def _wait(self, session: AgentSession, running: asyncio.Future[Any], *, timeout_s: float | None) -> bool:
+    async def _wait_for_event(
+        self, session: AgentSession, running: asyncio.Future[Any], *, timeout_s: float | None
+    ) -> bool:
         """Waits for the agent's end, a request or an answer. Returns False after the time.
 
         Raises:
@@ -193,23 +197,23 @@ class HarnessEnv:
         changed = asyncio.ensure_future(session.changed.wait())
         try:
             events = {changed, running, session.failure}
-            done, _ = await asyncio.wait(events, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            done_events, _ = await asyncio.wait(events, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
         session.changed.clear()
         if session.failure.done():
             session.failure.result()
-        return bool(done)
+        return bool(done_events)
 
     def _check_end(self, running: asyncio.Future[Any], session: AgentSession) -> None:
         if running.cancelled():
-            self._fail("it was cancelled", None)
+            self._record_failure("it was cancelled", None)
         elif (cause := running.exception()) is not None:
             if not session.num_answers and session.data_error is not None:
                 raise session.data_error
-            self._fail(f"{type(cause).__name__}: {cause}{_describe_causes(session)}", cause)
+            self._record_failure(f"{type(cause).__name__}: {cause}{_describe_causes(session)}", cause)
 
-    def _fail(self, reason: str, cause: BaseException | None) -> None:
+    def _record_failure(self, reason: str, cause: BaseException | None) -> None:
         """Records that the agent failed.
 
         Raises:
@@ -222,9 +226,9 @@ class HarnessEnv:
         if is_env:
             raise EnvError(f"the agent failed, got {reason}") from cause
         self._failure = reason
-        known = reason[:_KEY_CHARS]
-        if known not in _logged and len(_logged) < _MAX_LOGGED:
-            _logged.add(known)
+        failure_key = reason[:_KEY_CHARS]
+        if failure_key not in _logged and len(_logged) < _MAX_LOGGED:
+            _logged.add(failure_key)
             logger.warning("an agent failed after %d turns, and scores 0: %s", num_answers, reason)
 
     def _describe_end(self, stop: StopReason) -> str:
@@ -236,7 +240,7 @@ class HarnessEnv:
         cause = running.exception()
         return f"{type(cause).__name__}: {cause}; a budget ({stop.value}) had ended the episode"
 
-    async def _end(self, *, grace_s: float) -> None:
+    async def _end_agent(self, *, grace_s: float) -> None:
         """Refuses requests, and ends the agent if it does not end by itself."""
         session, running = self._session, self._running
         if session is None or running is None:

@@ -31,7 +31,7 @@ async def run(row: EnvRow, endpoint: PolicyEndpoint) -> str:
             message = answer.json()["choices"][0]["message"]
             if not message.get("tool_calls"):
                 return message["content"]
-            messages += [message, *[await _run(call, python) for call in message["tool_calls"]]]
+            messages += [message, *[await _run_call(call, python) for call in message["tool_calls"]]]
     return ""
 
 
@@ -40,7 +40,7 @@ async def score(row: EnvRow, result: str, transcript: Transcript) -> float:
     return await math_answer(result, row.ground_truth, must_be_evaluated=True)
 
 
-async def _run(call: dict[str, Any], python: PythonTool) -> dict[str, Any]:
+async def _run_call(call: dict[str, Any], python: PythonTool) -> dict[str, Any]:
     text = f"Error: the only tool is {python.name}"
     if call["function"]["name"] == python.name:
         text = (await python.call(json.loads(call["function"]["arguments"]))).content

@@ -99,7 +99,7 @@ async def shared_gateway(place: Place) -> AsyncIterator[Gateway]:
     """
     key = (asyncio.get_running_loop(), place)
     if key not in _running:
-        _running[key] = _start(place)
+        _running[key] = _start_gateway(place)
     gateway, serving, stop = _running[key]
     gateway.num_users += 1
     try:
@@ -112,7 +112,7 @@ async def shared_gateway(place: Place) -> AsyncIterator[Gateway]:
             await asyncio.wait([serving])
 
 
-def _start(place: Place) -> tuple[Gateway, asyncio.Task[None], asyncio.Event]:
+def _start_gateway(place: Place) -> tuple[Gateway, asyncio.Task[None], asyncio.Event]:
     listening = open_socket(place.host, place.port)
     url = place.public_url.rstrip("/").replace("{port}", str(listening.getsockname()[1])) or url_of(listening)
     gateway = Gateway(url=url, host_names=(urlsplit(url).hostname or "",))
@@ -139,7 +139,7 @@ def make_app(gateway: Gateway) -> FastAPI:
         entry = gateway.sessions.get(_key_of(scope["path"]))
         if entry is None:
             raise RequestRefusedError(404, _OVER)
-        tokens = {_token(value) for name, value in scope["headers"] if name in (b"authorization", b"x-api-key")}
+        tokens = {_read_token(value) for name, value in scope["headers"] if name in (b"authorization", b"x-api-key")}
         if others := tokens & gateway.sessions.keys() - {_key_of(scope["path"])}:
             raise RequestRefusedError(
                 403, f"the address and the API key belong to {len(others) + 1} sessions; use those of one `endpoint`"
@@ -148,7 +148,7 @@ def make_app(gateway: Gateway) -> FastAPI:
 
     def write_refusal(scope: Any, status: int, message: str) -> dict[str, Any]:
         cause = EpisodeOverError(message) if message == _OVER else ConfigError(message)
-        return _refusal(cause, scope.get("state", {}).get("entry"), _dialect_of(scope["path"]))
+        return _refuse_request(cause, scope.get("state", {}).get("entry"), _dialect_of(scope["path"]))
 
     app.add_middleware(
         RequestGuard, authorize=check_session, host_names=gateway.host_names, write_refusal=write_refusal
@@ -158,25 +158,25 @@ def make_app(gateway: Gateway) -> FastAPI:
     async def models(request: Request) -> JSONResponse:
         paging = {"has_more": False, "first_id": MODEL, "last_id": MODEL}
         form = paging if _is_anthropic(request) else {"object": "list"}
-        return JSONResponse({"data": [_model(MODEL, request)], **form})
+        return JSONResponse({"data": [_write_model(MODEL, request)], **form})
 
     @app.get("/{key}/v1/models/{name:path}")
     async def model(name: str, request: Request) -> JSONResponse:
-        return JSONResponse(_model(name, request))
+        return JSONResponse(_write_model(name, request))
 
     @app.post("/{key}/v1/messages/count_tokens")
     async def count_tokens(request: Request) -> JSONResponse:
         entry, dialect = request.state.entry, DIALECTS["messages"]
         try:
-            asked, _ = _read(await request.body(), request.state.json, entry, dialect)
-            return JSONResponse({"input_tokens": await entry.session.count_tokens(asked)})
+            chat_request, _ = _read_request(await request.body(), request.state.json, entry, dialect)
+            return JSONResponse({"input_tokens": await entry.session.count_tokens(chat_request)})
         except (ConfigError, DataError) as cause:
-            return JSONResponse(_refusal(cause, entry, dialect), status_code=400)
+            return JSONResponse(_refuse_request(cause, entry, dialect), status_code=400)
 
     def add(path: str, dialect: Dialect) -> None:
         @app.post(f"/{{key}}/v1/{path}")
         async def answer(request: Request) -> Response:
-            return await _answer(request, request.state.entry, dialect)
+            return await _answer_request(request, request.state.entry, dialect)
 
     for path, dialect in DIALECTS.items():
         add(path, dialect)
@@ -196,7 +196,7 @@ def _key_of(path: str) -> str:
     return path.strip("/").partition("/")[0]
 
 
-def _token(header: bytes) -> str:
+def _read_token(header: bytes) -> str:
     return header.decode("latin-1").removeprefix("Bearer ").strip()
 
 
@@ -211,93 +211,93 @@ def _is_anthropic(request: Request) -> bool:
     return "anthropic-version" in request.headers
 
 
-def _model(name: str, request: Request) -> dict[str, Any]:
+def _write_model(name: str, request: Request) -> dict[str, Any]:
     """Returns a model in the form of the client's API."""
     if _is_anthropic(request):
         return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
     return {"id": name, "object": "model", "created": 0, "owned_by": "verl-agentic"}
 
 
-async def _answer(request: Request, entry: _Entry, dialect: Dialect) -> Response:
+async def _answer_request(request: Request, entry: _Entry, dialect: Dialect) -> Response:
     try:
         body = await request.body()
-        asked, given = _read(body, request.state.json, entry, dialect)
-        check_history(asked.messages)
+        chat_request, payload = _read_request(body, request.state.json, entry, dialect)
+        check_history(chat_request.messages)
         retries = request.headers.get("x-stainless-retry-count", "0")
         # By what it asks: a retry may have another header of accounting, or give up streaming.
-        key = hashlib.blake2b(repr((request.url.path, asked)).encode("utf-8", "replace")).digest()
-        work = asyncio.ensure_future(entry.session.ask(asked, key=key, is_retry=retries != "0"))
-        is_stream = bool(given.get("stream"))
-        if not await _wait(work, request, timeout_s=_KEEP_ALIVE_S if is_stream else None):
+        key = hashlib.blake2b(repr((request.url.path, chat_request)).encode("utf-8", "replace")).digest()
+        work = asyncio.ensure_future(entry.session.ask(chat_request, key=key, is_retry=retries != "0"))
+        is_stream = bool(payload.get("stream"))
+        if not await _wait_for_work(work, request, timeout_s=_KEEP_ALIVE_S if is_stream else None):
             return Response(status_code=_GONE)
         if not work.done():
-            return StreamingResponse(_late(work, entry, dialect, given), media_type=_EVENTS)
+            return StreamingResponse(_iter_late_events(work, entry, dialect, payload), media_type=_EVENTS)
         answer = work.result()
     except (EpisodeOverError, ConfigError, DataError) as cause:
-        return JSONResponse(_refusal(cause, entry, dialect), status_code=404 if _is_over(cause) else 400)
+        return JSONResponse(_refuse_request(cause, entry, dialect), status_code=404 if _is_over(cause) else 400)
     if is_stream:
-        return Response(dialect.stream(answer, given), media_type=_EVENTS)
-    return JSONResponse(dialect.write(answer, given))
+        return Response(dialect.stream(answer, payload), media_type=_EVENTS)
+    return JSONResponse(dialect.write(answer, payload))
 
 
 def _is_over(cause: Exception) -> bool:
     return isinstance(cause, EpisodeOverError)
 
 
-def _refusal(cause: Exception, entry: _Entry | None, dialect: Dialect) -> dict[str, Any]:
+def _refuse_request(cause: Exception, entry: _Entry | None, dialect: Dialect) -> dict[str, Any]:
     """Returns the body of an error; the session keeps why it refused a request."""
     if not _is_over(cause) and entry is not None and len(entry.session.refusals) < _MAX_REFUSALS:
         entry.session.refusals.append(str(cause))
     return dialect.refuse(str(cause), kind="episode_over" if _is_over(cause) else "invalid_request_error")
 
 
-async def _wait(work: asyncio.Future[Any], request: Request, *, timeout_s: float | None) -> bool:
+async def _wait_for_work(work: asyncio.Future[Any], request: Request, *, timeout_s: float | None) -> bool:
     """Waits for the work or the time. Returns False, and cancels the work, if the client has disconnected."""
-    gone = asyncio.ensure_future(_disconnected(request))
+    disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({work, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if gone.done() and not work.done():
-            await _cancelled(work)
+        await asyncio.wait({work, disconnect}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if disconnect.done() and not work.done():
+            await _cancel_work(work)
             return False
     except asyncio.CancelledError:
-        await _cancelled(work)
+        await _cancel_work(work)
         raise
     finally:
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
+        disconnect.cancel()
+        await asyncio.gather(disconnect, return_exceptions=True)
     return True
 
 
-async def _late(
-    work: asyncio.Future[ChatAnswer], entry: _Entry, dialect: Dialect, given: dict[str, Any]
+async def _iter_late_events(
+    work: asyncio.Future[ChatAnswer], entry: _Entry, dialect: Dialect, payload: dict[str, Any]
 ) -> AsyncIterator[str]:
     """Yields comments until the work is done, so that a client with a read timeout stays, and then its events."""
     try:
         while not work.done():
             yield ": keep-alive\n\n"
             await asyncio.wait({work}, timeout=_KEEP_ALIVE_S)
-        yield dialect.stream(work.result(), given)
+        yield dialect.stream(work.result(), payload)
     except (EpisodeOverError, ConfigError, DataError) as cause:  # the status has been sent
-        yield events([("error", _refusal(cause, entry, dialect))], named=True)
+        yield events([("error", _refuse_request(cause, entry, dialect))], named=True)
     finally:
-        await _cancelled(work)
+        await _cancel_work(work)
 
 
-async def _cancelled(work: asyncio.Future[Any]) -> None:
+async def _cancel_work(work: asyncio.Future[Any]) -> None:
     """Cancels the work and waits until it has ended, so that nothing of it outlives the request."""
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
 
 
-def _read(body: bytes, given: Any, entry: _Entry, dialect: Dialect) -> tuple[Any, dict[str, Any]]:
+def _read_request(body: bytes, payload: Any, entry: _Entry, dialect: Dialect) -> tuple[Any, dict[str, Any]]:
     if _SURROGATE in body.lower():  # half of a pair, which no tokenizer can encode
-        given = json.loads(json.dumps(given, ensure_ascii=False).encode("utf-8", "replace"))
+        payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
     try:
-        return dialect.read(given, options=entry.options, stored=entry.session.stored), given
+        return dialect.read(payload, options=entry.options, stored=entry.session.stored), payload
     except (TypeError, AttributeError, KeyError, RecursionError) as cause:
         raise ConfigError(f"the request is malformed, got {type(cause).__name__}: {cause}; fix it") from cause
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

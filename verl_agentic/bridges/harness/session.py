@@ -96,8 +96,8 @@ class AgentSession:
     @property
     def own_stop(self) -> StopReason | None:
         """Why the agent's own conversation is over; None while it is not."""
-        own = self.own
-        return None if own is None or own.side is None else own.side.stop
+        conversation = self.own
+        return None if conversation is None or conversation.side is None else conversation.side.stop
 
     @property
     def stops(self) -> list[StopReason]:
@@ -114,13 +114,13 @@ class AgentSession:
         """Begins to answer requests, in the context of the caller."""
         self._open_conversation, self._context = open_conversation, contextvars.copy_context()
         for exchange in tuple(self._open):
-            self._start(exchange)
+            self._start_answer(exchange)
 
-    async def ask(self, asked: ChatAsked, *, key: bytes, is_retry: bool) -> ChatAnswer:
+    async def ask(self, request: ChatAsked, *, key: bytes, is_retry: bool) -> ChatAnswer:
         """Returns the answer to a request.
 
         Args:
-            asked: the request.
+            request: the request.
             key: the same for equal requests.
             is_retry: whether the client says that it has sent the request before.
 
@@ -131,7 +131,7 @@ class AgentSession:
         if exchange is None or not (is_retry or not (exchange.is_delivered or exchange.num_connected)):
             if self.over:
                 raise EpisodeOverError(self.over)
-            exchange = self._exchanges[key] = self._assign(asked)
+            exchange = self._exchanges[key] = self._open_exchange(request)
         exchange.num_connected += 1
         try:
             answer = await asyncio.shield(exchange.answer)
@@ -140,7 +140,7 @@ class AgentSession:
         finally:
             exchange.num_connected -= 1
 
-    async def count_tokens(self, asked: ChatAsked) -> int:
+    async def count_tokens(self, request: ChatAsked) -> int:
         """Returns the number of tokens of a request's messages and tools, as the chat template encodes them.
 
         Raises:
@@ -149,79 +149,81 @@ class AgentSession:
         if self.count is None:
             raise DataError("tokens cannot be counted here")
         with boundary(DataError, "encoding the messages"):
-            return await self.count(asked.messages, asked.tools)
+            return await self.count(request.messages, request.tools)
 
     async def end(self, reason: str) -> None:
         """Refuses all requests, waiting ones too."""
         self.over = self.over or reason
         for exchange in tuple(self._open):
-            _fail(exchange, EpisodeOverError(self.over))
+            _fail_exchange(exchange, EpisodeOverError(self.over))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if not self.failure.cancel() and not self.failure.cancelled():
             self.failure.exception()  # retrieved: asyncio would print it
 
-    def _assign(self, asked: ChatAsked) -> Exchange:
+    def _open_exchange(self, request: ChatAsked) -> Exchange:
         """Returns the exchange of a request, which waits for its answer."""
-        conversation, observation = self._place(asked)
+        conversation, observation = self._place_request(request)
         conversation.is_busy = True
         future: asyncio.Future[ChatAnswer] = asyncio.get_running_loop().create_future()
-        exchange = Exchange(asked=asked, conversation=conversation, observation=observation, answer=future)
+        exchange = Exchange(asked=request, conversation=conversation, observation=observation, answer=future)
         self.first = self.first or exchange
         self._open[exchange] = None
-        future.add_done_callback(lambda done: self._close(exchange))
+        future.add_done_callback(lambda _: self._close_exchange(exchange))
         self.changed.set()
         if self._context is not None:
-            self._start(exchange)
+            self._start_answer(exchange)
         return exchange
 
-    def _start(self, exchange: Exchange) -> None:
+    def _start_answer(self, exchange: Exchange) -> None:
         # In the context of the episode, not of the request, so that its timeline has the turn.
         assert self._context is not None
-        task = self._context.run(asyncio.get_running_loop().create_task, self._answer(exchange))
+        task = self._context.run(asyncio.get_running_loop().create_task, self._answer_exchange(exchange))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _close(self, exchange: Exchange) -> None:
+    def _close_exchange(self, exchange: Exchange) -> None:
         self._open.pop(exchange, None)
         if not exchange.answer.cancelled():
             exchange.answer.exception()  # retrieved: asyncio would print it
         self.changed.set()
 
-    def _place(self, asked: ChatAsked) -> tuple[Conversation, Observation]:
+    def _place_request(self, request: ChatAsked) -> tuple[Conversation, Observation]:
         """Returns the conversation of a request, and what is new in it."""
-        probes = is_probe(asked)
-        place = None if probes else find_continued(asked, self.known)
+        probes = is_probe(request)
+        place = None if probes else find_continued(request, self.known)
         conversation, branch = place or (None, None)
         if branch is not None:
-            asked = replace(asked, messages=with_turns_of(asked, branch))
+            request = replace(request, messages=with_turns_of(request, branch))
         elif not probes:
-            conversation = find_restarted(asked, self.known, own=lambda: self.own)
+            conversation = find_restarted(request, self.known, find_own=lambda: self.own)
         if conversation is not None and conversation.side is not None and conversation.side.stop is not None:
             raise EpisodeOverError(f"the conversation is over ({conversation.side.stop.value})")
         if conversation is None or conversation.is_busy:
-            return self._begin(asked, branch, probes=probes)
-        if conversation.branch.is_continued_by(asked):
-            added = asked.messages[len(conversation.branch.seen) :]
-            conversation.branch.seen = list(asked.messages)
+            return self._begin_conversation(request, branch, probes=probes)
+        if conversation.branch.is_continued_by(request):
+            added = request.messages[len(conversation.branch.seen) :]
+            conversation.branch.seen = list(request.messages)
             return conversation, Observation(added)
-        added = _news(conversation, asked)
-        new_row = self._new_row(asked)
-        conversation.branches.append(Branch.of(asked, origin=branch))
+        added = _list_new_messages(conversation, request)
+        new_row = self._new_row(request)
+        conversation.branches.append(Branch.of(request, origin=branch))
         return conversation, Observation(added, new_row=new_row)
 
-    def _begin(self, asked: ChatAsked, origin: Branch | None, *, probes: bool) -> tuple[Conversation, Observation]:
+    def _begin_conversation(
+        self, request: ChatAsked, origin: Branch | None, *, probes: bool
+    ) -> tuple[Conversation, Observation]:
         """Returns a new conversation, which may part from a branch of another one."""
         num_others = sum(not conversation.is_probe for conversation in self.known)
         if not probes and num_others > self.max_sides:
             raise EpisodeOverError(f"more than {self.max_sides} side conversations; raise agentic.env_config.max_sides")
         if not self.num_answers:
-            self.trusted += asked.messages
-        new_row = self._new_row(asked)
-        branch = Branch.of(asked, origin=origin)
+            self.trusted += request.messages
+        new_row = self._new_row(request)
+        branch = Branch.of(request, origin=origin)
         conversation = Conversation(
-            task=task_of(asked),
+            task=task_of(request),
             is_probe=probes,
             branches=[branch],
             num_turns=len(branch.turns),
@@ -230,43 +232,43 @@ class AgentSession:
         self.known.append(conversation)
         return conversation, Observation(new_row=new_row)
 
-    def _new_row(self, asked: ChatAsked) -> NewRow:
+    def _new_row(self, request: ChatAsked) -> NewRow:
         """Returns a new row for a request. It uses the tokens of the longest known history that it repeats."""
         messages = tuple(
-            m if m.role != "user" or m in self.trusted else replace(m, quoted=m.content) for m in asked.messages
+            m if m.role != "user" or m in self.trusted else replace(m, quoted=m.content) for m in request.messages
         )
         length, after = 0, None
         for branch in (branch for conversation in self.known for branch in conversation.branches):
-            shared = num_shared(branch.seen, messages) if branch.tools == asked.tools else 0
-            at = max((at for at in branch.actions if at < shared), default=-1)
-            added = messages[at + 1 :]
-            if at + 1 > length and added and all(m.role != "assistant" for m in added):
-                length, after = at + 1, branch.actions[at]
-        return NewRow(messages=messages, tools=asked.tools, after=after, num_shared=length)
+            shared = num_shared(branch.seen, messages) if branch.tools == request.tools else 0
+            place = max((place for place in branch.actions if place < shared), default=-1)
+            added = messages[place + 1 :]
+            if place + 1 > length and added and all(m.role != "assistant" for m in added):
+                length, after = place + 1, branch.actions[place]
+        return NewRow(messages=messages, tools=request.tools, after=after, num_shared=length)
 
-    async def _answer(self, exchange: Exchange) -> None:
-        conversation, asked = exchange.conversation, exchange.asked
+    async def _answer_exchange(self, exchange: Exchange) -> None:
+        conversation, request = exchange.conversation, exchange.asked
         assert self._open_conversation is not None
         conversation.side = conversation.side or self._open_conversation()
         try:
-            action = await conversation.side.answer(exchange.observation, limits=asked.limits)
+            action = await conversation.side.answer(exchange.observation, limits=request.limits)
         except (NoAnswerError, DataError) as cause:
             conversation.is_busy = False
             if isinstance(cause, DataError):
                 self.data_error = self.data_error or cause
                 if not conversation.last_answer:
                     self.known.remove(conversation)  # the agent may try again
-            _fail(exchange, EpisodeOverError(str(cause)) if isinstance(cause, NoAnswerError) else cause)
+            _fail_exchange(exchange, EpisodeOverError(str(cause)) if isinstance(cause, NoAnswerError) else cause)
         except asyncio.CancelledError:
             raise
         except BaseException as cause:  # preflight leaves an episode by one that is no Exception
-            _fail(exchange, EpisodeOverError("the policy failed"))
+            _fail_exchange(exchange, EpisodeOverError("the policy failed"))
             if not self.failure.done():
                 self.failure.set_exception(cause)
         else:
-            self._deliver(exchange, action)
+            self._deliver_turn(exchange, action)
 
-    def _deliver(self, exchange: Exchange, action: Action) -> None:
+    def _deliver_turn(self, exchange: Exchange, action: Action) -> None:
         """Answers a request with a turn of the policy."""
         self.num_answers += 1
         limits = exchange.asked.limits
@@ -279,15 +281,15 @@ class AgentSession:
             exchange.answer.set_result(answer)
 
 
-def _news(conversation: Conversation, asked: ChatAsked) -> tuple[Message, ...]:
+def _list_new_messages(conversation: Conversation, request: ChatAsked) -> tuple[Message, ...]:
     """Returns the messages that are new in a rewritten conversation."""
     return tuple(
         message
-        for message in asked.messages
+        for message in request.messages
         if message.role in ("user", "tool") and not any(message in branch.seen for branch in conversation.branches)
     )
 
 
-def _fail(exchange: Exchange, cause: Exception) -> None:
+def _fail_exchange(exchange: Exchange, cause: Exception) -> None:
     if not exchange.answer.done():
         exchange.answer.set_exception(cause)

@@ -69,10 +69,10 @@ class ChatAnswer:
         content, calls, stop_text = action.content, action.tool_calls, None
         if any(not call.name or call.error_kind not in _READABLE for call in calls):
             content, calls = _END.sub("", action.text), ()
-        found = [(content.index(stop), stop) for stop in stop_texts if stop in content]
-        if found:
-            at, stop_text = min(found)
-            content = content[:at]
+        matches = [(content.index(stop), stop) for stop in stop_texts if stop in content]
+        if matches:
+            end, stop_text = min(matches)
+            content = content[:end]
         return cls(
             id=id,
             content=content,
@@ -89,23 +89,23 @@ class ChatAnswer:
         return Message("assistant", self.content, tool_calls=self.calls)
 
 
-def is_same(seen: Message, other: Message) -> bool:
+def is_same(original: Message, other: Message) -> bool:
     """Returns whether a message of a request is the same to the policy as one that it has seen: role, text and calls.
 
     Ids of calls do not count. The request may have the thoughts of a turn apart from its text.
     """
-    calls = [[(call.name, call.arguments) for call in message.tool_calls] for message in (seen, other)]
-    if seen.role != other.role or calls[0] != calls[1]:
+    calls = [[(call.name, call.arguments) for call in message.tool_calls] for message in (original, other)]
+    if original.role != other.role or calls[0] != calls[1]:
         return False
-    return seen.content == other.content or (
-        bool(other.reasoning) and split_thoughts(seen.content) == (other.reasoning.strip(), other.content.strip())
+    return original.content == other.content or (
+        bool(other.reasoning) and split_thoughts(original.content) == (other.reasoning.strip(), other.content.strip())
     )
 
 
 def split_thoughts(content: str) -> tuple[str, str]:
     """Returns the thoughts that a turn begins with, and the rest, as proxies split them."""
-    found = _THOUGHTS.match(content)
-    return (found[1].strip(), found[2].strip()) if found else ("", content.strip())
+    match = _THOUGHTS.match(content)
+    return (match[1].strip(), match[2].strip()) if match else ("", content.strip())
 
 
 def turn_key(message: Message) -> str:
@@ -115,10 +115,10 @@ def turn_key(message: Message) -> str:
     return json.dumps([text, calls], sort_keys=True, default=str) if text or calls else ""
 
 
-def num_shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+def num_shared(messages: Sequence[Message], other: Sequence[Message]) -> int:
     """Returns the number of messages with which both conversations begin."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, pair in pairs if not is_same(*pair)), min(len(one), len(other)))
+    pairs = enumerate(zip(messages, other, strict=False))
+    return next((index for index, pair in pairs if not is_same(*pair)), min(len(messages), len(other)))
 
 
 def read_fields(
@@ -143,18 +143,20 @@ def read_fields(
     """
     if not isinstance(body, Mapping):
         raise ConfigError(f"the body must be a JSON object, got {type(body).__name__}; send one")
-    given = {key: value for key, value in body.items() if value is not None and key not in unused and key not in ignore}
+    fields = {
+        key: value for key, value in body.items() if value is not None and key not in unused and key not in ignore
+    }
     for key, only in fixed.items():
-        if (value := given.pop(key, only)) != only:
+        if (value := fields.pop(key, only)) != only:
             raise ConfigError(
                 f"{key} is served as {only!r} only, because the trainer chooses how the policy samples, got {value!r}; "
                 f"leave it out, or add {key!r} to agentic.env_config.ignore"
             )
-    if unknown := sorted(set(given) - set(known)):
+    if unknown := sorted(set(fields) - set(known)):
         raise ConfigError(
             f"unsupported fields, got {unknown}; leave them out, or add them to agentic.env_config.ignore"
         )
-    return given
+    return fields
 
 
 def text_of(content: Any, *, options: SessionOptions, kinds: Collection[str] = ("text",)) -> str:
@@ -246,8 +248,8 @@ def function_schema(name: Any, description: Any, parameters: Any) -> Schema:
     """
     if not isinstance(name, str) or not name:
         raise ConfigError(f"a tool must have a name, got {name!r}")
-    given = {"description": description, "parameters": parameters}
-    return {"type": "function", "function": {"name": name, **{k: v for k, v in given.items() if v is not None}}}
+    details = {"description": description, "parameters": parameters}
+    return {"type": "function", "function": {"name": name, **{k: v for k, v in details.items() if v is not None}}}
 
 
 def with_names(messages: Iterable[Message]) -> tuple[Message, ...]:

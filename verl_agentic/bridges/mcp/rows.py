@@ -27,7 +27,7 @@ def make_rows(*, split: str, count: int, seed: int) -> list[EnvRow]:
     pairs = pairs[:_NUM_TEST] if split == "test" else pairs[_NUM_TEST:]
     if count > len(pairs):
         raise ConfigError(f"the demo server has {len(pairs)} rows for {split!r}, got count {count}; ask for fewer")
-    return [_row(name, place) for name, place in random.Random(seed).sample(pairs, count)]
+    return [_make_row(name, place) for name, place in random.Random(seed).sample(pairs, count)]
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
@@ -45,7 +45,7 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     return next_message
 
 
-def _row(name: str, place: str) -> EnvRow:
+def _make_row(name: str, place: str) -> EnvRow:
     question = f"How many of the item {name!r} are in {place}?"
     return EnvRow(
         prompt=(Message("system", _SYSTEM), Message("user", question)),

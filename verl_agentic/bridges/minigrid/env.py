@@ -43,11 +43,13 @@ class MiniGridWorld:
             from minigrid.utils.baby_ai_bot import BabyAIBot  # importing minigrid registers the levels
         silence("minigrid")
         self._env = gymnasium.make(self._task, disable_env_checker=True)
-        seen, _ = self._env.reset(seed=self._seed)
+        observation, _ = self._env.reset(seed=self._seed)
         if self._with_expert:
             self._bot = BabyAIBot(self._env) if instruct(self._env.unwrapped) else None
-            self._think(None)
-        return f"Mission: {seen['mission']}.\nActions: {', '.join(_ACTIONS)}.\n{self._view(seen)}"
+            self._plan_action(None)
+        return (
+            f"Mission: {observation['mission']}.\nActions: {', '.join(_ACTIONS)}.\n{self._describe_view(observation)}"
+        )
 
     def step(self, action: str) -> WorldTurn:
         """Executes an action."""
@@ -55,10 +57,10 @@ class MiniGridWorld:
         if name not in _ACTIONS:
             return WorldTurn(text=f"Error: not an action; use one of: {', '.join(_ACTIONS)}", is_valid=False)
         number = _ACTIONS[name]
-        seen, reward, is_end, is_cut, _ = self._env.step(number)
+        observation, reward, is_end, is_cut, _ = self._env.step(number)
         if self._with_expert and not is_end and not is_cut:
-            self._think(number)
-        return WorldTurn(text=self._view(seen), is_over=is_end or is_cut, is_won=is_end and reward > 0)
+            self._plan_action(number)
+        return WorldTurn(text=self._describe_view(observation), is_over=is_end or is_cut, is_won=is_end and reward > 0)
 
     def expert(self) -> str | None:
         """Returns the advice of BabyAI's bot, or the first step of a shortest way to the goal."""
@@ -73,10 +75,10 @@ class MiniGridWorld:
         if self._env is not None:
             self._env.close()
 
-    def _view(self, seen: Any) -> str:
-        return describe(seen["image"].tolist(), self._env.unwrapped.carrying)
+    def _describe_view(self, observation: Any) -> str:
+        return describe(observation["image"].tolist(), self._env.unwrapped.carrying)
 
-    def _think(self, last_action: int | None) -> None:
+    def _plan_action(self, last_action: int | None) -> None:
         """Plans the next action; BabyAI's bot has to follow every action."""
         if self._bot is None:
             self._advice = next_step(self._env.unwrapped)
@@ -85,7 +87,7 @@ class MiniGridWorld:
             number = self._bot.replan(last_action)
         except Exception:  # the bot asserts that it knows what to do, and some levels are too hard for it
             number = None
-        self._advice = next((name for name, known in _ACTIONS.items() if known == number), None)
+        self._advice = next((name for name, action_number in _ACTIONS.items() if action_number == number), None)
 
 
 _PACKAGE = TextWorldPackage(

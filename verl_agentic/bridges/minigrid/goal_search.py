@@ -40,14 +40,14 @@ def next_step(level: Any) -> str | None:
         content = level.grid.get(*state.cell)
         if content is not None and content.type == "goal":
             return _first_action(state, came_from)
-        for action, following in _moves(level, state):
+        for action, following in _iter_moves(level, state):
             if following not in came_from:
                 came_from[following] = (state, action)
                 ends.append(following)
     return None
 
 
-def _moves(level: Any, state: _State) -> Iterator[tuple[str, _State]]:
+def _iter_moves(level: Any, state: _State) -> Iterator[tuple[str, _State]]:
     yield "turn left", state._replace(direction=(state.direction - 1) % 4)
     yield "turn right", state._replace(direction=(state.direction + 1) % 4)
     column, row = _STEPS[state.direction]

@@ -13,14 +13,14 @@ def instruct(level: Any) -> bool:
     """
     if hasattr(level, "instrs"):
         return True
-    instruction = _instruction(level) if hasattr(level, "room_from_pos") else None  # the bot asks for rooms
+    instruction = _make_instruction(level) if hasattr(level, "room_from_pos") else None  # the bot asks for rooms
     if instruction is not None:
         instruction.reset_verifier(level)
         level.instrs = instruction
     return instruction is not None
 
 
-def _instruction(level: Any) -> Any:
+def _make_instruction(level: Any) -> Any:
     from minigrid.envs.babyai.core.verifier import ObjDesc, OpenInstr, PickupInstr
 
     if hasattr(level, "obj"):  # KeyCorridor, ObstructedMaze, UnlockPickup

@@ -30,12 +30,12 @@ async def browser_of_this_loop() -> Browser:
     loop = asyncio.get_running_loop()
     async with _opening.setdefault(loop, asyncio.Lock()):
         if loop not in _open or not _open[loop][0].is_connected():
-            running = _running()
+            running = _run_browser()
             _open[loop] = (await anext(running), running)
     return _open[loop][0]
 
 
-async def _running() -> AsyncGenerator[Browser, None]:
+async def _run_browser() -> AsyncGenerator[Browser, None]:
     # At its end, a loop closes its asynchronous generators (`shutdown_asyncgens`, as in `asyncio.run`).
     with needs_extra("miniwob", what="a browser"):
         from playwright.async_api import Error, async_playwright

@@ -50,52 +50,52 @@ class MiniWobPage:
 
     async def tree(self) -> str:
         """Returns the accessibility tree."""
-        return await self._living.aria_snapshot(mode="ai")
+        return await self._live_page.aria_snapshot(mode="ai")
 
     async def click(self, ref: str) -> None:
         """Clicks an element."""
-        await _allowed((await self._element(ref)).click)
+        await _try_action((await self._find_element(ref)).click)
 
     async def fill(self, ref: str, text: str) -> None:
         """Replaces the text of a field."""
-        element = await self._element(ref)
-        await _allowed(lambda: element.fill(text))
+        element = await self._find_element(ref)
+        await _try_action(lambda: element.fill(text))
 
     async def select(self, ref: str, option: str) -> None:
         """Chooses an option of a list."""
-        element = await self._element(ref)
-        options = await _allowed(lambda: element.evaluate(_OPTIONS))
+        element = await self._find_element(ref)
+        options = await _try_action(lambda: element.evaluate(_OPTIONS))
         if option not in options:  # otherwise the browser waits for it
             raise ActionRefusedError(f"the element has no such option; its options are {options}")
-        await _allowed(lambda: element.select_option(label=option))
+        await _try_action(lambda: element.select_option(label=option))
 
     async def press(self, key: str) -> None:
         """Presses a key."""
-        await _allowed(lambda: self._living.keyboard.press(key))
+        await _try_action(lambda: self._live_page.keyboard.press(key))
 
     async def answer(self, text: str) -> None:
         """Does nothing: no page asks for words."""
 
     async def reward(self) -> float | None:
         """Returns the page's reward without its discount by time; None while the task is open."""
-        return await self._living.evaluate(_REWARD)
+        return await self._live_page.evaluate(_REWARD)
 
     async def close(self) -> None:
         """Closes the page and its context."""
         if self._page is not None:
             await self._page.context.close()
 
-    async def _element(self, ref: str) -> Locator:
+    async def _find_element(self, ref: str) -> Locator:
         """Returns an element that can be used at once."""
-        element = self._living.locator(f"aria-ref={ref}")
-        if not re.fullmatch(r"\w+", ref) or await _allowed(element.count) != 1:
+        element = self._live_page.locator(f"aria-ref={ref}")
+        if not re.fullmatch(r"\w+", ref) or await _try_action(element.count) != 1:
             raise ActionRefusedError(f"no element has the ref {ref!r}; the last tree has all refs")
         if not (await element.is_visible() and await element.is_enabled()):
             raise ActionRefusedError("the element is hidden or disabled")
         return element
 
     @property
-    def _living(self) -> Page:
+    def _live_page(self) -> Page:
         if self._page is None:
             raise EnvError("the page is not open, got a call before start; call open first")
         return self._page
@@ -107,10 +107,10 @@ def pages_folder() -> Path:
     Raises:
         MissingDependencyError: it is not installed.
     """
-    found = importlib.util.find_spec("miniwob")  # not imported: only its pages are used
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("miniwob")  # not imported: only its pages are used
+    if spec is None or spec.origin is None:
         raise MissingDependencyError("the pages of miniwob are not installed; pip install 'verl-agentic[miniwob]'")
-    return Path(found.origin).parent / "html" / "miniwob"
+    return Path(spec.origin).parent / "html" / "miniwob"
 
 
 def make_env(row: EnvRow) -> WebEnv:
@@ -128,7 +128,7 @@ def make_env(row: EnvRow) -> WebEnv:
     return WebEnv(row, MiniWobPage(task, seed))
 
 
-async def _allowed(act: Callable[[], Awaitable[T]]) -> T:
+async def _try_action(act: Callable[[], Awaitable[T]]) -> T:
     """Returns what an action returns; what the page refuses is the policy's error."""
     from playwright.async_api import Error, TimeoutError
 

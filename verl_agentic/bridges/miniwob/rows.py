@@ -21,10 +21,10 @@ def make_rows(*, split: Split, count: int, seed: int, task: str | None = None) -
         ConfigError: an unknown split or task.
     """
     tasks = read_tasks(__file__)
-    return draw_rows(tasks, _row, task=task, split=split, count=count, seed=seed, is_hidden=True)
+    return draw_rows(tasks, _make_row, task=task, split=split, count=count, seed=seed, is_hidden=True)
 
 
-def _row(task: str, seed: int) -> EnvRow:
+def _make_row(task: str, seed: int) -> EnvRow:
     return EnvRow(
         prompt=(Message("user", f"Solve the task {task} on a web page."),),
         data_source="miniwob",

@@ -35,7 +35,7 @@ class GymTool:
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Calls the tool; an answer that is an HTTP error is an error for the policy."""
-        response = await self._env.server.send("POST", f"/{self.name}", **_json(arguments))
+        response = await self._env.server.send("POST", f"/{self.name}", **_encode_body(arguments))
         if response.status_code == 200:
             return ToolResult(response.text)
         kind = "wrong_arguments" if response.status_code < 500 else "tool_raised"
@@ -47,31 +47,31 @@ class NemoGymEnv(ToolEnv):
 
     def __init__(self, row: EnvRow, *, url: str, rewards: RewardTrack, timeout_s: float) -> None:
         with boundary(DataError, "reading the task of NeMo-Gym"):
-            given = row.ground_truth["responses_create_params"].get("tools") or ()
-            tools = [GymTool(self, spec) for spec in given if spec["type"] == "function"]
+            specs = row.ground_truth["responses_create_params"].get("tools") or ()
+            tools = [GymTool(self, spec) for spec in specs if spec["type"] == "function"]
         super().__init__(row, tools, max_parallel_calls=1, tool_timeout_s=timeout_s)
         self.server, self._rewards = HttpService(url, name="the NeMo-Gym server", extra="nemo_gym"), rewards
 
     async def start(self) -> tuple[Message, ...]:
         """Seeds a session; its cookies belong to this episode only."""
-        await self.server.ask("POST", "/seed_session", **_json(self.row.ground_truth))
+        await self.server.ask("POST", "/seed_session", **_encode_body(self.row.ground_truth))
         return self.row.prompt
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the outcome that the server's verifier gives."""
         body = {**self.row.ground_truth, "response": to_response(self.row, transcript)}
-        verdict = await self.server.ask("POST", "/verify", error=ScoringError, **_json(body))
+        verdict = await self.server.ask("POST", "/verify", error=ScoringError, **_encode_body(body))
         with boundary(ScoringError, "reading the verdict of NeMo-Gym"):
             self._rewards.add(verdict["reward"])
-        told = {name: value for name, value in verdict.items() if name not in body}
-        return self._rewards.reward(**told)
+        details = {name: value for name, value in verdict.items() if name not in body}
+        return self._rewards.reward(**details)
 
     async def close(self) -> None:
         """Closes the connections. The protocol has no call that ends a session."""
         await self.server.close()
 
 
-def _json(body: Mapping[str, Any]) -> dict[str, Any]:
+def _encode_body(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"content": json.dumps(body).encode(), "headers": {"Content-Type": "application/json"}}
 
 
@@ -104,31 +104,33 @@ def to_response(row: EnvRow, transcript: Transcript) -> dict[str, Any]:
         "created_at": 0,
         "model": "policy",
         "status": "completed",
-        "output": _output(transcript.messages[len(row.prompt) :]),
+        "output": _write_items(transcript.messages[len(row.prompt) :]),
         "tools": params.get("tools") or [],
         "tool_choice": params.get("tool_choice") or "auto",
         "parallel_tool_calls": params.get("parallel_tool_calls", True),
     }
 
 
-def _output(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _write_items(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Returns the items of messages: texts, calls and results. Calls that could not be carried out are left out."""
     items: list[dict[str, Any]] = []
-    asked: list[tuple[ToolCall, str]] = []
+    open_calls: list[tuple[ToolCall, str]] = []
     for number, message in enumerate(messages):
         if message.role == "tool":
-            call, call_id = asked.pop(0)
+            call, call_id = open_calls.pop(0)
             if call.error is None:
                 items.append({"type": "function_call_output", "call_id": call_id, "output": message.content})
         elif message.role != "assistant":
             items.append({"type": "message", "role": message.role, "content": message.content})
         else:
-            asked = [(call, call.call_id or f"call_{number}_{at}") for at, call in enumerate(message.tool_calls)]
-            items += _turn(message.content, asked, number)
+            open_calls = [
+                (call, call.call_id or f"call_{number}_{index}") for index, call in enumerate(message.tool_calls)
+            ]
+            items += _write_turn(message.content, open_calls, number)
     return items
 
 
-def _turn(content: str, calls: Sequence[tuple[ToolCall, str]], number: int) -> list[dict[str, Any]]:
+def _write_turn(content: str, calls: Sequence[tuple[ToolCall, str]], number: int) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if content:
         text = {"type": "output_text", "text": content, "annotations": []}

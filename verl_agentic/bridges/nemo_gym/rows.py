@@ -54,9 +54,9 @@ def row_of(line: str, *, where: str) -> EnvRow:
     """
     try:
         task = json.loads(line)
-        given = task["responses_create_params"]["input"]
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        prompt = _prompt(items)
+        request_input = task["responses_create_params"]["input"]
+        items = [{"role": "user", "content": request_input}] if isinstance(request_input, str) else request_input
+        prompt = _read_prompt(items)
     except (ValueError, KeyError, TypeError) as cause:
         raise DataError(
             f"{where} is not a task with text, got {type(cause).__name__}: {cause}; leave it out"
@@ -64,7 +64,7 @@ def row_of(line: str, *, where: str) -> EnvRow:
     return EnvRow(prompt=prompt, ground_truth=task, data_source="nemo_gym")
 
 
-def _prompt(items: list[dict[str, Any]]) -> tuple[Message, ...]:
+def _read_prompt(items: list[dict[str, Any]]) -> tuple[Message, ...]:
     """Returns messages of a Responses input, whose calls and results are items of their own."""
     messages: list[Message] = []
     for item in items:
@@ -75,13 +75,13 @@ def _prompt(items: list[dict[str, Any]]) -> tuple[Message, ...]:
         elif kind == "function_call_output":
             messages.append(Message("tool", item["output"], call_id=item["call_id"]))
         elif kind == "message":
-            messages.append(Message(_ROLES[item["role"]], _text(item["content"])))
+            messages.append(Message(_ROLES[item["role"]], _read_content(item["content"])))
         else:
             raise ValueError(f"input of type {kind!r} is not supported")
     return tuple(messages)
 
 
-def _text(content: str | list[dict[str, Any]]) -> str:
+def _read_content(content: str | list[dict[str, Any]]) -> str:
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 

@@ -58,7 +58,7 @@ class OpenEnvConnection:
         failure: EnvError = EnvUnavailableError(self._http_url)
         async for _ in Attempts(first_s=_PAUSE_S, max_s=_PAUSE_S, within_s=wait_s):
             try:
-                await self._connect()
+                await self._open_socket()
                 return await self.ask(first)
             except RefusedActionError as cause:
                 if cause.code != _FULL:
@@ -95,7 +95,7 @@ class OpenEnvConnection:
                 self._num_unread += 1
                 raise
             except (WebSocketException, OSError) as cause:
-                raise self._unavailable(cause) from cause
+                raise self._make_unavailable_error(cause) from cause
         with boundary(EnvError, f"reading the answer of the OpenEnv server {self._http_url}"):
             answer = json.loads(text)
             data = answer["data"]
@@ -120,7 +120,7 @@ class OpenEnvConnection:
         if socket is not None:
             await socket.close()
 
-    async def _connect(self) -> None:
+    async def _open_socket(self) -> None:
         with needs_extra("openenv", what="an OpenEnv environment"):
             from websockets.asyncio.client import connect
             from websockets.exceptions import WebSocketException
@@ -130,9 +130,9 @@ class OpenEnvConnection:
                 address, open_timeout=_CONNECT_S, close_timeout=_CLOSE_S, max_size=_MAX_MESSAGE_BYTES
             )
         except (WebSocketException, OSError, TimeoutError, asyncio.TimeoutError) as cause:
-            raise self._unavailable(cause) from cause
+            raise self._make_unavailable_error(cause) from cause
 
-    def _unavailable(self, cause: BaseException) -> EnvUnavailableError:
+    def _make_unavailable_error(self, cause: BaseException) -> EnvUnavailableError:
         return EnvUnavailableError(
             f"the OpenEnv server {self._http_url} cannot be reached, got {type(cause).__name__}: {cause}; check its log"
         )

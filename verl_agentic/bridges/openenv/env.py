@@ -57,14 +57,14 @@ class OpenEnv(ToolEnv):
             listed, data = {}, await self._connection.open(reset, wait_s=self._wait_s)
         with boundary(EnvError, "reading the first observation of the OpenEnv server"):
             if self._has_tools:
-                found = listed["observation"]["tools"]
-                tools = [ServerTool(self, t["name"], t["description"], t["input_schema"]) for t in found]
+                specs = listed["observation"]["tools"]
+                tools = [ServerTool(self, t["name"], t["description"], t["input_schema"]) for t in specs]
             else:
-                tools = [ServerTool(self, "act", action.get("description") or _ACT, _parameters(action))]
+                tools = [ServerTool(self, "act", action.get("description") or _ACT, _read_parameters(action))]
             if not tools:
                 raise EnvError("the OpenEnv server must list its tools, got none; see its log")
             self.use_tools(tools)
-            return with_observation(self.row, _text(data["observation"]))
+            return with_observation(self.row, _render_observation(data["observation"]))
 
     async def act(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Sends an action; what the server refuses is an error for the policy."""
@@ -81,7 +81,7 @@ class OpenEnv(ToolEnv):
             self.is_done = bool(answer.get("done"))
             observation = answer["observation"]
             failed = observation.get("error") if self._has_tools else None
-            return ToolResult(_text(observation), is_error=failed is not None)
+            return ToolResult(_render_observation(observation), is_error=failed is not None)
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the outcome of the rewards so far, with the state of the environment as a detail."""
@@ -129,24 +129,24 @@ def make_rows(*, split: str, count: int, seed: int, instruction: str = _INSTRUCT
     ]
 
 
-def _parameters(action: Mapping[str, Any]) -> dict[str, Any]:
+def _read_parameters(action: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the schema of an action without its metadata, which is none of the policy's business."""
     properties = {name: schema for name, schema in action.get("properties", {}).items() if name != "metadata"}
     return {**action, "properties": properties}
 
 
-def _text(observation: Mapping[str, Any]) -> str:
+def _render_observation(observation: Mapping[str, Any]) -> str:
     """Returns an observation as text: its only text field, the text of a tool's result, or JSON."""
-    shown = {name: value for name, value in observation.items() if value not in (None, "", [], {})}
-    if "tool_name" in shown:
-        shown.pop("tool_name")
-        result = shown.get("result")
+    fields = {name: value for name, value in observation.items() if value not in (None, "", [], {})}
+    if "tool_name" in fields:
+        fields.pop("tool_name")
+        result = fields.get("result")
         content = result.get("content") if isinstance(result, Mapping) else None
-        if "error" in shown:
-            return f"Error: {shown['error'].get('message')}"
+        if "error" in fields:
+            return f"Error: {fields['error'].get('message')}"
         if content:
             return "\n".join(str(part.get("text", part)) for part in content)
-    values = list(shown.values())
+    values = list(fields.values())
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
-    return json.dumps(shown, ensure_ascii=False)
+    return json.dumps(fields, ensure_ascii=False)

@@ -91,21 +91,21 @@ def lists_in_any_order(text: str) -> Hashable:
 def fraction_form(text: str) -> Hashable:
     """Returns `a/b` of a fraction, also in LaTeX, or None."""
     text = text.strip().strip("$").strip()
-    found = re.fullmatch(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", text)
-    found = found or re.fullmatch(r"(\d+)\s*/\s*(\d+)", text)
-    return found and (int(found[1]), int(found[2]))
+    match = re.fullmatch(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", text)
+    match = match or re.fullmatch(r"(\d+)\s*/\s*(\d+)", text)
+    return match and (int(match[1]), int(match[2]))
 
 
 def complex_form(text: str) -> Hashable:
     """Returns the real and the imaginary part of a number such as `2.5 - 3i`, or None."""
     text = re.sub(r"\s", "", text.strip())
-    found = re.fullmatch(r"(?P<re>[-+]?[\d.]+(?!\d*[ij]))?(?:(?P<im>(?:[-+]|^[-+]?)[\d.]*)[ij])?", text)
-    if not text or found is None:
+    match = re.fullmatch(r"(?P<re>[-+]?[\d.]+(?!\d*[ij]))?(?:(?P<im>(?:[-+]|^[-+]?)[\d.]*)[ij])?", text)
+    if not text or match is None:
         return None
-    imaginary = found["im"]
+    imaginary = match["im"]
     if imaginary in ("", "+", "-"):
         imaginary += "1"
-    parts = [number_of(part or "0") for part in (found["re"], imaginary)]
+    parts = [number_of(part or "0") for part in (match["re"], imaginary)]
     return None if None in parts else tuple(parts)
 
 
@@ -124,35 +124,35 @@ def factors(text: str) -> Hashable:
 def clauses(text: str) -> Hashable:
     """Returns who is what in `A is a knight, and B is a knave.`, in any order, or None."""
     parts = re.split(r",? and |, ?", plain(text).casefold().removesuffix("."))
-    found = [re.fullmatch(r"(\w+) is an? (\w+)", part.removeprefix("and ").strip()) for part in parts]
-    return None if None in found else tuple(sorted(match.groups() for match in found if match))
+    matches = [re.fullmatch(r"(\w+) is an? (\w+)", part.removeprefix("and ").strip()) for part in parts]
+    return None if None in matches else tuple(sorted(match.groups() for match in matches if match))
 
 
 def duration(text: str) -> Hashable:
     """Returns days and time of `3 days, 04:05:06`, or None; the hour may have one digit."""
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(?:(-?\d+) days?)?(?:, ?)?(?:(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d+)?))?)?", plain(text).casefold()
     )
-    if found is None or not any(found.groups()):
+    if match is None or not any(match.groups()):
         return None
-    return tuple(None if part is None else Decimal(part) for part in found.groups())
+    return tuple(None if part is None else Decimal(part) for part in match.groups())
 
 
 def value_of_sum(text: str) -> Fraction | None:
     """Returns the exact value of an expression of whole numbers with `+ - * / ( )`, or None."""
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body)
+        return _evaluate_node(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return None
 
 
-def _value(node: ast.AST) -> Fraction:
+def _evaluate_node(node: ast.AST) -> Fraction:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return Fraction(node.value)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+        return _OPERATORS[type(node.op)](_evaluate_node(node.left), _evaluate_node(node.right))
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_value(node.operand))
+        return _OPERATORS[type(node.op)](_evaluate_node(node.operand))
     raise ValueError(f"an expression has whole numbers and + - * / only, got {type(node).__name__}")
 
 

@@ -21,7 +21,7 @@ class ReasoningGymEnv(ToolEnv):
 
     def __init__(self, row: EnvRow) -> None:
         super().__init__(row, [])
-        self._task, self._number, self._options = _read(row)
+        self._task, self._number, self._options = _read_truth(row)
         self._problem: Problem | None = None
 
     async def start(self) -> tuple[Message, ...]:
@@ -66,7 +66,7 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     return lambda messages: Message("assistant", answer)
 
 
-def _read(row: EnvRow) -> tuple[str, int, Mapping[str, Any]]:
+def _read_truth(row: EnvRow) -> tuple[str, int, Mapping[str, Any]]:
     truth = row.ground_truth
     if not isinstance(truth, Mapping) or not {"task", "number", "answer"} <= set(truth):
         raise DataError(f"the ground truth names no problem, got {truth!r}; make the rows with make_rows")

@@ -57,8 +57,8 @@ def _is_right(task: str, problem: Problem, answer: str) -> bool:
         answer, solution = answer.casefold(), problem.solution.casefold()
     else:
         solution = problem.solution
-    found = form(answer)
-    return found is not None and found == form(solution)
+    answer_form = form(answer)
+    return answer_form is not None and answer_form == form(solution)
 
 
 _FORMS: Mapping[str, Callable[[str], Hashable]] = {
@@ -81,9 +81,9 @@ _CASE_COUNTS = frozenset(("codeio", "emoji_mystery", "letter_jumble", "word_sequ
 
 def _is_target(problem: Problem, answer: str, *, target: int) -> bool:
     """Returns whether a sum uses the numbers of the question and has the value."""
-    wanted = sorted(problem.entry["metadata"]["numbers"])
+    numbers = sorted(problem.entry["metadata"]["numbers"])
     is_sum = len(answer) <= _MAX_EXPRESSION_CHARS and "**" not in answer and _SUM.fullmatch(answer) is not None
-    return is_sum and sorted(map(int, re.findall(r"\d+", answer))) == wanted and forms.value_of_sum(answer) == target
+    return is_sum and sorted(map(int, re.findall(r"\d+", answer))) == numbers and forms.value_of_sum(answer) == target
 
 
 def _is_probability(problem: Problem, answer: str) -> bool:
@@ -110,13 +110,13 @@ def _has_3_digits(problem: Problem, answer: str) -> bool:
 
 def _is_measure(problem: Problem, answer: str) -> bool:
     """Returns whether an angle, a point or a radius rounds to the solution."""
-    pairs = [_measures(text) for text in (answer, problem.solution)]
+    pairs = [_read_measures(text) for text in (answer, problem.solution)]
     if None in pairs or len(pairs[0] or ()) != len(pairs[1] or ()):
         return False
     return all(abs(a - b) <= _half_unit(b, min_places=2) for a, b in zip(pairs[0] or (), pairs[1] or (), strict=True))
 
 
-def _measures(text: str) -> list[Decimal] | None:
+def _read_measures(text: str) -> list[Decimal] | None:
     text = forms.plain(text)
     if re.fullmatch(r"\([^()]*\)", text):
         return forms.numbers_of(text[1:-1])
@@ -166,23 +166,23 @@ _RULES: Mapping[str, Callable[[Problem, str], bool]] = {
 """Whether an answer is right, for tasks that allow several answers or digits."""
 
 
-def _expression(problem: Problem, answer: str) -> str | None:
+def _read_expression(problem: Problem, answer: str) -> str | None:
     is_safe = _EXPRESSION.fullmatch(answer) is not None and _LARGE_POWER.search(answer) is None
     return answer if is_safe and len(answer) <= _MAX_EXPRESSION_CHARS else None
 
 
-def _expanded(problem: Problem, answer: str) -> str | None:
-    return None if "(" in answer else _expression(problem, answer)
+def _read_expansion(problem: Problem, answer: str) -> str | None:
+    return None if "(" in answer else _read_expression(problem, answer)
 
 
-def _coloring(problem: Problem, answer: str) -> str | None:
+def _read_coloring(problem: Problem, answer: str) -> str | None:
     data = forms.data_of(answer)
-    wanted = set(map(str, problem.entry["metadata"]["possible_answer"]))
-    is_map = isinstance(data, dict) and set(data) == wanted and all(type(color) is int for color in data.values())
+    vertices = set(map(str, problem.entry["metadata"]["possible_answer"]))
+    is_map = isinstance(data, dict) and set(data) == vertices and all(type(color) is int for color in data.values())
     return answer if is_map else None
 
 
-def _moves(pattern: str) -> Callable[[Problem, str], str | None]:
+def _make_moves_reader(pattern: str) -> Callable[[Problem, str], str | None]:
     """Returns a reader of JSON lists whose items all match."""
 
     def read(problem: Problem, answer: str) -> str | None:
@@ -193,7 +193,7 @@ def _moves(pattern: str) -> Callable[[Problem, str], str | None]:
     return read
 
 
-def _text(pattern: str, *, upper: bool = True) -> Callable[[Problem, str], str | None]:
+def _make_text_reader(pattern: str, *, upper: bool = True) -> Callable[[Problem, str], str | None]:
     """Returns a reader of texts without needless spaces that match, in capitals or without any."""
 
     def read(problem: Problem, answer: str) -> str | None:
@@ -203,12 +203,12 @@ def _text(pattern: str, *, upper: bool = True) -> Callable[[Problem, str], str |
     return read
 
 
-def _mapping(problem: Problem, answer: str) -> str | None:
-    text = _text(r"[A-Z] ?= ?\d(?:,[A-Z] ?= ?\d)*")(problem, answer)
+def _read_mapping(problem: Problem, answer: str) -> str | None:
+    text = _make_text_reader(r"[A-Z] ?= ?\d(?:,[A-Z] ?= ?\d)*")(problem, answer)
     return text if text is not None and text.count("=") == problem.solution.count("=") else None
 
 
-def _hanoi(problem: Problem, answer: str) -> str | None:
+def _read_hanoi_moves(problem: Problem, answer: str) -> str | None:
     moves = [_HANOI_MOVE.fullmatch(line) for line in forms.plain(answer).splitlines()]
     if None in moves:
         return None
@@ -216,22 +216,22 @@ def _hanoi(problem: Problem, answer: str) -> str | None:
 
 
 _SEVERAL: Mapping[str, Callable[[Problem, str], str | None]] = {
-    "cryptarithm": _mapping,
-    "graph_color": _coloring,
+    "cryptarithm": _read_mapping,
+    "graph_color": _read_coloring,
     # sympy.parse_expr is eval. Besides, an Integral(...) answers every integral, and 9**9**9 takes for ever.
-    "intermediate_integration": _expression,
-    "jugs": _moves(r"(?:fill|empty) [A-Z]|pour [A-Z]->[A-Z]"),
-    "kakurasu": _text(r"[01](?:[ \n][01])*"),
-    "knight_swap": _moves(r"[wB],[A-Z]\d+,[A-Z]\d+"),
-    "palindrome_generation": _text(r"[a-z]+", upper=False),
-    "polynomial_multiplication": _expanded,
-    "quantum_lock": _text(r"[A-C](?: ?(?:→|->|,)? ?[A-C])*"),
-    "rubiks_cube": _text(r"[UDLRFB]'?(?: [UDLRFB]'?)*"),
-    "shortest_path": _text(r"infeasible|(?:up|down|left|right)(?: (?:up|down|left|right))*", upper=False),
-    "simple_integration": _expression,
-    "sokoban": _text(r"[UDLR]+"),
-    "tower_of_hanoi": _hanoi,
-    "word_ladder": _text(r"[A-Z]+(?:,[A-Z]+)+"),
+    "intermediate_integration": _read_expression,
+    "jugs": _make_moves_reader(r"(?:fill|empty) [A-Z]|pour [A-Z]->[A-Z]"),
+    "kakurasu": _make_text_reader(r"[01](?:[ \n][01])*"),
+    "knight_swap": _make_moves_reader(r"[wB],[A-Z]\d+,[A-Z]\d+"),
+    "palindrome_generation": _make_text_reader(r"[a-z]+", upper=False),
+    "polynomial_multiplication": _read_expansion,
+    "quantum_lock": _make_text_reader(r"[A-C](?: ?(?:→|->|,)? ?[A-C])*"),
+    "rubiks_cube": _make_text_reader(r"[UDLRFB]'?(?: [UDLRFB]'?)*"),
+    "shortest_path": _make_text_reader(r"infeasible|(?:up|down|left|right)(?: (?:up|down|left|right))*", upper=False),
+    "simple_integration": _read_expression,
+    "sokoban": _make_text_reader(r"[UDLR]+"),
+    "tower_of_hanoi": _read_hanoi_moves,
+    "word_ladder": _make_text_reader(r"[A-Z]+(?:,[A-Z]+)+"),
 }
 """Answer as the package's grader reads it, or None without the form of a solution; for tasks with several solutions."""
 _RUNS_ANSWERS = frozenset(

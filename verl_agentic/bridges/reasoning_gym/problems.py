@@ -63,7 +63,7 @@ def load_problem(task: str, number: int, options: Mapping[str, Any]) -> Problem:
         MissingDependencyError: reasoning-gym is not installed.
         EnvError: the generator searched for longer than 2 s of CPU time.
     """
-    return _load(task, number, json.dumps(options, sort_keys=True))
+    return _make_problem(task, number, json.dumps(options, sort_keys=True))
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def _silence_package() -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _load(task: str, number: int, options: str) -> Problem:
+def _make_problem(task: str, number: int, options: str) -> Problem:
     with needs_extra("reasoning_gym", what="the environment reasoning_gym"):
         import numpy
         import reasoning_gym

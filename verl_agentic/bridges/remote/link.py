@@ -59,10 +59,10 @@ class EnvLink:
             EnvUnavailableError: the server cannot be reached.
             ConfigError: it refuses all requests.
         """
-        failure = self._unreachable("no call")
+        failure = self._make_unavailable_error("no call")
         async for _ in Attempts(_ATTEMPTS, first_s=_PAUSE_S):
             try:
-                return await self._ask(call)
+                return await self._queue_call(call)
             except EnvUnavailableError as cause:
                 failure = cause
         self.failed_at = time.monotonic()
@@ -87,63 +87,65 @@ class EnvLink:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._fail(self._waiting, self._unreachable("the event loop ends"))
+        self._fail_calls(self._waiting, self._make_unavailable_error("the event loop ends"))
         await self._http.aclose()
 
-    def _ask(self, call: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+    def _queue_call(self, call: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
         """Returns a future of the answer, and sends the call with others that come within a moment."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._waiting.append((call, answer))
         if len(self._waiting) == 1:
-            loop.call_later(self._batch_wait_s, self._flush)
+            loop.call_later(self._batch_wait_s, self._flush_calls)
         return answer
 
-    def _flush(self) -> None:
+    def _flush_calls(self) -> None:
         waiting = [(call, answer) for call, answer in self._waiting if not answer.done()]
         self._waiting = []
         if waiting:
-            task = asyncio.get_running_loop().create_task(self._send(waiting))
+            task = asyncio.get_running_loop().create_task(self._send_calls(waiting))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
-    async def _send(self, waiting: list[tuple[dict[str, Any], asyncio.Future[Any]]]) -> None:
+    async def _send_calls(self, waiting: list[tuple[dict[str, Any], asyncio.Future[Any]]]) -> None:
         """Sends calls and sets the answers as they arrive."""
-        failure: AgenticError = self._unreachable("the request was cancelled")
+        failure: AgenticError = self._make_unavailable_error("the request was cancelled")
         try:
             body = dumps({"calls": [call for call, _ in waiting]})
             async with self._http.stream("POST", self.url + CALLS, content=body) as response:
                 if response.status_code != 200:
-                    failure = self._refusal(response.status_code, (await response.aread()).decode(errors="replace"))
+                    failure = self._make_refusal_error(
+                        response.status_code, (await response.aread()).decode(errors="replace")
+                    )
                     return
                 async for line in response.aiter_lines():
                     answer = json.loads(line)
                     future = waiting[answer["call"]][1]
                     if not future.done():  # else the caller was cancelled
                         future.set_result(answer)
-            failure = self._unreachable("the answer was cut off")
+            failure = self._make_unavailable_error("the answer was cut off")
         except httpx.TransportError as cause:
-            failure = self._unreachable(f"{type(cause).__name__}: {cause}")
+            failure = self._make_unavailable_error(f"{type(cause).__name__}: {cause}")
         except AgenticError as cause:
             failure = cause
         except (ValueError, KeyError, IndexError, TypeError, httpx.HTTPError) as cause:
             failure = EnvError(f"{self.url} must answer with lines of JSON, got {type(cause).__name__}: {cause}")
         finally:
-            self._fail(waiting, failure)
+            self._fail_calls(waiting, failure)
 
-    def _fail(self, waiting: list[tuple[dict[str, Any], asyncio.Future[Any]]], failure: AgenticError) -> None:
+    def _fail_calls(self, waiting: list[tuple[dict[str, Any], asyncio.Future[Any]]], failure: AgenticError) -> None:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(failure)
 
-    def _unreachable(self, found: str) -> EnvUnavailableError:
+    def _make_unavailable_error(self, reason: str) -> EnvUnavailableError:
         return EnvUnavailableError(
-            f"the environment server {self.url} cannot be reached, got {found}; check that it runs"
+            f"the environment server {self.url} cannot be reached, got {reason}; check that it runs"
         )
 
-    def _refusal(self, status: int, text: str) -> AgenticError:
+    def _make_refusal_error(self, status: int, text: str) -> AgenticError:
         if status in OVERLOADED:  # a proxy before the server
-            return self._unreachable(f"HTTP {status}: {text[:300]}")
+            return self._make_unavailable_error(f"HTTP {status}: {text[:300]}")
         kind = EnvError if status >= 500 else ConfigError
         hint = _REFUSALS.get(status, "check that both ends have the same version")
         return kind(f"the environment server {self.url} refused a request, got HTTP {status}: {text[:300]}; {hint}")

@@ -51,7 +51,7 @@ def make_env(
 
 def make_rows(*, split: str, count: int, seed: int, **options: Any) -> list[EnvRow]:
     """Returns rows that the server makes, with the options of its environment."""
-    rows = _ask("rows", {"split": split, "count": count, "seed": seed, **options})
+    rows = _call_server("rows", {"split": split, "count": count, "seed": seed, **options})
     with boundary(EnvError, "reading the rows of an environment server"):
         return [to_row(row) for row in rows]
 
@@ -60,7 +60,7 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     """Returns the solution, which asks the server for every message."""
 
     def next_message(messages: Sequence[Message]) -> Message:
-        message = _ask("gold", {"row": row, "messages": list(messages)})
+        message = _call_server("gold", {"row": row, "messages": list(messages)})
         with boundary(EnvError, "reading the solution of an environment server"):
             return to_messages([message])[0]
 
@@ -69,17 +69,17 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
 
 def describe(sample: Sample) -> str | None:
     """Returns the task that an episode has solved by where it ended, if the environment can tell."""
-    return _ask("describe", {"sample": sample.to_dict()})
+    return _call_server("describe", {"sample": sample.to_dict()})
 
 
 @functools.cache
-def _http(has_tls: bool) -> httpx.Client:
+def _make_client(has_tls: bool) -> httpx.Client:
     import httpx
 
     return httpx.Client(timeout=_TIMEOUT_S, verify=has_tls)  # reading the certificates takes longer than many calls
 
 
-def _ask(op: str, data: Mapping[str, Any]) -> Any:
+def _call_server(op: str, data: Mapping[str, Any]) -> Any:
     """Returns the result of a call of the package, from the first server that can be reached."""
     with needs_extra("remote", what="a remote environment"):
         from httpx import TransportError
@@ -88,7 +88,7 @@ def _ask(op: str, data: Mapping[str, Any]) -> Any:
     failures = []
     for url in urls_of(None):
         try:
-            response = _http(url.startswith("https")).post(url + CALLS, content=body, headers=headers)
+            response = _make_client(url.startswith("https")).post(url + CALLS, content=body, headers=headers)
         except TransportError as cause:
             failures.append(f"{url}: {type(cause).__name__}: {cause}")
             continue

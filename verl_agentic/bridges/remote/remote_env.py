@@ -109,24 +109,24 @@ class RemoteEnv:
             EnvBusyError, EnvUnavailableError: no server had a free session, or none could be reached, in time.
             AgenticError: what the environment raised.
         """
-        result = await self._open()
-        with _reading():
+        result = await self._open_session()
+        with _guard_reading():
             if result["guides"]:
-                self.guidance = self._guidance
-            self._see(result)
+                self.guidance = self._ask_guidance
+            self._update_state(result)
             return to_messages(result["messages"])
 
     async def step(self, action: Action) -> Observation:
         """Carries out a turn in the environment."""
-        result = await self._call("step", {"action": action, "left_s": left_s()})
-        with _reading():
-            self._see(result)
+        result = await self._call_session("step", {"action": action, "left_s": left_s()})
+        with _guard_reading():
+            self._update_state(result)
             return to_observation(result["observation"])
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the reward of the environment."""
-        result = await self._call("score", {"transcript": transcript, "left_s": left_s()})
-        with _reading():
+        result = await self._call_session("score", {"transcript": transcript, "left_s": left_s()})
+        with _guard_reading():
             return to_reward(result)
 
     async def select(self, answers: Sequence[str]) -> int | None:
@@ -151,7 +151,7 @@ class RemoteEnv:
         except EnvUnavailableError as cause:
             logger.warning("a remote environment is left to its lease: %s", cause)
 
-    async def _open(self) -> Any:
+    async def _open_session(self) -> Any:
         """Returns the result of a start, after as many attempts as there is time for."""
         failure: AgenticError = EnvUnavailableError("no server was asked")
         wait_s, fleet = self._config.wait_s, await _fleets.get(self._config)
@@ -160,7 +160,7 @@ class RemoteEnv:
                 self._link, self._session, self._number = link, uuid.uuid4().hex, 0
                 link.keep(self._session)
                 try:
-                    answer = await link.call(self._numbered("start", self._data))
+                    answer = await link.call(self._number_call("start", self._data))
                 except EnvUnavailableError as cause:
                     failure = cause
                 else:
@@ -172,20 +172,20 @@ class RemoteEnv:
                 self._link = None
         raise failure
 
-    async def _call(self, op: str, data: Mapping[str, Any]) -> Any:
+    async def _call_session(self, op: str, data: Mapping[str, Any]) -> Any:
         if self._link is None:
             raise EnvError(f"a remote environment was not started, or is closed, got {op}; start a new one")
-        return result_of(await self._link.call(self._numbered(op, data)))
+        return result_of(await self._link.call(self._number_call(op, data)))
 
-    def _numbered(self, op: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _number_call(self, op: str, data: Mapping[str, Any]) -> dict[str, Any]:
         call = {"op": op, "session": self._session, "number": self._number, "data": data}
         self._number += 1
         return call
 
-    async def _guidance(self, transcript: Transcript) -> str:
-        return await self._call("guidance", {"transcript": transcript})
+    async def _ask_guidance(self, transcript: Transcript) -> str:
+        return await self._call_session("guidance", {"transcript": transcript})
 
-    def _see(self, result: Mapping[str, Any]) -> None:
+    def _update_state(self, result: Mapping[str, Any]) -> None:
         """Takes the tools and the state's key out of the result of a start or of a step."""
         if "tools" in result:
             self._tools = tuple(RemoteTool(schema["function"]["name"], schema) for schema in result["tools"])
@@ -194,5 +194,5 @@ class RemoteEnv:
             self.state_key = lambda: key
 
 
-def _reading() -> boundary:
+def _guard_reading() -> boundary:
     return boundary(EnvError, "reading the answer of the environment server")

@@ -39,10 +39,10 @@ def make_app(sessions: EnvSessions) -> FastAPI:
 
     @app.post(CALLS)
     async def calls(request: Request) -> Response:
-        asked = read(request, "calls")
-        if not all(isinstance(call, dict) for call in asked):
+        batch = read(request, "calls")
+        if not all(isinstance(call, dict) for call in batch):
             raise HTTPException(400, "a call must be an object")
-        return StreamingResponse(_answers(sessions, asked), media_type="application/x-ndjson")
+        return StreamingResponse(_iter_answers(sessions, batch), media_type="application/x-ndjson")
 
     @app.post(RENEW)
     async def renew(request: Request) -> dict[str, Any]:
@@ -56,20 +56,20 @@ def make_app(sessions: EnvSessions) -> FastAPI:
     return app
 
 
-async def _answers(sessions: EnvSessions, calls: Sequence[dict[str, Any]]) -> AsyncIterator[bytes]:
+async def _iter_answers(sessions: EnvSessions, calls: Sequence[dict[str, Any]]) -> AsyncIterator[bytes]:
     """Yields a line per call as soon as it has ended. A slow call delays no other one."""
     indices = {asyncio.create_task(sessions.answer(call)): index for index, call in enumerate(calls)}
     pending = set(indices)
     try:
         while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            yield b"".join(_line(indices[task], task) for task in done)
+            done_tasks, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            yield b"".join(_write_line(indices[task], task) for task in done_tasks)
     finally:
         for task in pending:  # the client has gone; the calls themselves go on, until it asks again or the lease ends
             task.cancel()
 
 
-def _line(index: int, task: asyncio.Task[dict[str, Any]]) -> bytes:
+def _write_line(index: int, task: asyncio.Task[dict[str, Any]]) -> bytes:
     try:
         with boundary(EnvError, "the environment server"):
             return dumps({"call": index, **task.result()}) + b"\n"

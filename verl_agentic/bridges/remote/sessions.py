@@ -103,14 +103,14 @@ class EnvSessions:
 
     async def start(self) -> None:
         """Starts the reaper of sessions whose lease has ended."""
-        self._reaper = asyncio.create_task(self._reap())
+        self._reaper = asyncio.create_task(self._reap_sessions())
 
     async def close(self) -> None:
         """Closes all environments."""
         if self._reaper is not None:
             self._reaper.cancel()
             await asyncio.gather(self._reaper, return_exceptions=True)
-        await asyncio.gather(*(self._close(name) for name in list(self._sessions)), return_exceptions=True)
+        await asyncio.gather(*(self._close_session(name) for name in list(self._sessions)), return_exceptions=True)
 
     def health(self) -> dict[str, Any]:
         """Returns the present load."""
@@ -138,7 +138,7 @@ class EnvSessions:
     async def answer(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Carries out a call and returns its answer; a failure is an answer too."""
         try:
-            return {"result": await self._result(call)}
+            return {"result": await self._run_call(call)}
         except EnvBusyError as error:
             self._counts["refused"] += 1
             return {**failure_of(error), "retry_after_s": self.config.retry_after_s}
@@ -147,7 +147,7 @@ class EnvSessions:
             logger.warning("%s of a session failed", call.get("op"), exc_info=error)
             return failure_of(error)
 
-    async def _result(self, call: Mapping[str, Any]) -> Any:
+    async def _run_call(self, call: Mapping[str, Any]) -> Any:
         op, name, data = call.get("op"), call.get("session"), call.get("data")
         if not isinstance(op, str) or not isinstance(name, str) or not isinstance(data, Mapping):
             raise DataError(f"a call must have op, session and data, got {sorted(call)}; see wire.py")
@@ -155,17 +155,17 @@ class EnvSessions:
             with boundary(EnvError, f"{op} of the environment"):
                 return await _PACKAGE_OPS[op](self, data)
         if op == "close":
-            return await self._close(name)
+            return await self._close_session(name)
         if op not in _SESSION_OPS:
             raise DataError(f"unknown call, got {op!r}; use one of {sorted({*_SESSION_OPS, *_PACKAGE_OPS, 'close'})}")
-        session = self._session(name, is_start=op == "start")
-        task = self._begin(session, op, call.get("number"), data)
+        session = self._get_session(name, is_start=op == "start")
+        task = self._begin_call(session, op, call.get("number"), data)
         await asyncio.wait({task})
         if task.cancelled():
             raise EnvUnavailableError(f"session {name} was closed during its {op}, got no result; ask for a new one")
         return task.result()
 
-    def _session(self, name: str, *, is_start: bool) -> _Session:
+    def _get_session(self, name: str, *, is_start: bool) -> _Session:
         """Returns the session; a start makes it."""
         session = self._sessions.get(name)
         if session is None and is_start:
@@ -184,7 +184,7 @@ class EnvSessions:
         self.renew([name])
         return session
 
-    def _begin(self, session: _Session, op: str, number: Any, data: Mapping[str, Any]) -> asyncio.Task[Any]:
+    def _begin_call(self, session: _Session, op: str, number: Any, data: Mapping[str, Any]) -> asyncio.Task[Any]:
         """Returns the task of a call: a new one, or that of the same call before."""
         if session.call is not None and number == session.number:
             return session.call
@@ -192,12 +192,12 @@ class EnvSessions:
             raise EnvError(f"calls of a session come one after the other, got {number!r} after {session.number}")
         session.number = number
         session.call = asyncio.create_task(_SESSION_OPS[op](self, session, data))
-        session.call.add_done_callback(_retrieve)
+        session.call.add_done_callback(_retrieve_exception)
         return session.call
 
     # Calls of a session. What they say in errors is what the episode loop says of a local environment.
 
-    async def _start(self, session: _Session, data: Mapping[str, Any]) -> dict[str, Any]:
+    async def _start_env(self, session: _Session, data: Mapping[str, Any]) -> dict[str, Any]:
         with boundary(DataError, "reading the row"):
             row, config = to_row(data["row"]), self._config_of(data["config"])
         with boundary(EnvError, "making the environment"):
@@ -205,33 +205,33 @@ class EnvSessions:
         with boundary(EnvError, "starting the environment"):
             messages = await env.start()
         _refuse_sub_agents(env)
-        return {"messages": messages, "guides": hasattr(env, "guidance"), **_outlook(session, env)}
+        return {"messages": messages, "guides": hasattr(env, "guidance"), **_write_outlook(session, env)}
 
-    async def _step(self, session: _Session, data: Mapping[str, Any]) -> dict[str, Any]:
-        env = _living(session)
+    async def _step_env(self, session: _Session, data: Mapping[str, Any]) -> dict[str, Any]:
+        env = _get_env(session)
         with boundary(EnvError, "reading the action"):
             action = to_action(data["action"])
-        observation = await _timed(env.step(action), data, "the environment's step", EnvError)
+        observation = await _run_in_time(env.step(action), data, "the environment's step", EnvError)
         if not isinstance(observation, Observation):
             raise EnvError(f"a step must return an Observation, got {observation!r}; fix the environment")
-        return {"observation": observation, **_outlook(session, env)}
+        return {"observation": observation, **_write_outlook(session, env)}
 
-    async def _score(self, session: _Session, data: Mapping[str, Any]) -> Reward:
-        env = _living(session)
+    async def _score_episode(self, session: _Session, data: Mapping[str, Any]) -> Reward:
+        env = _get_env(session)
         with boundary(ScoringError, "reading the transcript"):
             transcript = to_transcript(data["transcript"])
-        reward = await _timed(env.score(transcript), data, "scoring", ScoringError)
+        reward = await _run_in_time(env.score(transcript), data, "scoring", ScoringError)
         if not isinstance(reward, Reward):
             raise ScoringError(f"a scorer must return a Reward, got {reward!r}; fix it")
         return reward
 
-    async def _guidance(self, session: _Session, data: Mapping[str, Any]) -> str:
+    async def _write_guidance(self, session: _Session, data: Mapping[str, Any]) -> str:
         with boundary(EnvError, "the environment's guidance"):
-            return await cast("Any", _living(session)).guidance(to_transcript(data["transcript"]))
+            return await cast("Any", _get_env(session)).guidance(to_transcript(data["transcript"]))
 
     # Calls of the package.
 
-    async def _select(self, data: Mapping[str, Any]) -> int | None:
+    async def _select_answer(self, data: Mapping[str, Any]) -> int | None:
         env = cast("Any", self._package.make_env(to_row(data["row"]), **self._config_of(data["config"])))
         try:
             if not hasattr(env, "select"):
@@ -242,26 +242,26 @@ class EnvSessions:
         finally:
             await within(env.close(), self.config.close_timeout_s, what="closing the environment of a selection")
 
-    async def _rows(self, data: Mapping[str, Any]) -> Any:
+    async def _make_rows(self, data: Mapping[str, Any]) -> Any:
         options = dict(data)
         split, count, seed = (options.pop(name) for name in ("split", "count", "seed"))
         if not isinstance(split, str) or not split.isidentifier() or type(count) is not int or type(seed) is not int:
             raise DataError(f"rows need a split by name, and whole numbers, got {split!r}, {count!r} and {seed!r}")
-        options = self._allowed(options)
-        return await in_thread(self._offered("make_rows"), split=split, count=count, seed=seed, **options)
+        options = self._check_options(options)
+        return await in_thread(self._get_function("make_rows"), split=split, count=count, seed=seed, **options)
 
-    async def _gold(self, data: Mapping[str, Any]) -> Any:
-        solution = self._offered("gold")
+    async def _solve_row(self, data: Mapping[str, Any]) -> Any:
+        solution = self._get_function("gold")
         return await in_thread(lambda: solution(to_row(data["row"]))(to_messages(data["messages"])))
 
-    async def _describe(self, data: Mapping[str, Any]) -> str | None:
-        return await in_thread(self._offered("describe"), Sample.from_dict(data["sample"]))
+    async def _describe_sample(self, data: Mapping[str, Any]) -> str | None:
+        return await in_thread(self._get_function("describe"), Sample.from_dict(data["sample"]))
 
     def _config_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments of `make_env`: the operator's, and those of a client."""
-        return {**self._env_config, **self._allowed(config)}
+        return {**self._env_config, **self._check_options(config)}
 
-    def _allowed(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _check_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the options of a client. Raises ConfigError if it may not set one of them."""
         for name, value in options.items():
             choices = self.config.client_config.get(name)
@@ -273,7 +273,7 @@ class EnvSessions:
                 )
         return options
 
-    def _offered(self, name: str) -> Callable[..., Any]:
+    def _get_function(self, name: str) -> Callable[..., Any]:
         function = getattr(self._package, name)
         if function is None:
             raise ConfigError(f"the environment {self._package.env_id!r} has no {name}, got a call of it; add it")
@@ -281,7 +281,7 @@ class EnvSessions:
 
     # Ends.
 
-    async def _close(self, name: str) -> None:
+    async def _close_session(self, name: str) -> None:
         """Closes a session's environment; an unknown session is closed already."""
         if name in self._sessions:
             await asyncio.shield(self._begin_close(name))
@@ -290,11 +290,11 @@ class EnvSessions:
         """Returns the task that closes a session; there is one, whoever asks for it."""
         session = self._sessions[name]
         if session.closing is None:
-            session.closing = asyncio.create_task(self._end(name, session))
-            session.closing.add_done_callback(_retrieve)
+            session.closing = asyncio.create_task(self._end_session(name, session))
+            session.closing.add_done_callback(_retrieve_exception)
         return session.closing
 
-    async def _end(self, name: str, session: _Session) -> None:
+    async def _end_session(self, name: str, session: _Session) -> None:
         try:
             if session.call is not None and not session.call.done():
                 session.call.cancel()
@@ -306,7 +306,7 @@ class EnvSessions:
             self._counts["closed"] += 1
             del self._sessions[name]
 
-    async def _reap(self) -> None:
+    async def _reap_sessions(self) -> None:
         interval_s = min(self.config.lease_s / 4, _MAX_REAP_INTERVAL_S)
         while True:
             before = time.monotonic()
@@ -321,20 +321,20 @@ class EnvSessions:
 
 
 _SESSION_OPS: Mapping[str, Callable[[EnvSessions, _Session, Mapping[str, Any]], Any]] = {
-    "start": EnvSessions._start,
-    "step": EnvSessions._step,
-    "score": EnvSessions._score,
-    "guidance": EnvSessions._guidance,
+    "start": EnvSessions._start_env,
+    "step": EnvSessions._step_env,
+    "score": EnvSessions._score_episode,
+    "guidance": EnvSessions._write_guidance,
 }
 _PACKAGE_OPS: Mapping[str, Callable[[EnvSessions, Mapping[str, Any]], Awaitable[Any]]] = {
-    "select": EnvSessions._select,
-    "rows": EnvSessions._rows,
-    "gold": EnvSessions._gold,
-    "describe": EnvSessions._describe,
+    "select": EnvSessions._select_answer,
+    "rows": EnvSessions._make_rows,
+    "gold": EnvSessions._solve_row,
+    "describe": EnvSessions._describe_sample,
 }
 
 
-async def _timed(work: Awaitable[Any], data: Mapping[str, Any], what: str, error: type[AgenticError]) -> Any:
+async def _run_in_time(work: Awaitable[Any], data: Mapping[str, Any], work_name: str, error: type[AgenticError]) -> Any:
     """Returns the result of work within the client's deadline, so that code in a sandbox here shares it.
 
     Raises:
@@ -343,14 +343,14 @@ async def _timed(work: Awaitable[Any], data: Mapping[str, Any], what: str, error
     """
 
     async def guarded() -> Any:
-        with boundary(error, what):
+        with boundary(error, work_name):
             return await work
 
     client_s = data.get("left_s")
     if not isinstance(client_s, int | float):
         return await guarded()
     try:
-        return await within(guarded(), _SHARE_OF_CLIENT * client_s, what=what)
+        return await within(guarded(), _SHARE_OF_CLIENT * client_s, what=work_name)
     except OverrunError as cause:
         if cause.by_code:
             raise DataError(str(cause)) from cause
@@ -362,23 +362,23 @@ def _is_equal(value: Any, choice: Any) -> bool:
     return type(value) is type(choice) and value == choice
 
 
-def _living(session: _Session) -> Env:
+def _get_env(session: _Session) -> Env:
     if session.env is None:
         raise EnvError("the session has no environment, got a call after a failed start; close it")
     return session.env
 
 
-def _outlook(session: _Session, env: Env) -> dict[str, Any]:
+def _write_outlook(session: _Session, env: Env) -> dict[str, Any]:
     """Returns what the next turn begins with: the tools if they have changed, and the state's key if there is one."""
-    told: dict[str, Any] = {}
+    outlook: dict[str, Any] = {}
     with boundary(EnvError, "the prompt and the tools of the environment"):
         schemas = list_schemas(env.tools)
     if schemas != session.tools:
-        told["tools"] = session.tools = schemas
+        outlook["tools"] = session.tools = schemas
     if hasattr(env, "state_key"):
         with boundary(EnvError, "the environment's state_key"):
-            told["state_key"] = cast("Any", env).state_key()
-    return told
+            outlook["state_key"] = cast("Any", env).state_key()
+    return outlook
 
 
 def _refuse_sub_agents(env: Env) -> None:
@@ -393,7 +393,7 @@ def _refuse_sub_agents(env: Env) -> None:
         )
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     """Marks the exception as retrieved: its client may have gone."""
     with contextlib.suppress(asyncio.CancelledError):
         task.exception()

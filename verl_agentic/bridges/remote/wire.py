@@ -29,10 +29,10 @@ CALLS, RENEW, HEALTH = "/v1/calls", "/v1/renew", "/health"
 
 def dumps(value: Any) -> bytes:
     """Returns JSON of plain values and of the types below; lone surrogates of a policy's text survive it."""
-    return json.dumps(value, default=_plain, separators=(",", ":")).encode()
+    return json.dumps(value, default=_encode_value, separators=(",", ":")).encode()
 
 
-def _plain(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     """Returns a value in types that JSON has."""
     if isinstance(value, Enum):
         return value.value

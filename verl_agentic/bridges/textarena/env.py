@@ -23,7 +23,7 @@ def draw_game(task: str, number: int, *, max_steps: int) -> EnvRow | None:
     line: list[str] = []
     if game_of(task).solve is None:
         tried = (_random_line(task, number, attempt, max_steps=max_steps) for attempt in range(_TRIES))
-        line = next((found for found in tried if found), [])
+        line = next((candidate for candidate in tried if candidate), [])
         if not line:
             return None
     world = TextArenaWorld(task, number, line)

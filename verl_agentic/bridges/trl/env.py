@@ -62,10 +62,10 @@ class TrlEnv(ToolEnv):
         if self._factory is not None:
             free = _pools.setdefault(self._factory, [])
             self._instance = instance = free.pop() if free else await in_thread(self._factory)
-            told = await in_thread(lambda: instance.reset(**self._columns))
-            if told is not None:
+            reset_result = await in_thread(lambda: instance.reset(**self._columns))
+            if reset_result is not None:
                 *before, last = self._prompt
-                self._prompt = (*before, replace(last, content=last.content + _text_of(told)))
+                self._prompt = (*before, replace(last, content=last.content + _text_of(reset_result)))
             methods = [getattr(instance, name) for name in _method_names(type(instance))]
         self.use_tools([TrlTool(function) for function in (*self._functions, *methods)])
         return self._prompt
@@ -75,8 +75,8 @@ class TrlEnv(ToolEnv):
         both, a rubric gives it."""
         is_text = isinstance(self._columns.get("prompt"), str)
         completion = transcript.messages[len(self._prompt) :]
-        own = getattr(self._instance, "get_reward", None)
-        sources = [*([_own_reward(self._instance)] if own is not None else []), *self._rewards]
+        get_reward = getattr(self._instance, "get_reward", None)
+        sources = [*([_own_reward(self._instance)] if get_reward is not None else []), *self._rewards]
         reward = UNSCORED
         if sources:
             reward = await reward_of(
@@ -129,8 +129,10 @@ def make_env(
         if name not in factory:
             raise DataError(f"the row's environment must be one of {sorted(factory)}, got {name!r}; change the column")
         factory = factory[name]
-    given = reward_funcs if isinstance(reward_funcs, Sequence) and not isinstance(reward_funcs, str) else [reward_funcs]
-    functions = [_loaded(one, "reward function") for one in given]
+    reward_sources = (
+        reward_funcs if isinstance(reward_funcs, Sequence) and not isinstance(reward_funcs, str) else [reward_funcs]
+    )
+    functions = [_resolve_address(source, "reward function") for source in reward_sources]
     weights = [1.0] * len(functions) if reward_weights is None else list(reward_weights)
     if len(weights) != len(functions):
         raise ConfigError(f"reward_weights must be one per function, got {weights} for {len(functions)}; change them")
@@ -138,14 +140,14 @@ def make_env(
         check_function(function)
     return TrlEnv(
         row,
-        factory=None if factory is None else _loaded(factory, "environment_factory"),
-        tools=[_loaded(one, "tool") for one in tools],
+        factory=None if factory is None else _resolve_address(factory, "environment_factory"),
+        tools=[_resolve_address(tool, "tool") for tool in tools],
         rewards=[(name_of(function), weight, function) for function, weight in zip(functions, weights, strict=True)],
     )
 
 
-def _loaded(given: Any, what: str) -> Any:
-    return load_address(given, what=what) if isinstance(given, str) else given
+def _resolve_address(source: Any, kind: str) -> Any:
+    return load_address(source, what=kind) if isinstance(source, str) else source
 
 
 def _method_names(cls: type) -> list[str]:
@@ -155,8 +157,8 @@ def _method_names(cls: type) -> list[str]:
 
 def _own_reward(instance: Any) -> tuple[str, float, RewardFunction]:
     async def get_reward(**_: Any) -> list[Any]:
-        own = instance.get_reward
-        return [await own() if inspect.iscoroutinefunction(own) else await in_thread(own)]
+        method = instance.get_reward
+        return [await method() if inspect.iscoroutinefunction(method) else await in_thread(method)]
 
     return type(instance).__name__, 1.0, get_reward
 

@@ -36,6 +36,6 @@ class GuessNumber:
 def few_guesses(prompts: list, completions: list, environments: list, low: list, high: list, **kwargs: object):
     """Returns 1 for one guess, 0 for as many guesses as there are numbers."""
     return [
-        max(0.0, 1 - (env.num_guesses - 1) / (most - least)) if env.is_found else 0.0
-        for env, least, most in zip(environments, low, high, strict=True)
+        max(0.0, 1 - (env.num_guesses - 1) / (max_number - min_number)) if env.is_found else 0.0
+        for env, min_number, max_number in zip(environments, low, high, strict=True)
     ]

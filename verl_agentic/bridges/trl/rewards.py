@@ -61,18 +61,20 @@ async def reward_of(
         arguments["environments"] = [environment]
     values: dict[str, float] = {}
     for name, weight, function in sources:
-        given = await _called(function, prompts=[prompt], completions=[completion], **arguments)
-        if not isinstance(given, Sequence) or len(given) != 1:
-            raise ScoringError(f"reward function {name!r} must return one reward per completion, got {given!r}; fix it")
-        if given[0] is not None and not math.isnan(given[0]):
-            values[name] = weight * float(given[0])
+        scores = await _call_function(function, prompts=[prompt], completions=[completion], **arguments)
+        if not isinstance(scores, Sequence) or len(scores) != 1:
+            raise ScoringError(
+                f"reward function {name!r} must return one reward per completion, got {scores!r}; fix it"
+            )
+        if scores[0] is not None and not math.isnan(scores[0]):
+            values[name] = weight * float(scores[0])
     if not values:
         raise ScoringError(f"no reward function applies, got None from {[name for name, _, _ in sources]}; add one")
     outcome, *_ = values
     return Reward(values.pop(outcome), parts=values, info=info, details=details)
 
 
-async def _called(function: RewardFunction, **arguments: Any) -> Any:
+async def _call_function(function: RewardFunction, **arguments: Any) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     return await in_thread(lambda: function(**arguments))

@@ -24,7 +24,7 @@ def rows_of(examples: Iterable[Mapping[str, Any]], *, name: str = "trl") -> list
     """
     return [
         EnvRow(
-            prompt=_messages(example.get("prompt", "")),
+            prompt=_read_messages(example.get("prompt", "")),
             ground_truth=dict(example),
             data_source=name,
             extra={"task_id": f"{name}-{number}"},
@@ -57,8 +57,8 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     def next_message(messages: Sequence[Message]) -> Message:
         low, high = map(int, re.findall(r"-?\d+", messages[0].content))
         guesses = [call.arguments["number"] for message in messages for call in message.tool_calls]
-        told = [message.content for message in messages if message.role == "tool"]
-        for number, answer in zip(guesses, told, strict=True):
+        answers = [message.content for message in messages if message.role == "tool"]
+        for number, answer in zip(guesses, answers, strict=True):
             if answer == "right":
                 return Message("assistant", "Done.")
             low, high = (number + 1, high) if answer == "too low" else (low, number - 1)
@@ -67,7 +67,7 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     return next_message
 
 
-def _messages(prompt: Any) -> tuple[Message, ...]:
+def _read_messages(prompt: Any) -> tuple[Message, ...]:
     if isinstance(prompt, str):
         return (Message("user", prompt),)
     return tuple(Message.from_dict(message) for message in prompt)

@@ -63,7 +63,7 @@ def make_env(
     library()
 
     async def play(_: EnvRow, endpoint: PolicyEndpoint) -> list[_Played]:
-        return await _play(key, data, endpoint)
+        return await _play_episode(key, data, endpoint)
 
     def score(_: EnvRow, played: list[_Played], __: Transcript) -> Reward:
         return _reward_of(played, config, is_full_given=full_reward is not None)
@@ -81,7 +81,7 @@ class _Played:
     details: Mapping[str, float]
 
 
-async def _play(key: str, data: Mapping[str, Any], endpoint: PolicyEndpoint) -> list[_Played]:
+async def _play_episode(key: str, data: Mapping[str, Any], endpoint: PolicyEndpoint) -> list[_Played]:
     """Plays an episode of verifiers.
 
     Raises:
@@ -95,20 +95,22 @@ async def _play(key: str, data: Mapping[str, Any], endpoint: PolicyEndpoint) -> 
         client = vf.EvalClientConfig(base_url=endpoint.base_url, api_key_var=_NO_KEY)
         episode = await env.run_episode(task, vf.ModelContext(client=client, model=endpoint.model))
     if not episode.ok:
-        _raise([*episode.errors, *(error for trace in episode.traces for error in trace.errors)])
-    return [_played(trace) for trace in episode.traces if trace.agent.trainable]
+        _raise_failure([*episode.errors, *(error for trace in episode.traces for error in trace.errors)])
+    return [_read_trace(trace) for trace in episode.traces if trace.agent.trainable]
 
 
-def _raise(errors: list[Any]) -> None:
-    shown = "; ".join(f"{error.type}: {error.message}" for error in errors)[:_SHOWN_CHARS]
+def _raise_failure(errors: list[Any]) -> None:
+    excerpt = "; ".join(f"{error.type}: {error.message}" for error in errors)[:_SHOWN_CHARS]
     is_infra = any(
         error.type in _INFRASTRUCTURE or (error.type == "ProviderError" and (error.status_code or 0) >= 500)
         for error in errors
     )
-    raise (EnvError if is_infra else EpisodeFailedError)(f"the episode of verifiers failed, got {shown or 'no reason'}")
+    raise (EnvError if is_infra else EpisodeFailedError)(
+        f"the episode of verifiers failed, got {excerpt or 'no reason'}"
+    )
 
 
-def _played(trace: Any) -> _Played:
+def _read_trace(trace: Any) -> _Played:
     rewards = {name: reward for name, reward in trace.rewards.items() if reward is not None}
     numbers = {**{name: reward.score for name, reward in rewards.items()}, **trace.metrics}
     return _Played(
@@ -121,10 +123,10 @@ def _played(trace: Any) -> _Played:
 def _reward_of(played: list[_Played], config: RewardConfig, *, is_full_given: bool) -> Reward:
     if not is_full_given:
         of_all = {"sum": sum, "last": lambda full: full[-1], "max": max}[config.reward_of]
-        full = of_all([one.full_reward for one in played]) if played else 0.0
+        full = of_all([agent.full_reward for agent in played]) if played else 0.0
         config = replace(config, full_reward=full or 1.0)
     track = RewardTrack(config)
-    for one in played:
-        track.add(one.reward)
+    for agent in played:
+        track.add(agent.reward)
     reward = track.reward()
-    return replace(reward, info={**reward.info, **{k: v for one in played for k, v in one.details.items()}})
+    return replace(reward, info={**reward.info, **{k: v for agent in played for k, v in agent.details.items()}})

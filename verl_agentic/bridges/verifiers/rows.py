@@ -47,7 +47,7 @@ def make_rows(
         numbers = random.Random(f"{split}/{seed}").sample(range(len(tasks)), count)
     else:
         raise ConfigError(f"the taskset has {len(tasks)} tasks, got count={count}; lower it")
-    return [_row(tasks[number], number=number, name=loaded.config.env_id) for number in numbers]
+    return [_make_row(tasks[number], number=number, name=loaded.config.env_id) for number in numbers]
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
@@ -62,7 +62,7 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     return lambda messages: Message("assistant", str(secret if len(messages) > 1 else secret + 1))
 
 
-def _row(task: Any, *, number: int, name: str) -> EnvRow:
+def _make_row(task: Any, *, number: int, name: str) -> EnvRow:
     """Returns the row of a task. verifiers makes the real prompt itself, in the first request of the episode."""
     data = task.data
     before = [Message("system", data.system_prompt)] if data.system_prompt else []

@@ -58,17 +58,17 @@ def load(key: str) -> Any:
 @contextlib.asynccontextmanager
 async def serving(key: str) -> AsyncIterator[Any]:
     """Provides a running environment. The first user in an event loop starts its servers, the last one ends them."""
-    at = (asyncio.get_running_loop(), key)
-    if at not in _running:
-        _running[at] = _Served(key)
-    served = _running[at]
+    running_key = (asyncio.get_running_loop(), key)
+    if running_key not in _running:
+        _running[running_key] = _Served(key)
+    served = _running[running_key]
     served.num_users += 1
     try:
         yield await asyncio.shield(served.env)
     finally:
         served.num_users -= 1
         if not served.num_users:
-            del _running[at]
+            del _running[running_key]
             served.stop.set()
             await asyncio.shield(asyncio.wait([served.task]))
 
@@ -80,9 +80,9 @@ class _Served:
         self.num_users = 0
         self.stop = asyncio.Event()
         self.env: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.task = asyncio.ensure_future(self._serve(key))
+        self.task = asyncio.ensure_future(self._serve_env(key))
 
-    async def _serve(self, key: str) -> None:
+    async def _serve_env(self, key: str) -> None:
         # In a task of its own, as the first user may end, or be cancelled, before the last one.
         try:
             env = await asyncio.to_thread(load, key)

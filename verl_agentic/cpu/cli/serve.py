@@ -39,11 +39,11 @@ def run(args: argparse.Namespace) -> int:
     token = token_of(args, token_variable=_TOKEN_VARIABLE)
     if not (args.model / "config.json").is_file():
         raise DataError(f"no such model folder, got {args.model}; name a Hugging Face folder")
-    asyncio.run(_serve(args, *token))
+    asyncio.run(_serve_until_stopped(args, *token))
     return 0
 
 
-async def _serve(args: argparse.Namespace, token: str, is_made: bool) -> None:
+async def _serve_until_stopped(args: argparse.Namespace, token: str, is_made: bool) -> None:
     from verl_agentic.base.web.listening.guarded_server import GuardedServer
 
     with listen(args) as listening:

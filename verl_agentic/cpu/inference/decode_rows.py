@@ -73,7 +73,7 @@ class DecodeRows:
         self.count += 1
         self.requests[slot], self.computed[slot], self.stop_keys[slot] = request, request.computed, stop_key
         self._num_new[slot], self._max_new[slot] = 0, request.max_tokens
-        self._end_ids = _widen(self._end_ids, len(request.stop_ids), fill=_NO_ID)
+        self._end_ids = _widen_columns(self._end_ids, len(request.stop_ids), fill=_NO_ID)
         self._end_ids[slot] = _NO_ID
         self._end_ids[slot, : len(request.stop_ids)] = list(request.stop_ids)
         self._temperature[slot], self._top_p[slot] = params.temperature, params.top_p
@@ -97,8 +97,8 @@ class DecodeRows:
         """
         slots = np.arange(rows.start, rows.stop)
         columns = self._num_new[rows]
-        self._new_ids = _widen(self._new_ids, int(columns.max()) + 1, fill=0)
-        self._log_probs = _widen(self._log_probs, int(columns.max()) + 1, fill=0)
+        self._new_ids = _widen_columns(self._new_ids, int(columns.max()) + 1, fill=0)
+        self._log_probs = _widen_columns(self._log_probs, int(columns.max()) + 1, fill=0)
         self._new_ids[slots, columns], self._log_probs[slots, columns] = ids_B, log_probs_B
         self._num_new[rows] += 1
         self.last_ids[rows] = ids_B
@@ -178,7 +178,7 @@ class DecodeRows:
         return torch.from_numpy(array).to(self._device)
 
 
-def _widen(array: np.ndarray, columns: int, *, fill: int) -> np.ndarray:
+def _widen_columns(array: np.ndarray, columns: int, *, fill: int) -> np.ndarray:
     """Returns the array with at least so many columns."""
     if columns <= array.shape[1]:
         return array

@@ -98,7 +98,7 @@ class DecodeStep:
             if len(self._graphs) >= _MAX_GRAPHS:
                 self._graphs.clear()
             self._graphs[key] = None
-            self._compute(self._buffers, cache, batch, reach)
+            self._compute_step(self._buffers, cache, batch, reach)
         if sampling.is_shaped_B.any():
             return sample(self._buffers.logits_BV[: rows.count], sampling)
         return self._buffers.sampled_2B[:, : rows.count]
@@ -107,13 +107,13 @@ class DecodeStep:
         assert self._capture is not None and self._buffers is not None
         buffers = self._buffers
         try:
-            return self._capture(lambda: self._compute(buffers, cache, batch, reach))
+            return self._capture(lambda: self._compute_step(buffers, cache, batch, reach))
         except Exception:
             _LOGGER.warning("decoding runs without CUDA graphs, because one cannot be captured", exc_info=True)
             self._can_capture = False
             return None
 
-    def _compute(self, buffers: _Buffers, cache: SlotCache, batch: int, reach: int) -> None:
+    def _compute_step(self, buffers: _Buffers, cache: SlotCache, batch: int, reach: int) -> None:
         """Computes and samples from the buffers into the buffers, with tensors of fixed addresses."""
         shape = self._decoder.cache_shape
         inputs_4B = buffers.inputs_B4[:batch].T

@@ -54,7 +54,7 @@ def make_decoder(model: Any) -> Decoder:
         raise ConfigError(f"the engine serves models with full attention in every layer, got {sorted(kinds)}; use vLLM")
     if config.model_type in _FUSED_TYPES and _is_plain(config):
         return FusedDecoder(model)
-    return _compared(model)
+    return _make_checked_decoder(model)
 
 
 def _is_plain(config: Any) -> bool:
@@ -63,7 +63,7 @@ def _is_plain(config: Any) -> bool:
     return rope_type in _STATIC_ROPE and config.hidden_act == "silu" and not getattr(config, "mlp_bias", False)
 
 
-def _compared(model: Any) -> ModuleDecoder:
+def _make_checked_decoder(model: Any) -> ModuleDecoder:
     """Returns a decoder after a check: two ragged steps over slots must give the logits of one plain pass."""
     ids = [token % model.config.vocab_size for token in range(1, 8)]
     try:
@@ -104,7 +104,7 @@ def _cache_shape(model: Any) -> CacheShape:
     )
 
 
-def _store(cache: SlotCache, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor, span: SlotSpan) -> None:
+def _store_tokens(cache: SlotCache, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor, span: SlotSpan) -> None:
     """Writes the keys and values of the real tokens into their slots."""
     slots, positions = span.places
     cache.keys[layer][slots, :, positions] = span.of_tokens(keys_BKTD)
@@ -138,12 +138,12 @@ class FusedDecoder:
         self._scale = self.cache_shape.head_dim**-0.5
         self._turns = self._rotary_table(config.max_position_embeddings)
         self._layers: list[_Layer] = []
-        self._fuse()
+        self._fuse_layers()
 
     def update(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Takes new weights; see `Decoder.update`."""
         load_weights(self._model, weights)
-        self._fuse()
+        self._fuse_layers()
 
     @torch.inference_mode()
     def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
@@ -157,14 +157,14 @@ class FusedDecoder:
         if span.ids_BT.shape[1] > 1 and shared > 1:
             mask = mask.repeat(1, 1, shared, 1)
         for index, layer in enumerate(self._layers):
-            hidden = hidden + self._attend(index, layer, hidden, turns, mask, span, cache)
+            hidden = hidden + self._attend_layer(index, layer, hidden, turns, mask, span, cache)
             normed = F.rms_norm(hidden, self._shape, layer.post_norm, self._eps)
             gate, up = F.linear(normed, layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
         last = hidden[torch.arange(hidden.shape[0], device=hidden.device), span.last_B]
         return F.linear(F.rms_norm(last, self._shape, self._final_norm, self._eps), self._head)
 
-    def _attend(
+    def _attend_layer(
         self, index: int, layer: _Layer, hidden: Tensor, turns: Tensor, mask: Tensor, span: SlotSpan, cache: SlotCache
     ) -> Tensor:
         batch, new = span.ids_BT.shape
@@ -174,9 +174,9 @@ class FusedDecoder:
         turned, values = qkv.split([self._heads + kv, kv], dim=2)
         if layer.qk_norm is not None:
             turned = F.rms_norm(turned, (size,), eps=self._eps) * layer.qk_norm
-        queries, keys = _rotate(turned, turns).transpose(1, 2).split([self._heads, kv], dim=1)
+        queries, keys = _rotate_pairs(turned, turns).transpose(1, 2).split([self._heads, kv], dim=1)
         values = values.transpose(1, 2)
-        _store(cache, index, keys, values, span)
+        _store_tokens(cache, index, keys, values, span)
         queries = queries.reshape(batch, kv, -1, size)
         attended = [
             F.scaled_dot_product_attention(
@@ -198,7 +198,7 @@ class FusedDecoder:
         return torch.polar(torch.full_like(angles, rotary.attention_scaling), angles)
 
     @torch.no_grad()
-    def _fuse(self) -> None:
+    def _fuse_layers(self) -> None:
         model = self._model.model
         self._embedding = model.embed_tokens.weight.detach()
         self._head = self._model.lm_head.weight.detach()
@@ -250,7 +250,7 @@ def _share_weights(layer: Any) -> dict[str, Any]:
     }
 
 
-def _rotate(x: Tensor, turns: Tensor) -> Tensor:
+def _rotate_pairs(x: Tensor, turns: Tensor) -> Tensor:
     """Applies rotary position embedding to neighbours. Paper: https://arxiv.org/abs/2104.09864."""
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
@@ -290,7 +290,7 @@ class _SlotView:
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Stores the new keys and values and returns those of all positions."""
-        _store(self._cache, layer, keys, values, self._span)
+        _store_tokens(self._cache, layer, keys, values, self._span)
         slots = slice(self._span.start, self._span.start + keys.shape[0])
         length = self._span.mask_B1TL.shape[-1]
         return self._cache.keys[layer, slots, :, :length], self._cache.values[layer, slots, :, :length]
@@ -307,13 +307,13 @@ def load_weights(model: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
     Raises:
         DataError: an unknown name, or another shape than the model's.
     """
-    own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
+    targets = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
     for name, tensor in weights:
-        target = own.get(name)
+        target = targets.get(name)
         if target is None or target.shape != tensor.shape:
-            found = None if target is None else tuple(target.shape)
+            target_shape = None if target is None else tuple(target.shape)
             raise DataError(
                 f"weights do not fit the model, got {name!r} with shape {tuple(tensor.shape)} where the model has "
-                f"{found}; trainer and server must load the same model"
+                f"{target_shape}; trainer and server must load the same model"
             )
         target.copy_(tensor)

@@ -45,7 +45,7 @@ class InferenceEngine:
         self._paused = self._closed = False
         self._death: PolicyError | None = None
         self._spoiled: PolicyError | None = None
-        self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="inference", daemon=True)
         self._thread.start()
 
     @classmethod
@@ -82,13 +82,13 @@ class InferenceEngine:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Generation] = loop.create_future()
-        request = self._make_request(prompt_ids, params, lambda outcome: _settle(loop, future, outcome))
-        self._command(lambda: self._submit(request), request.deliver)
+        request = self._make_request(prompt_ids, params, lambda outcome: _settle_future(loop, future, outcome))
+        self._add_command(lambda: self._submit_request(request), request.deliver)
         try:
             return await future
         except asyncio.CancelledError:
             with suppress(PolicyError):  # a closed engine has dropped it already
-                self._command(lambda: self._scheduler.drop(request), lambda _: None)
+                self._add_command(lambda: self._scheduler.drop(request), lambda _: None)
             raise
 
     async def update_weights(self, weights: Iterable[tuple[str, Tensor]], *, version: int) -> None:
@@ -120,7 +120,7 @@ class InferenceEngine:
             self._spoiled = None
             self._scheduler.weights_version = version
 
-        await self._call(update)
+        await self._call_in_thread(update)
 
     async def abort_all(self) -> int:
         """Ends all requests with their partial output and pauses; returns their number."""
@@ -129,7 +129,7 @@ class InferenceEngine:
             self._paused = True
             return self._scheduler.finish_all("aborted")
 
-        return await self._call(abort)
+        return await self._call_in_thread(abort)
 
     async def resume(self) -> None:
         """Ends the pause."""
@@ -137,11 +137,11 @@ class InferenceEngine:
         def resume() -> None:
             self._paused = False
 
-        await self._call(resume)
+        await self._call_in_thread(resume)
 
     async def clear_cache(self) -> None:
         """Drops all kept prefixes; running requests continue."""
-        await self._call(self._scheduler.forget_prefixes)
+        await self._call_in_thread(self._scheduler.forget_prefixes)
 
     async def release_memory(self) -> None:
         """Aborts all requests and frees the cache's memory."""
@@ -150,7 +150,7 @@ class InferenceEngine:
             self._scheduler.finish_all("aborted")
             self._scheduler.forget()
 
-        await self._call(release)
+        await self._call_in_thread(release)
 
     @property
     def max_positions(self) -> int:
@@ -209,7 +209,7 @@ class InferenceEngine:
             generator=generator,
         )
 
-    def _submit(self, request: Running) -> None:
+    def _submit_request(self, request: Running) -> None:
         try:
             if self._spoiled is not None:
                 raise self._spoiled
@@ -217,7 +217,7 @@ class InferenceEngine:
         except (ConfigError, PolicyError) as error:
             request.deliver(error)
 
-    def _command(self, run: Callable[[], None], fail: Callable[[Exception], None]) -> None:
+    def _add_command(self, run: Callable[[], None], fail: Callable[[Exception], None]) -> None:
         """Makes the engine's thread call `run` between two steps, or `fail` if it ends before."""
         with self._wake:
             if self._closed:
@@ -227,24 +227,24 @@ class InferenceEngine:
             self._commands.append((run, fail))
             self._wake.notify()
 
-    async def _call(self, function: Callable[[], T]) -> T:
+    async def _call_in_thread(self, function: Callable[[], T]) -> T:
         """Runs a function in the engine's thread, between two steps."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
         def command() -> None:
             try:
-                _settle(loop, future, function())
+                _settle_future(loop, future, function())
             except Exception as error:
-                _settle(loop, future, error)
+                _settle_future(loop, future, error)
 
-        self._command(command, lambda error: _settle(loop, future, error))
+        self._add_command(command, lambda error: _settle_future(loop, future, error))
         return await future
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         error = PolicyError("the inference engine was closed while the request was served; send it again")
         try:
-            while self._serve():
+            while self._serve_once():
                 pass
         except BaseException as cause:  # waiting callers must get the error
             error = PolicyError(f"the inference engine died, got {type(cause).__name__}: {cause}; start another engine")
@@ -252,13 +252,13 @@ class InferenceEngine:
             self._death = error
         with self._wake:
             self._closed = True
-            left, self._commands = self._commands, deque()
-        for _, fail in left:
+            open_commands, self._commands = self._commands, deque()
+        for _, fail in open_commands:
             fail(error)
         for request in self._scheduler.running + list(self._scheduler.waiting):
             request.deliver(error)
 
-    def _serve(self) -> bool:
+    def _serve_once(self) -> bool:
         """Sleeps until there is work and does a piece of it; returns whether to continue."""
         with self._wake:
             self._wake.wait_for(self._has_work)
@@ -268,14 +268,14 @@ class InferenceEngine:
             self._commands[0][0]()
             self._commands.popleft()  # last: the caller must get an error if this kills the thread
         if not self._paused and (self._scheduler.running or self._scheduler.waiting):
-            self._step()
+            self._step_scheduler()
         return True
 
     def _has_work(self) -> bool:
         is_busy = bool(self._scheduler.running or self._scheduler.waiting) and not self._paused
         return self._closed or bool(self._commands) or is_busy
 
-    def _step(self) -> None:
+    def _step_scheduler(self) -> None:
         try:
             self._scheduler.step()
         except Exception as cause:  # the callers get it, and the engine continues with the next request
@@ -291,7 +291,7 @@ def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(ids)
 
 
-def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], outcome: Any) -> None:
+def _settle_future(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], outcome: Any) -> None:
     """Sets the result of a future of another thread's loop, unless it is done or its loop is closed."""
 
     def settle() -> None:

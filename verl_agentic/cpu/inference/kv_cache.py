@@ -34,21 +34,21 @@ class SlotCache:
     def __init__(self, shape: CacheShape) -> None:
         self._shape = shape
         self.slots = self.positions = 0
-        self.keys, self.values = self._empty(0, 0), self._empty(0, 0)
+        self.keys, self.values = self._make_tensor(0, 0), self._make_tensor(0, 0)
 
     def resize(self, *, slots: int, positions: int) -> None:
         """Resizes the cache; keeps the common part."""
-        kept = min(slots, self.slots), min(positions, self.positions)
+        common_shape = min(slots, self.slots), min(positions, self.positions)
         for name in ("keys", "values"):
-            old, new = getattr(self, name), self._empty(slots, positions)
-            new[:, : kept[0], :, : kept[1]] = old[:, : kept[0], :, : kept[1]]
+            old, new = getattr(self, name), self._make_tensor(slots, positions)
+            new[:, : common_shape[0], :, : common_shape[1]] = old[:, : common_shape[0], :, : common_shape[1]]
             setattr(self, name, new)
         self.slots, self.positions = slots, positions
 
     def shrink(self) -> None:
         """Frees all memory; nothing may be running."""
         self.slots = self.positions = 0
-        self.keys, self.values = self._empty(0, 0), self._empty(0, 0)
+        self.keys, self.values = self._make_tensor(0, 0), self._make_tensor(0, 0)
         if self._shape.device.type == "cuda":
             # Else torch keeps it, and a trainer on the same device lacks it.
             torch._C._cuda_clearCublasWorkspaces()
@@ -74,7 +74,7 @@ class SlotCache:
             tuple(token_ids), self.keys[:, slot, :, :length].clone(), self.values[:, slot, :, :length].clone()
         )
 
-    def _empty(self, slots: int, positions: int) -> Tensor:
+    def _make_tensor(self, slots: int, positions: int) -> Tensor:
         s = self._shape
         # Zeros, not garbage: a masked position is multiplied by 0, and 0 * NaN is NaN.
         return torch.zeros(s.layers, slots, s.kv_heads, positions, s.head_dim, dtype=s.dtype, device=s.device)
@@ -116,7 +116,7 @@ class PrefixStore:
         if not blocks:
             return
         for block in blocks[-1:]:
-            if any(self._covers(name, prefix) for name in self._by_block.get(block, ())):
+            if any(self._covers_prefix(name, prefix) for name in self._by_block.get(block, ())):
                 return
         for name in [n for n in self._by_block.get(blocks[0], ()) if self._is_covered(n, prefix)]:
             self._forget(name)
@@ -135,13 +135,13 @@ class PrefixStore:
         """Drops all prefixes."""
         self.evict(max_tokens=0)
 
-    def _covers(self, name: int, prefix: Prefix) -> bool:
-        kept = self._prefixes[name].token_ids
-        return kept[: len(prefix.token_ids)] == prefix.token_ids
+    def _covers_prefix(self, name: int, prefix: Prefix) -> bool:
+        stored_ids = self._prefixes[name].token_ids
+        return stored_ids[: len(prefix.token_ids)] == prefix.token_ids
 
     def _is_covered(self, name: int, prefix: Prefix) -> bool:
-        kept = self._prefixes[name].token_ids
-        return prefix.token_ids[: len(kept)] == kept
+        stored_ids = self._prefixes[name].token_ids
+        return prefix.token_ids[: len(stored_ids)] == stored_ids
 
     def _forget(self, name: int) -> None:
         prefix = self._prefixes.pop(name)

@@ -61,12 +61,12 @@ class LogRatio:
         if not 0 <= min(ids) <= max(ids) < self._vocab_size:
             raise DataError(f"phi has {self._vocab_size} tokens, got ids up to {max(ids)}; use the policy's tokenizer")
         async with self._lock:
-            value = await asyncio.to_thread(self._of, ids, len(prompt_ids), mask)
+            value = await asyncio.to_thread(self._sum_log_ratio, ids, len(prompt_ids), mask)
         if not math.isfinite(value):
             raise DataError(f"a log-ratio must be finite, got {value}; phi or its reference has diverged")
         return value
 
-    def _of(self, ids: Sequence[int], num_prompt: int, mask: Sequence[int]) -> float:
+    def _sum_log_ratio(self, ids: Sequence[int], num_prompt: int, mask: Sequence[int]) -> float:
         phi, reference = (_log_probs(model, ids) for model in self._models)
         ratio_R = (phi - reference)[num_prompt - 1 :]
         return float(ratio_R[torch.tensor(mask, dtype=torch.bool)].sum())

@@ -48,15 +48,15 @@ class SamplingParams(Settings):
         Raises:
             ConfigError: a name is unknown.
         """
-        given = {("max_tokens" if k == "max_new_tokens" else k): v for k, v in values.items()}
-        stop = given.get("stop") or ()
-        given["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
+        fields = {("max_tokens" if k == "max_new_tokens" else k): v for k, v in values.items()}
+        stop = fields.get("stop") or ()
+        fields["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
         for name in ("stop_token_ids", "allowed_token_ids"):
-            given[name] = tuple(given.get(name) or ())
+            fields[name] = tuple(fields.get(name) or ())
         # vLLM counts alternatives here, and 0 alternatives still means the sampled token's own log-prob.
-        logprobs = given.get("logprobs", True)
-        given["logprobs"] = logprobs is not None and logprobs is not False
-        return read_settings(cls, given, section="sampling")
+        logprobs = fields.get("logprobs", True)
+        fields["logprobs"] = logprobs is not None and logprobs is not False
+        return read_settings(cls, fields, section="sampling")
 
 
 @dataclass(frozen=True, kw_only=True)

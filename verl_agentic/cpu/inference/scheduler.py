@@ -96,11 +96,11 @@ class Scheduler:
     def step(self) -> None:
         """Admits requests, computes one piece of the new prompts, and one token of every running request."""
         self.counts["steps"] += 1
-        self._admit()
+        self._admit_waiting()
         if self._filling:
-            self._fill()
+            self._fill_prompts()
         if self._rows.count:
-            self._decode()
+            self._decode_rows()
 
     def drop(self, request: Running) -> None:
         """Drops a request whose caller cancelled it."""
@@ -109,16 +109,16 @@ class Scheduler:
         elif request in self._filling:
             self._drop_filling(request)
         elif request in self.running:
-            self._remove(np.array([self.running.index(request)]))
+            self._remove_slots(np.array([self.running.index(request)]))
 
     def finish_all(self, reason: FinishReason) -> int:
         """Ends every running and waiting request with its partial output; returns their number."""
         ended = self.running + list(self.waiting)
-        self._remove(np.arange(self._rows.count))
+        self._remove_slots(np.arange(self._rows.count))
         for request in ended:
             self.drop(request)
         for request in ended:
-            self._deliver(request, reason)
+            self._deliver_generation(request, reason)
         return len(ended)
 
     def fail(self, error: Exception) -> None:
@@ -128,7 +128,7 @@ class Scheduler:
             self.waiting.clear()
         self._rows.reorder(np.arange(0))
         self._filling = []
-        self._free()
+        self._free_memory()
         for request in failed:
             request.deliver(error)
 
@@ -140,14 +140,14 @@ class Scheduler:
         """Empties the cache; nothing may be running."""
         assert not self.running
         self._prefixes.clear()
-        self._free()
+        self._free_memory()
 
-    def _free(self) -> None:
+    def _free_memory(self) -> None:
         """Frees the memory of slots and graphs."""
         self._decode_step.release()
         self._cache.shrink()
 
-    def _admit(self) -> None:
+    def _admit_waiting(self) -> None:
         """Gives waiting requests a slot, and copies what a running one has computed already."""
         skipped: deque[Running] = deque()
         copies: list[tuple[int, int, int]] = []
@@ -187,7 +187,7 @@ class Scheduler:
             source, shared = None, 0
         request.computed = request.cached = length = max(length, shared)
         self._filling.append(self.waiting.popleft())
-        self._reserve(len(request.prompt_ids))
+        self._reserve_positions(len(request.prompt_ids))
         if source is not None:
             copies.append((source, slot, length))
         elif prefix is not None:
@@ -195,7 +195,7 @@ class Scheduler:
         self.counts["prefix_hit_tokens"] += length
         return True
 
-    def _reserve(self, positions: int) -> None:
+    def _reserve_positions(self, positions: int) -> None:
         """Resizes the slots of running requests to this many positions; evicts kept prefixes if needed."""
         cache, slots = self._cache, self._rows.count + len(self._filling)
         if slots <= cache.slots and positions <= cache.positions:
@@ -210,14 +210,14 @@ class Scheduler:
         expected = min(slots + len(self.waiting), self._config.max_running)
         if expected * full <= budget // 4:
             wide, spare = max(wide, expected), full
-        for wanted, longest, room in (
+        for num_slots, longest, room in (
             (max(wide, cache.slots), max(exact, spare), budget - self._prefixes.num_tokens),
             (slots, max(exact, spare), budget),
             (slots, exact, budget),
         ):
-            if wanted * longest <= room:
-                self._prefixes.evict(max_tokens=budget - wanted * longest)
-                cache.resize(slots=wanted, positions=longest)
+            if num_slots * longest <= room:
+                self._prefixes.evict(max_tokens=budget - num_slots * longest)
+                cache.resize(slots=num_slots, positions=longest)
                 return
         raise AssertionError("admission let in more than fits")
 
@@ -236,36 +236,36 @@ class Scheduler:
                 break
         return best, best_length, later_length
 
-    def _fill(self) -> None:
+    def _fill_prompts(self) -> None:
         """Computes the next piece of new prompts; finished prompts begin to decode."""
         width = max(1, self._config.prefill_tokens // len(self._filling))
         pieces = [r.token_ids[r.computed : r.computed + width] for r in self._filling]
         past, first = [r.computed for r in self._filling], self._rows.count
-        self._reserve(max(before + len(piece) for before, piece in zip(past, pieces, strict=True)))
+        self._reserve_positions(max(before + len(piece) for before, piece in zip(past, pieces, strict=True)))
         span = make_span(pieces, past, start=first, shape=self._decoder.cache_shape)
         logits_BV = self._decoder.forward(span, self._cache)
         self.counts["prefill_tokens"] += sum(map(len, pieces))
         for request, piece in zip(self._filling, pieces, strict=True):
             request.computed += len(piece)
-        done = [i for i, r in enumerate(self._filling) if r.computed == len(r.token_ids)]
-        if not done:
+        filled_indices = [i for i, r in enumerate(self._filling) if r.computed == len(r.token_ids)]
+        if not filled_indices:
             return
-        if len(done) < len(self._filling):
-            logits_BV = logits_BV[done]
-        for request in [self._filling[i] for i in done]:
+        if len(filled_indices) < len(self._filling):
+            logits_BV = logits_BV[filled_indices]
+        for request in [self._filling[i] for i in filled_indices]:
             self._start_decoding(request)
         rows = slice(first, self._rows.count)
-        self._advance(rows, *read_sampled(sample(logits_BV, self._rows.sampling(rows))))
+        self._append_tokens(rows, *read_sampled(sample(logits_BV, self._rows.sampling(rows))))
 
     def _start_decoding(self, request: Running) -> None:
         """Brings a filled request to the end of the decoding range, by swapping it with the first filling one."""
-        at, first = self._filling.index(request), self._rows.count
-        if at > 0:
+        index, first = self._filling.index(request), self._rows.count
+        if index > 0:
             other = self._filling[0]
             spare = self._cache.save(first, other.token_ids[: other.computed])
-            self._cache.move([first + at], [first], length=request.computed)
-            self._cache.load(first + at, spare, length=other.computed)
-            self._filling[0], self._filling[at] = request, other
+            self._cache.move([first + index], [first], length=request.computed)
+            self._cache.load(first + index, spare, length=other.computed)
+            self._filling[0], self._filling[index] = request, other
         self._rows.add(self._filling.pop(0), stop_key=self._stop_filter.add_stops(request.params.stop))
         self._is_mixed = True
 
@@ -276,25 +276,25 @@ class Scheduler:
         """
         lengths = self._rows.computed[: self._rows.count]
         order = np.argsort(-lengths, kind="stable")
-        now, then = (
-            count_attended(attention_chunks(some, shape=self._decoder.cache_shape))
-            for some in (lengths.tolist(), lengths[order].tolist())
+        num_attended, num_attended_sorted = (
+            count_attended(attention_chunks(row_lengths, shape=self._decoder.cache_shape))
+            for row_lengths in (lengths.tolist(), lengths[order].tolist())
         )
-        if now > _MAX_WASTE * then:
+        if num_attended > _MAX_WASTE * num_attended_sorted:
             self._cache.move(order.tolist(), range(len(order)), length=int(lengths.max()))
             self._rows.reorder(order)
 
-    def _decode(self) -> None:
+    def _decode_rows(self) -> None:
         if self._is_mixed:
             self._sort_decoding()
             self._is_mixed = False
         rows = slice(0, self._rows.count)
-        self._reserve(int(self._rows.computed[rows].max()) + 1)
+        self._reserve_positions(int(self._rows.computed[rows].max()) + 1)
         sampled = self._decode_step.run(self._rows, self._cache, [r.computed for r in self._filling])
         self._rows.computed[rows] += 1
-        self._advance(rows, *sampled)
+        self._append_tokens(rows, *sampled)
 
-    def _advance(self, rows: slice, ids_B: np.ndarray, log_probs_B: np.ndarray) -> None:
+    def _append_tokens(self, rows: slice, ids_B: np.ndarray, log_probs_B: np.ndarray) -> None:
         """Appends the sampled tokens and ends finished requests."""
         self.counts["generated_tokens"] += len(ids_B)
         is_stopped, is_full = self._rows.append(rows, ids_B, log_probs_B)
@@ -303,9 +303,9 @@ class Scheduler:
         ended = np.flatnonzero(is_stopped | is_full)
         if not ended.size:
             return
-        requests = self._remove(rows.start + ended)
+        requests = self._remove_slots(rows.start + ended)
         for row, request in zip(ended, requests, strict=True):
-            self._deliver(request, "stop" if is_stopped[row] else "length")
+            self._deliver_generation(request, "stop" if is_stopped[row] else "length")
 
     def _hits_stop_text(self, slot: int) -> bool:
         params = self._rows.requests[slot].params
@@ -314,25 +314,25 @@ class Scheduler:
             self._rows.cut(slot, length=length)
         return length is not None
 
-    def _remove(self, slots: np.ndarray) -> list[Running]:
+    def _remove_slots(self, slots: np.ndarray) -> list[Running]:
         """Frees slots of decoding requests, keeps their cache as prefixes, closes the gaps; returns the requests."""
         rows, count, num_filling = self._rows, self._rows.count, len(self._filling)
         requests = [rows.write_back(slot) for slot in slots]
         if self._config.prefix_reuse:
             for slot, request in zip(slots.tolist(), requests, strict=True):
                 self._prefixes.add(self._cache.save(slot, request.token_ids[: request.computed]))
-        left = np.setdiff1d(np.arange(count), slots)
-        order = np.arange(len(left))
-        gaps = slots[slots < len(left)]
-        order[gaps] = left[left >= len(left)]
+        remaining_slots = np.setdiff1d(np.arange(count), slots)
+        order = np.arange(len(remaining_slots))
+        gaps = slots[slots < len(remaining_slots)]
+        order[gaps] = remaining_slots[remaining_slots >= len(remaining_slots)]
         # The last filling requests move into the places that are free before their range.
-        num_moved = min(count - len(left), num_filling)
+        num_moved = min(count - len(remaining_slots), num_filling)
         last = np.arange(count + num_filling - num_moved, count + num_filling)
         moved = self._filling[num_filling - num_moved :]
         lengths = [*rows.computed[order[gaps]].tolist(), *(request.computed for request in moved)]
         self._cache.move(
             [*order[gaps].tolist(), *last.tolist()],
-            [*gaps.tolist(), *range(len(left), len(left) + num_moved)],
+            [*gaps.tolist(), *range(len(remaining_slots), len(remaining_slots) + num_moved)],
             length=max(lengths, default=0),
         )
         self._filling = moved + self._filling[: num_filling - num_moved]
@@ -343,11 +343,11 @@ class Scheduler:
 
     def _drop_filling(self, request: Running) -> None:
         """Frees the slot of a request whose prompt is not computed yet, and keeps its cache as a prefix."""
-        at, first, last = self._filling.index(request), self._rows.count, self._filling[-1]
+        index, first, last = self._filling.index(request), self._rows.count, self._filling[-1]
         if self._config.prefix_reuse:
-            self._prefixes.add(self._cache.save(first + at, request.token_ids[: request.computed]))
-        self._cache.move([first + len(self._filling) - 1], [first + at], length=last.computed)
-        self._filling[at] = last
+            self._prefixes.add(self._cache.save(first + index, request.token_ids[: request.computed]))
+        self._cache.move([first + len(self._filling) - 1], [first + index], length=last.computed)
+        self._filling[index] = last
         self._filling.pop()
         self._keep_bound()
 
@@ -358,7 +358,7 @@ class Scheduler:
             self._cache.shrink()
         self._prefixes.evict(max_tokens=budget - self._cache.slots * self._cache.positions)
 
-    def _deliver(self, request: Running, reason: FinishReason) -> None:
+    def _deliver_generation(self, request: Running, reason: FinishReason) -> None:
         request.deliver(
             Generation(
                 token_ids=request.token_ids[len(request.prompt_ids) :],

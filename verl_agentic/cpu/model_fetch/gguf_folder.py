@@ -53,7 +53,7 @@ def convert_gguf(gguf: Path, out: Path, *, dtype: Dtype) -> ConvertedModel:
     fields = _read_fields(gguf)
     part = out.with_name(f"{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    with boundary(DataError, f"transformers loads {gguf}"), _quiet():
+    with boundary(DataError, f"transformers loads {gguf}"), _silence_transformers():
         tokenizer, notes = _make_tokenizer(gguf, fields)
         model = _load_model(gguf, dtype)
     _set_special_tokens(model, tokenizer)
@@ -150,7 +150,7 @@ def _set_special_tokens(model: Any, tokenizer: Any) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_transformers() -> Iterator[None]:
     """Silences the progress bars and the advice of transformers while it loads."""
     from transformers.utils import logging
 

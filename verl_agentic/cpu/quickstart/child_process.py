@@ -45,7 +45,7 @@ class MemoryMeter:
         self._parents: dict[int, int] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._measure_often, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -57,30 +57,30 @@ class MemoryMeter:
         """Measures once."""
         me = psutil.Process()
         with self._lock:
-            found = dict(self.seen)
+            processes = dict(self.seen)
             with contextlib.suppress(psutil.Error):
-                found.update({p.pid: p for p in me.children(recursive=True)})
-            for pid in found.keys() - self._parents.keys():
+                processes.update({p.pid: p for p in me.children(recursive=True)})
+            for pid in processes.keys() - self._parents.keys():
                 with contextlib.suppress(psutil.Error):
-                    self._parents[pid] = found[pid].ppid()
+                    self._parents[pid] = processes[pid].ppid()
             # A new dict, because other threads read the old one. Ended processes are removed: their pids may be reused.
-            self.seen = {pid: p for pid, p in found.items() if p.is_running()}
+            self.seen = {pid: p for pid, p in processes.items() if p.is_running()}
             # Proportional size counts shared pages once.
-            self.peak_bytes = max(self.peak_bytes, sum(map(_size, [me, *self.seen.values()])))
+            self.peak_bytes = max(self.peak_bytes, sum(map(_measure_size, [me, *self.seen.values()])))
 
     def descendants(self, ancestor: int) -> list[psutil.Process]:
         """Returns the living descendants of processes, also of parents that have died."""
         with self._lock:
-            return [p for pid, p in self.seen.items() if ancestor in self._line(pid)]
+            return [p for pid, p in self.seen.items() if ancestor in self._list_ancestors(pid)]
 
-    def _line(self, pid: int) -> list[int]:
+    def _list_ancestors(self, pid: int) -> list[int]:
         line: list[int] = []
         while pid in self._parents and pid not in line:
             line.append(pid)
             pid = self._parents[pid]
         return [*line[1:], pid]
 
-    def _run(self) -> None:
+    def _measure_often(self) -> None:
         pause_s = _MEASURE_S
         while not self._stop.wait(pause_s):
             started = time.monotonic()
@@ -89,7 +89,7 @@ class MemoryMeter:
             pause_s = max(_MEASURE_S, 30 * (time.monotonic() - started))
 
 
-def _size(process: psutil.Process) -> int:
+def _measure_size(process: psutil.Process) -> int:
     try:
         return process.memory_full_info().pss
     except (psutil.Error, AttributeError):
@@ -144,14 +144,15 @@ def _run_once(
                 on_poll()
                 time.sleep(_POLL_S)
         finally:
-            _end(process, meter)
+            _end_process(process, meter)
     if process.returncode != 0:
         raise ChildFailedError(
-            f"{' '.join(command[:4])} ... ended with exit code {process.returncode}; the end of {log}:\n{_tail(log)}"
+            f"{' '.join(command[:4])} ... ended with exit code {process.returncode}; the end of {log}:\n"
+            f"{_read_tail(log)}"
         )
 
 
-def _end(process: subprocess.Popen[bytes], meter: MemoryMeter) -> None:
+def _end_process(process: subprocess.Popen[bytes], meter: MemoryMeter) -> None:
     descendants: list[psutil.Process] = []
     try:
         meter.measure()
@@ -160,17 +161,17 @@ def _end(process: subprocess.Popen[bytes], meter: MemoryMeter) -> None:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
-        psutil.wait_procs([*descendants, *_session(process.pid)], timeout=_SURVIVORS_S)
+        psutil.wait_procs([*descendants, *_list_session(process.pid)], timeout=_SURVIVORS_S)
     finally:  # also after a second Ctrl-C
         if process.poll() is None:
             process.kill()
             process.wait()
-        for survivor in [*descendants, *_session(process.pid)]:
+        for survivor in [*descendants, *_list_session(process.pid)]:
             with contextlib.suppress(psutil.Error):
                 survivor.kill()  # psutil checks that the pid still belongs to this process
 
 
-def _session(leader: int) -> list[psutil.Process]:
+def _list_session(leader: int) -> list[psutil.Process]:
     """Returns the remaining processes of a child's session, which were not seen because their parent died first."""
     members = []
     for candidate in psutil.process_iter():
@@ -180,7 +181,7 @@ def _session(leader: int) -> list[psutil.Process]:
     return members
 
 
-def _tail(log: Path, lines: int = 25) -> str:
+def _read_tail(log: Path, lines: int = 25) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 

@@ -63,12 +63,12 @@ class Course:
     @property
     def env_config(self) -> dict[str, Any]:
         """Options of the environment in the recipe."""
-        return dict(self._agentic().get("env_config") or {})
+        return dict(self._read_agentic().get("env_config") or {})
 
     @property
     def protocol(self) -> str:
         """The protocol of the recipe."""
-        return self._agentic().get("protocol") or "chat"
+        return self._read_agentic().get("protocol") or "chat"
 
     @property
     def limits(self) -> EpisodeLimits:
@@ -76,7 +76,7 @@ class Course:
         data = self.read("grpo")["data"]
         prompt, response = data["max_prompt_length"], data["max_response_length"]
         tokens = {"max_response_tokens": response, "max_context_tokens": prompt + response}
-        return read_settings(EpisodeLimits, self._agentic()["limits"], section="limits", **tokens)
+        return read_settings(EpisodeLimits, self._read_agentic()["limits"], section="limits", **tokens)
 
     def file(self, name: str) -> Path:
         """Returns the path of a recipe file, such as `sft` or `grpo`; it may be one of the recipe that it extends.
@@ -84,8 +84,8 @@ class Course:
         Raises:
             ConfigError: there is no such file.
         """
-        own = paths.recipes_dir() / self.recipe / f"{name}.yaml"
-        if own.is_file() or not self.extends:
+        path = paths.recipes_dir() / self.recipe / f"{name}.yaml"
+        if path.is_file() or not self.extends:
             return paths.recipe_file(self.recipe, f"{name}.yaml")
         return load_course(self.extends).file(name)
 
@@ -95,19 +95,19 @@ class Course:
 
     def sources(self, name: str) -> list[str]:
         """Returns the text of a recipe file, and of the files of its folder that it builds on."""
-        return list(_sources(self.file(name)))
+        return list(_iter_sources(self.file(name)))
 
     def inputs(self) -> list[Any]:
         """Returns all that data and evaluations are made of."""
-        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("recipe", "stages")}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("recipe", "stages")}
         sources = [file.read_text() for file in sorted(self.package.folder.glob("**/*.py"))]
-        return [own, repr(self.limits), self.protocol, self.env_config, *sources]
+        return [values, repr(self.limits), self.protocol, self.env_config, *sources]
 
     def named(self, recipe: str) -> Course:
         """Returns the course of a recipe; this one for an empty name."""
         return load_course(recipe) if recipe else self
 
-    def _agentic(self) -> dict[str, Any]:
+    def _read_agentic(self) -> dict[str, Any]:
         return self.read("grpo")["agentic"]
 
 
@@ -118,19 +118,19 @@ def load_course(recipe: str) -> Course:
         ConfigError: the recipe is unknown, has no course, or a key of its course is wrong.
     """
     section = f"course.yaml of {recipe!r}"
-    values = check_keys(_values(recipe), {item.name for item in fields(Course)} - {"recipe"}, section=section)
+    values = check_keys(_read_values(recipe), {item.name for item in fields(Course)} - {"recipe"}, section=section)
     return read_settings(Course, values, section=section, recipe=recipe)
 
 
-def _values(recipe: str) -> dict[str, Any]:
-    own = yaml.safe_load(paths.recipe_file(recipe, "course.yaml").read_text())
-    return {**_values(own["extends"]), **own} if "extends" in own else own
+def _read_values(recipe: str) -> dict[str, Any]:
+    values = yaml.safe_load(paths.recipe_file(recipe, "course.yaml").read_text())
+    return {**_read_values(values["extends"]), **values} if "extends" in values else values
 
 
-def _sources(path: Path) -> Iterator[str]:
+def _iter_sources(path: Path) -> Iterator[str]:
     text = path.read_text()
     yield text
     for entry in yaml.safe_load(text).get("defaults", []):
         inner = path.parent / f"{entry}.yaml"
         if inner.is_file():
-            yield from _sources(inner)
+            yield from _iter_sources(inner)

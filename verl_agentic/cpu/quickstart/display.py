@@ -46,8 +46,8 @@ class Display:
     def phase(self, name: str, title: str = "") -> Iterator[Display]:
         """Shows a phase while its block runs; a stage has a title behind its name."""
         first, _, rest = name.partition(" ")
-        shown = f"{name}: {title}" if title else f"{_TITLES[first]} {rest}".strip()
-        self._task = self._progress.add_task(shown, total=None, note="")
+        label = f"{name}: {title}" if title else f"{_TITLES[first]} {rest}".strip()
+        self._task = self._progress.add_task(label, total=None, note="")
         yield self
         total = self._progress.tasks[self._task].total or 1
         self._progress.update(self._task, total=total, completed=total)
@@ -56,9 +56,9 @@ class Display:
         """Marks the phase as done before."""
         self._progress.update(self._task, note="already done")
 
-    def advance(self, done: int, total: int) -> None:
+    def advance(self, completed: int, total: int) -> None:
         """Moves the bar."""
-        self._progress.update(self._task, completed=done, total=total)
+        self._progress.update(self._task, completed=completed, total=total)
 
     def follow(self, metrics: Path, steps: int, metric: str) -> None:
         """Moves the bar by the steps in verl's log, and shows the newest value of a metric."""

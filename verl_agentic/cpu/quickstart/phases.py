@@ -57,7 +57,7 @@ class Quickstart:
         self._state = RunState(
             out=self.out, settings=settings, course=self._course, display=self._display, meter=self._meter
         )
-        self._fingerprint = _hash(*_config_texts())
+        self._fingerprint = _hash_parts(*_config_texts())
         self._records: dict[str, dict[str, Any]] = {}
 
     def run(self) -> int:
@@ -65,7 +65,7 @@ class Quickstart:
         try:
             with self._display, termination_as_interrupt():
                 self._make_start()
-                self._evaluate("base", self.out / MODEL, greedy=False)
+                self._run_evaluation("base", self.out / MODEL, greedy=False)
                 for stage in self._stages:
                     self._run_stage(stage)
         except KeyboardInterrupt:
@@ -87,14 +87,14 @@ class Quickstart:
         out, seed, course, num_eval = self.out, self.settings.seed, self._course, self.settings.eval_tasks
         named = {stage.course: None for stage in self._stages if isinstance(stage, ModelStage)}
         courses = {name: course.named(name) for name in {"": None, **named}}
-        inputs = [seed, *(one.inputs() for one in courses.values())]
-        self._phase(MODEL, lambda: tasks.make_model(courses.values(), out / MODEL, seed), inputs)
+        inputs = [seed, *(stage_course.inputs() for stage_course in courses.values())]
+        self._run_phase(MODEL, lambda: tasks.make_model(courses.values(), out / MODEL, seed), inputs)
         self._state.products[MODEL] = out / MODEL
-        for name, one in courses.items():
-            self._phase(
+        for name, stage_course in courses.items():
+            self._run_phase(
                 f"data {name}".strip(),
-                lambda one=one, name=name: tasks.make_data(
-                    one, out / "data" / name, out / MODEL, seed, num_eval, self._display.advance
+                lambda stage_course=stage_course, name=name: tasks.make_data(
+                    stage_course, out / "data" / name, out / MODEL, seed, num_eval, self._display.advance
                 ),
                 [num_eval],
             )
@@ -103,19 +103,21 @@ class Quickstart:
         """Runs a stage, and evaluates the model that it makes."""
         state = self._state
         inputs = [repr(stage), *stage.inputs(state)]
-        self._phase(stage.name, lambda: stage.run(state), inputs, title=stage.title, folder=state.folder(stage.name))
+        self._run_phase(
+            stage.name, lambda: stage.run(state), inputs, title=stage.title, folder=state.folder(stage.name)
+        )
         state.finish(stage.name, stage.products(state.folder(stage.name)))
         if stage.name in state.models:
-            self._evaluate(stage.name, state.models[stage.name], greedy=True)
+            self._run_evaluation(stage.name, state.models[stage.name], greedy=True)
 
-    def _evaluate(self, name: str, model: Path, *, greedy: bool) -> None:
-        self._phase(
+    def _run_evaluation(self, name: str, model: Path, *, greedy: bool) -> None:
+        self._run_phase(
             f"eval {name}",
-            lambda: self._evaluation(name, model, greedy=greedy),
+            lambda: self._evaluate_model(name, model, greedy=greedy),
             [self.settings.device, self._state.dtype],
         )
 
-    def _evaluation(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
+    def _evaluate_model(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
         return tasks.evaluate(
             self._course,
             self.out,
@@ -128,7 +130,7 @@ class Quickstart:
             dtype=self._state.dtype,
         )
 
-    def _phase(
+    def _run_phase(
         self,
         name: str,
         work: Callable[[], dict[str, Any]],
@@ -147,7 +149,7 @@ class Quickstart:
             folder: removed first, unless an interrupted run with the same inputs left it.
         """
         path = self.out / "phases" / f"{name.replace(' ', '_')}.json"
-        self._fingerprint = _hash(self._fingerprint, name, inputs)
+        self._fingerprint = _hash_parts(self._fingerprint, name, inputs)
         record = json.loads(path.read_text()) if path.is_file() else {}
         with self._display.phase(name, title) as phase:
             if record.get("fingerprint") == self._fingerprint:
@@ -204,5 +206,5 @@ def _measure_cpu_s() -> float:
     return sum(os.times()[:4])
 
 
-def _hash(*parts: Any) -> str:
+def _hash_parts(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

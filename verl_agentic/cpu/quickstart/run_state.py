@@ -72,8 +72,8 @@ class RunState:
         """Returns the model of a stage; the newest one for an empty name."""
         return self.models[start] if start else self.products[MODEL]
 
-    def finish(self, stage: str, made: Mapping[str, Path]) -> None:
+    def finish(self, stage: str, products: Mapping[str, Path]) -> None:
         """Takes the products of a finished stage."""
-        self.products |= made
-        if MODEL in made:
-            self.models[stage] = made[MODEL]
+        self.products |= products
+        if MODEL in products:
+            self.models[stage] = products[MODEL]

@@ -60,52 +60,50 @@ def read_stages(value: Any, *, name: str) -> tuple[CourseStage, ...]:
     """
     stages: list[CourseStage] = []
     counts: Counter[str] = Counter()
-    given: set[str] = set()
-    for where, stage in _listed(value, name):
+    products: set[str] = set()
+    for path, stage in _iter_stages(value, name):
         base = stage.name or stage.kind
         counts[base] += 1
         stage = replace(stage, name=base if counts[base] == 1 else f"{base}_{counts[base]}")
-        _check_place(stage, stages, given, where=where)
-        given |= set(stage.products(Path()))
+        _check_place(stage, stages, products, path=path)
+        products |= set(stage.products(Path()))
         stages.append(stage)
-    if MODEL not in given:
+    if MODEL not in products:
         raise ConfigError(
-            f"{name} must have one that trains a model, got {[one.name for one in stages]}; add `- sft: {{}}`"
+            f"{name} must have one that trains a model, got {[stage.name for stage in stages]}; add `- sft: {{}}`"
         )
     return tuple(stages)
 
 
-def _listed(value: Any, name: str) -> Iterator[tuple[str, CourseStage]]:
+def _iter_stages(value: Any, name: str) -> Iterator[tuple[str, CourseStage]]:
     """Yields the stages of a list with their paths."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ConfigError(f"{name} must be a list of stages, got {value!r}; write `- sft: {{}}` lines below it")
     for place, entry in enumerate(value):
-        where = f"{name}[{place}]"
+        path = f"{name}[{place}]"
         if isinstance(entry, Mapping) and "repeat" in entry:
-            repeat = read_settings(RepeatedStages, entry, section=where)
+            repeat = read_settings(RepeatedStages, entry, section=path)
             for _ in range(repeat.repeat):
-                yield from _listed(repeat.stages, f"{where}.stages")
+                yield from _iter_stages(repeat.stages, f"{path}.stages")
             continue
         kind = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else None
         if kind is None or kind not in STAGES:
-            raise ConfigError(
-                f"{where} must have one key, a kind of stage, got {entry!r}; kinds: {[*STAGES, 'repeat']}"
-            )
-        yield f"{where}.{kind}", STAGES[kind].read(entry[kind], section=f"{where}.{kind}")
+            raise ConfigError(f"{path} must have one key, a kind of stage, got {entry!r}; kinds: {[*STAGES, 'repeat']}")
+        yield f"{path}.{kind}", STAGES[kind].read(entry[kind], section=f"{path}.{kind}")
 
 
-def _check_place(stage: CourseStage, before: Sequence[CourseStage], given: set[str], *, where: str) -> None:
+def _check_place(stage: CourseStage, before: Sequence[CourseStage], products: set[str], *, path: str) -> None:
     """Raises ConfigError if the stages before lack what a stage needs, or its name is taken."""
-    taken = {*_FOLDERS, *(one.name for one in before)}
-    if not _NAME.fullmatch(stage.name) or stage.name in taken:
+    reserved_names = {*_FOLDERS, *(other.name for other in before)}
+    if not _NAME.fullmatch(stage.name) or stage.name in reserved_names:
         raise ConfigError(
-            f"{where}.name must have letters, digits and _, got {stage.name!r}; use none of {sorted(taken)}"
+            f"{path}.name must have letters, digits and _, got {stage.name!r}; use none of {sorted(reserved_names)}"
         )
-    if stage.needs is not None and stage.needs not in given:
+    if stage.needs is not None and stage.needs not in products:
         raise ConfigError(
-            f"{where} needs {stage.needs} of a stage before it, got {[one.name for one in before]}; put "
+            f"{path} needs {stage.needs} of a stage before it, got {[other.name for other in before]}; put "
             f"{_MAKERS[stage.needs]} before it"
         )
-    models = [one.name for one in before if MODEL in one.products(Path())]
+    models = [other.name for other in before if MODEL in other.products(Path())]
     if isinstance(stage, ModelStage) and stage.start and stage.start not in models:
-        raise ConfigError(f"{where}.start must be one of the stages {models}, got {stage.start!r}; change it")
+        raise ConfigError(f"{path}.start must be one of the stages {models}, got {stage.start!r}; change it")

@@ -262,10 +262,10 @@ class ExportStage(CourseStage, ExportOptions):
 
     @classmethod
     def read(cls, values: Any, *, section: str) -> ExportStage:
-        known = {"as", *(item.name for item in fields(cls))} - {"shape"}
-        given = check_keys(values, known, section=section)
-        shape = given.pop("as", "")
-        return read_settings(cls, {**given, "shape": shape}, section=section)
+        keys = {"as", *(item.name for item in fields(cls))} - {"shape"}
+        options = check_keys(values, keys, section=section)
+        shape = options.pop("as", "")
+        return read_settings(cls, {**options, "shape": shape}, section=section)
 
     def check_together(self) -> None:
         self.check()
@@ -289,7 +289,7 @@ def _of_dtype(group: str, run: RunState) -> str:
 
 
 def _newest_huggingface(folder: Path) -> Path:
-    found = [p.parent for p in folder.glob("**/huggingface/config.json") if list(p.parent.glob("*.safetensors"))]
-    if not found:
+    folders = [p.parent for p in folder.glob("**/huggingface/config.json") if list(p.parent.glob("*.safetensors"))]
+    if not folders:
         raise DataError(f"no Hugging Face model in the checkpoints, got {folder}; see the logs beside it")
-    return max(found, key=lambda path: int(path.relative_to(folder).parts[0].rsplit("_", 1)[-1]))
+    return max(folders, key=lambda path: int(path.relative_to(folder).parts[0].rsplit("_", 1)[-1]))

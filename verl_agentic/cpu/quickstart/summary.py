@@ -30,7 +30,7 @@ class Summary:
         self._rl = [stage.name for stage in stages if isinstance(stage, RlStage)]
         self._models = list(state.models)
         evals = {name: records[f"eval {name}"] for name in ("base", *self._models)}
-        self._rows = self._metrics()
+        self._rows = self._read_metrics()
         self.figures = {
             **{f"success_{name}": record["sampled"] for name, record in evals.items()},
             **{f"greedy_{name}": evals[name]["greedy"] for name in self._models},
@@ -53,8 +53,8 @@ class Summary:
             figures=self.figures,
             stages=self._models,
             metrics=self._rl_rows(),
-            before=self._episodes(self._models[0]),
-            after=self._episodes(self._models[-1]),
+            before=self._read_episodes(self._models[0]),
+            after=self._read_episodes(self._models[-1]),
             is_control=self._state.settings.control,
             other=_other_run(self._out, rl, seed=self.figures["seed"]),
             viewer=_export_viewer(self._out, self._rl),
@@ -73,7 +73,7 @@ class Summary:
             table.add_row(
                 "untrained" if name == "base" else f"after {name}",
                 f"{success:.3f}",
-                _interval(success, f["num_eval_tasks"]),
+                _format_interval(success, f["num_eval_tasks"]),
                 f"{record['greedy']:.3f}" if "greedy" in record else "",
                 f"{tool:.3f}",
             )
@@ -89,7 +89,7 @@ class Summary:
                 f"try it: verl-agentic play --model {self._out / 'checkpoint'} 'What is 123*456?'", soft_wrap=True
             )
 
-    def _metrics(self) -> list[dict[str, Any]]:
+    def _read_metrics(self) -> list[dict[str, Any]]:
         """Returns the logged steps of all stages in order; for a step that was logged twice (a resumed run), the last
         record."""
         rows = []
@@ -104,7 +104,7 @@ class Summary:
         rows = [row for row in self._rows if row["phase"] in self._rl]
         return [{**row, "step": number} for number, row in enumerate(rows, 1)]
 
-    def _episodes(self, name: str) -> list[dict[str, Any]]:
+    def _read_episodes(self, name: str) -> list[dict[str, Any]]:
         episodes = json.loads((self._out / "eval" / f"{name}_sampled.json").read_text())
         return [{**episode, **_describe_task(episode)} for episode in episodes]
 
@@ -130,7 +130,7 @@ def _read_cpu_s(record: Mapping[str, Any]) -> float:
 def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> ComparedRun | None:
     """Returns the newest finished run of the other kind (control or not) with the same recipe and seed, in a folder
     beside this one."""
-    found: list[tuple[float, ComparedRun]] = []
+    runs: list[tuple[float, ComparedRun]] = []
     for path in out.parent.glob("*/phases/rl.json"):
         folder = path.parent.parent
         files = [folder / name for name in ("summary.json", "metrics.jsonl")]
@@ -142,8 +142,8 @@ def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> ComparedRun |
         if figures["seed"] == seed:
             steps = [json.loads(line) for line in files[1].read_text().splitlines()]
             metrics = [step for step in steps if step["phase"] == "rl"]
-            found.append((files[0].stat().st_mtime, ComparedRun(figures=figures, metrics=metrics)))
-    return max(found, key=lambda one: one[0])[1] if found else None
+            runs.append((files[0].stat().st_mtime, ComparedRun(figures=figures, metrics=metrics)))
+    return max(runs, key=lambda run: run[0])[1] if runs else None
 
 
 def _export_viewer(out: Path, stages: Sequence[str]) -> str:
@@ -161,7 +161,7 @@ def _export_viewer(out: Path, stages: Sequence[str]) -> str:
     return _VIEWER
 
 
-def _interval(success: float, num_tasks: int) -> str:
+def _format_interval(success: float, num_tasks: int) -> str:
     low, high = proportion_interval(success * num_tasks, num_tasks)
     return f"{low:.3f} to {high:.3f}"
 

@@ -43,7 +43,7 @@ def make_model(courses: Iterable[Course], folder: Path, seed: int) -> dict[str, 
     if first.model:
         shutil.copytree(model_folder(first.model, dtype="bfloat16"), folder, dirs_exist_ok=True)
         return {"model": first.model}
-    texts = [text for course in (first, *others) for text in _texts(course)] if first.own_tokenizer else None
+    texts = [text for course in (first, *others) for text in _make_texts(course)] if first.own_tokenizer else None
     parameters = make_tiny_model(folder, preset=first.preset, seed=seed, texts=texts, token_share=first.token_share)
     return {"parameters": parameters}
 
@@ -53,8 +53,8 @@ def make_data(course: Course, folder: Path, model: Path, seed: int, num_eval: in
     rows = make_rows(course, seed=seed, num_eval=num_eval)
     for split in ("train", "test"):
         write_rows(rows[split], folder / f"{split}.jsonl")
-    episodes = _demonstrate(
-        course, rows["demos"], model=model, seed=seed, on_episode=_counter(advance, course.num_demos)
+    episodes = _run_demonstrations(
+        course, rows["demos"], model=model, seed=seed, on_episode=_make_counter(advance, course.num_demos)
     )
     return {
         "num_demos": write_sft(episodes, folder / "sft.jsonl"),
@@ -68,9 +68,9 @@ def make_rows(course: Course, *, seed: int, num_eval: int) -> dict[str, list[Env
     Raises:
         DataError: no tasks are left for demonstrations.
     """
-    train, test = _rows(course, "train", course.num_train, seed), _rows(course, "test", num_eval, seed)
-    demos = _rows(course, "train", course.num_demos, seed + 1)
-    return {"train": train, "test": test, "demos": _without(demos, [*train, *test])}
+    train, test = _make_rows(course, "train", course.num_train, seed), _make_rows(course, "test", num_eval, seed)
+    demos = _make_rows(course, "train", course.num_demos, seed + 1)
+    return {"train": train, "test": test, "demos": _drop_tasks(demos, [*train, *test])}
 
 
 def evaluate(
@@ -89,7 +89,7 @@ def evaluate(
     local = local_model(course, model, **engine)
     modes = {"sampled": 1.0, "greedy": 0.0} if greedy else {"sampled": 1.0}
     result: dict[str, Any] = {"num_tasks": len(rows)}
-    on_episode = _counter(advance, len(rows) * len(modes))
+    on_episode = _make_counter(advance, len(rows) * len(modes))
     for mode, temperature in modes.items():
         episodes = local.run(rows, temperature=temperature, seed=seed, on_episode=on_episode)
         result[mode] = sum(e.reward.outcome for e in episodes) / len(episodes)
@@ -124,7 +124,7 @@ def sample(
     keep_settings(folder / "evaluation.json", settings, has_begun=bool(journal.records))
     try:
         records = local_model(course, model, **engine).sample(
-            plan, journal=journal, temperature=temperature, seed=seed, on_record=_counter(advance, len(plan))
+            plan, journal=journal, temperature=temperature, seed=seed, on_record=_make_counter(advance, len(plan))
         )
     finally:
         journal.close()
@@ -140,35 +140,35 @@ def local_model(course: Course, model: Path, **engine: str) -> LocalModel:
     )
 
 
-def _counter(advance: Advance, total: int) -> Callable[[Any], None]:
+def _make_counter(advance: Advance, total: int) -> Callable[[Any], None]:
     """Returns a function that is called after each episode."""
-    done = itertools.count(1)
-    return lambda _: advance(next(done), total)
+    count = itertools.count(1)
+    return lambda _: advance(next(count), total)
 
 
-def _rows(course: Course, split: str, count: int, seed: int) -> list[EnvRow]:
+def _make_rows(course: Course, split: str, count: int, seed: int) -> list[EnvRow]:
     make_rows = course.package.make_rows
     assert make_rows is not None
     return make_rows(split=split, count=count, seed=seed, **course.options)
 
 
-def _without(rows: Sequence[EnvRow], others: Sequence[EnvRow]) -> list[EnvRow]:
+def _drop_tasks(rows: Sequence[EnvRow], others: Sequence[EnvRow]) -> list[EnvRow]:
     """Returns as many rows without the tasks of `others`: remaining rows are repeated.
 
     Raises:
         DataError: `others` have all tasks.
     """
-    known = {task_of(row) for row in others}
-    left = [row for row in rows if task_of(row) not in known]
-    if not left:
+    other_tasks = {task_of(row) for row in others}
+    remaining_rows = [row for row in rows if task_of(row) not in other_tasks]
+    if not remaining_rows:
         raise DataError(
             f"demonstrations need tasks that are neither trained with RL nor held out, got {len(rows)} rows without "
             "one; lower num_train in course.yaml, or have make_rows make more tasks"
         )
-    return list(itertools.islice(itertools.cycle(left), len(rows)))
+    return list(itertools.islice(itertools.cycle(remaining_rows), len(rows)))
 
 
-def _demonstrate(
+def _run_demonstrations(
     course: Course,
     rows: Sequence[EnvRow],
     *,
@@ -195,11 +195,11 @@ def _demonstrate(
     return episodes
 
 
-def _texts(course: Course) -> list[str]:
+def _make_texts(course: Course) -> list[str]:
     """Returns the texts of demonstrations, to train a tokenizer on."""
-    rows = _rows(course, "train", _NUM_TEXTS, 0)
+    rows = _make_rows(course, "train", _NUM_TEXTS, 0)
     with tempfile.TemporaryDirectory() as folder:
         make_tiny_tokenizer(Path(folder))
         tokenizer, _ = load_codec(folder)
-        episodes = _demonstrate(course, rows, model=Path(folder), seed=0)
+        episodes = _run_demonstrations(course, rows, model=Path(folder), seed=0)
         return [tokenizer.decode(row.token_ids) for episode in episodes for row in episode.trajectories]

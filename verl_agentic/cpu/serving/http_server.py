@@ -69,20 +69,20 @@ def make_app(served: Served) -> FastAPI:
 
     @app.get("/v1/models")
     async def models() -> JSONResponse:
-        return await _answer(_models(served))
+        return await _answer_request(_list_models(served))
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> JSONResponse:
-        return await _answer(_complete(request, served))
+        return await _answer_request(_complete_text(request, served))
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> JSONResponse:
-        return await _answer(_chat(request, served))
+        return await _answer_request(_complete_chat(request, served))
 
     @app.exception_handler(404)
     @app.exception_handler(405)
     async def unknown(request: Request, error: Any) -> JSONResponse:
-        return _refusal(error.status_code, f"no such endpoint, got {request.method} {request.url.path}")
+        return _make_refusal(error.status_code, f"no such endpoint, got {request.method} {request.url.path}")
 
     return app
 
@@ -95,21 +95,21 @@ class _GoneError(Exception):
     pass
 
 
-async def _answer(work: Coroutine[Any, Any, dict[str, Any]]) -> JSONResponse:
+async def _answer_request(work: Coroutine[Any, Any, dict[str, Any]]) -> JSONResponse:
     """Returns the response, or the error response."""
     try:
         return JSONResponse(await work)
     except _ModelNotFoundError as error:
-        return _refusal(404, str(error))
+        return _make_refusal(404, str(error))
     except (ConfigError, DataError) as error:
-        return _refusal(400, str(error))
+        return _make_refusal(400, str(error))
     except AgenticError as error:
-        return _refusal(503, str(error))
+        return _make_refusal(503, str(error))
     except _GoneError:
-        return _refusal(499, "the client has gone")
+        return _make_refusal(499, "the client has gone")
 
 
-def _refusal(code: int, message: str) -> JSONResponse:
+def _make_refusal(code: int, message: str) -> JSONResponse:
     return JSONResponse(_error_of(code, message), status_code=code)
 
 
@@ -118,56 +118,60 @@ def _error_of(code: int, message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-async def _models(served: Served) -> dict[str, Any]:
+async def _list_models(served: Served) -> dict[str, Any]:
     model = {"id": served.name, "object": "model", "created": 0, "owned_by": "verl-agentic"}
     return {"object": "list", "data": [{**model, "max_model_len": served.engine.max_positions}]}
 
 
-async def _complete(request: Request, served: Served) -> dict[str, Any]:
-    asked = _parse(request, served, wire.CompletionRequest)
-    prompt_ids = asked.prompt
+async def _complete_text(request: Request, served: Served) -> dict[str, Any]:
+    completion_request = _parse_request(request, served, wire.CompletionRequest)
+    prompt_ids = completion_request.prompt
     if isinstance(prompt_ids, str):
         prompt_ids = await asyncio.to_thread(served.tokenizer.encode, prompt_ids)
-    generations = await _generate(request, served, asked, prompt_ids, max_tokens=asked.max_tokens,
-                                  logprobs=asked.logprobs is not None)  # fmt: skip
-    choices = await asyncio.to_thread(_to_texts, generations, asked, served.tokenizer)
-    return wire.completion_of(asked, prompt_ids, choices)
+    generations = await _generate_choices(
+        request, served, completion_request, prompt_ids,
+        max_tokens=completion_request.max_tokens, logprobs=completion_request.logprobs is not None,
+    )  # fmt: skip
+    choices = await asyncio.to_thread(_to_texts, generations, completion_request, served.tokenizer)
+    return wire.completion_of(completion_request, prompt_ids, choices)
 
 
-def _to_texts(generations: Sequence[Generation], asked: wire.CompletionRequest, tokenizer: Any) -> list[wire.Choice]:
+def _to_texts(
+    generations: Sequence[Generation], completion_request: wire.CompletionRequest, tokenizer: Any
+) -> list[wire.Choice]:
     choices = []
     for generation in generations:
-        text, stop_text = wire.text_of(generation, asked, tokenizer)
+        text, stop_text = wire.text_of(generation, completion_request, tokenizer)
         logprobs = wire.completion_logprobs(generation, tokenizer)
         body = {"text": text, "logprobs": logprobs, "stop_reason": stop_text}
         choices.append(wire.Choice(generation=generation, body=body))
     return choices
 
 
-async def _chat(request: Request, served: Served) -> dict[str, Any]:
-    asked = _parse(request, served, wire.ChatRequest)
-    if asked.tool_choice not in ("auto", "none"):
-        raise ConfigError(f"tool_choice must be auto or none, got {asked.tool_choice!r}; leave it out")
-    tools = asked.tools if asked.tool_choice == "auto" else []
+async def _complete_chat(request: Request, served: Served) -> dict[str, Any]:
+    chat_request = _parse_request(request, served, wire.ChatRequest)
+    if chat_request.tool_choice not in ("auto", "none"):
+        raise ConfigError(f"tool_choice must be auto or none, got {chat_request.tool_choice!r}; leave it out")
+    tools = chat_request.tools if chat_request.tool_choice == "auto" else []
     try:
-        prompt_ids = await served.chat.encode_prompt(asked.to_messages(), tools)
+        prompt_ids = await served.chat.encode_prompt(chat_request.to_messages(), tools)
     except AgenticError:
         raise
     except Exception as cause:  # templates may raise any exception
         raise DataError(f"the chat template refuses the messages, got {cause}; fix them") from cause
-    generations = await _generate(
-        request, served, asked, prompt_ids,
-        max_tokens=asked.max_completion_tokens or asked.max_tokens, logprobs=asked.logprobs,
+    generations = await _generate_choices(
+        request, served, chat_request, prompt_ids,
+        max_tokens=chat_request.max_completion_tokens or chat_request.max_tokens, logprobs=chat_request.logprobs,
     )  # fmt: skip
-    choices = [await _to_message(generation, asked, tools, served) for generation in generations]
-    return wire.chat_completion_of(asked, prompt_ids, choices)
+    choices = [await _to_message(generation, chat_request, tools, served) for generation in generations]
+    return wire.chat_completion_of(chat_request, prompt_ids, choices)
 
 
 async def _to_message(
-    generation: Generation, asked: wire.ChatRequest, tools: Sequence[Mapping[str, Any]], served: Served
+    generation: Generation, chat_request: wire.ChatRequest, tools: Sequence[Mapping[str, Any]], served: Served
 ) -> wire.Choice:
     """Returns the message of a generation. A call that cannot be parsed stays in the text."""
-    text, stop_text = wire.text_of(generation, asked, served.tokenizer)
+    text, stop_text = wire.text_of(generation, chat_request, served.tokenizer)
     logprobs = await asyncio.to_thread(wire.chat_logprobs, generation, served.tokenizer)
     body: dict[str, Any] = {"logprobs": logprobs, "stop_reason": stop_text}
     message: dict[str, Any] = {"role": "assistant", "content": text, "tool_calls": []}
@@ -190,31 +194,37 @@ _READABLE = (None, "wrong_arguments", "unknown_tool", "too_many")
 """Kinds of errors of calls that can still be parsed; the client handles them."""
 
 
-def _parse(request: Request, served: Served, kind: Any) -> Any:
-    asked = wire.parse_request(kind, request.state.json)
-    if asked.model != served.name:
-        raise _ModelNotFoundError(f"no such model, got {asked.model!r}; this server has {served.name!r}")
-    return asked
+def _parse_request(request: Request, served: Served, kind: Any) -> Any:
+    wire_request = wire.parse_request(kind, request.state.json)
+    if wire_request.model != served.name:
+        raise _ModelNotFoundError(f"no such model, got {wire_request.model!r}; this server has {served.name!r}")
+    return wire_request
 
 
-async def _generate(
-    request: Request, served: Served, asked: Any, prompt_ids: Sequence[int], *, max_tokens: int | None, logprobs: bool
+async def _generate_choices(
+    request: Request,
+    served: Served,
+    wire_request: Any,
+    prompt_ids: Sequence[int],
+    *,
+    max_tokens: int | None,
+    logprobs: bool,
 ) -> list[Generation]:
     """Samples all choices; cancels them if the client disconnects."""
-    params = [asked.params(choice, max_tokens=max_tokens, logprobs=logprobs) for choice in range(asked.n)]
+    params = [wire_request.params(choice, max_tokens=max_tokens, logprobs=logprobs) for choice in range(wire_request.n)]
     work = asyncio.gather(*(served.engine.generate(prompt_ids, param) for param in params))
-    gone = asyncio.ensure_future(_disconnected(request))
+    disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             raise _GoneError
         return list(work.result())
     finally:
-        for waiting in (work, gone):
+        for waiting in (work, disconnect):
             waiting.cancel()
-        await asyncio.gather(work, gone, return_exceptions=True)
+        await asyncio.gather(work, disconnect, return_exceptions=True)
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

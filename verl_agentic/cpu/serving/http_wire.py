@@ -116,13 +116,13 @@ def parse_request(kind: type[CompletionRequest] | type[ChatRequest], body: Any) 
     """
     if not isinstance(body, dict):
         raise ConfigError(f"the body must be a JSON object, got {type(body).__name__}; send one")
-    given = {key: value for key, value in body.items() if value is not None and key not in _IGNORED}
+    fields = {key: value for key, value in body.items() if value is not None and key not in _IGNORED}
     for key, only in _FIXED.items():
-        value = given.pop(key, only)
+        value = fields.pop(key, only)
         if value != only:
             raise ConfigError(f"{key} is served as {only!r} only, got {value!r}; leave it out")
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(fields)
     except ValidationError as cause:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in cause.errors())
         raise ConfigError(f"the request cannot be served, got {problems}; fix these fields") from cause
@@ -134,8 +134,8 @@ def text_of(generation: Generation, request: _Request, tokenizer: Any) -> tuple[
     hits = [(text.index(stop), stop) for stop in request.stops if stop in text]
     if not hits:
         return text, None
-    at, stop = min(hits)
-    return text[: at + len(stop) if request.include_stop_str_in_output else at], stop
+    start, stop = min(hits)
+    return text[: start + len(stop) if request.include_stop_str_in_output else start], stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,29 +149,30 @@ class Choice:
 
 def completion_of(request: CompletionRequest, prompt_ids: Sequence[int], choices: Sequence[Choice]) -> dict[str, Any]:
     """Returns the body of the answer to a text completion."""
-    shown = {"prompt_token_ids": list(prompt_ids)} if request.return_token_ids else {}
-    bodies = [{**body, **shown} for body in _bodies(request, choices)]
+    token_fields = {"prompt_token_ids": list(prompt_ids)} if request.return_token_ids else {}
+    bodies = [{**body, **token_fields} for body in _write_bodies(request, choices)]
     return {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "choices": bodies,
-            **_common(request, prompt_ids, choices)}  # fmt: skip
+            **_write_common(request, prompt_ids, choices)}  # fmt: skip
 
 
 def chat_completion_of(request: ChatRequest, prompt_ids: Sequence[int], choices: Sequence[Choice]) -> dict[str, Any]:
     """Returns the body of the answer to a chat."""
-    shown = {"prompt_token_ids": list(prompt_ids)} if request.return_token_ids else {}
-    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": "chat.completion", "choices": _bodies(request, choices),
-            **_common(request, prompt_ids, choices), **shown}  # fmt: skip
+    token_fields = {"prompt_token_ids": list(prompt_ids)} if request.return_token_ids else {}
+    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": "chat.completion",
+            "choices": _write_bodies(request, choices),
+            **_write_common(request, prompt_ids, choices), **token_fields}  # fmt: skip
 
 
-def _bodies(request: _Request, choices: Sequence[Choice]) -> list[dict[str, Any]]:
+def _write_bodies(request: _Request, choices: Sequence[Choice]) -> list[dict[str, Any]]:
     bodies = []
     for index, choice in enumerate(choices):
         finish = {"aborted": "abort"}.get(choice.generation.finish_reason, choice.generation.finish_reason)
-        shown = {"token_ids": choice.generation.token_ids} if request.return_token_ids else {}
-        bodies.append({"index": index, "finish_reason": finish, **choice.body, **shown})
+        token_fields = {"token_ids": choice.generation.token_ids} if request.return_token_ids else {}
+        bodies.append({"index": index, "finish_reason": finish, **choice.body, **token_fields})
     return bodies
 
 
-def _common(request: _Request, prompt_ids: Sequence[int], choices: Sequence[Choice]) -> dict[str, Any]:
+def _write_common(request: _Request, prompt_ids: Sequence[int], choices: Sequence[Choice]) -> dict[str, Any]:
     completion_tokens = sum(len(choice.generation.token_ids) for choice in choices)
     cached_tokens = sum(choice.generation.num_cached_tokens for choice in choices)
     usage = {

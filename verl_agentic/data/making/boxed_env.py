@@ -136,9 +136,9 @@ class _BoxedEnv(RemoteEnv):
         super().__init__(row, config=EnvClientConfig(urls=()))
         self._box: Any = box
 
-    async def _open(self) -> Any:
+    async def _open_session(self) -> Any:
         self._link, self._session, self._number = self._box, uuid.uuid4().hex, 0
-        return result_of(await self._box.call(self._numbered("start", self._data)))
+        return result_of(await self._box.call(self._number_call("start", self._data)))
 
 
 def boxed_package(box: EnvBox, *, env_id: str, folder: Path) -> EnvPackage:

@@ -48,8 +48,8 @@ _TEXTS = ("text", "input_text", "output_text")
 
 def read(body: Any, *, options: SessionOptions, stored: Mapping[str, tuple[Message, ...]]) -> ChatAsked:
     """See `Dialect.read`."""
-    given = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=options.ignore)
-    instructions, previous = given.get("instructions"), given.get("previous_response_id")
+    fields = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=options.ignore)
+    instructions, previous = fields.get("instructions"), fields.get("previous_response_id")
     if previous is not None and previous not in stored:
         raise ConfigError(f"previous_response_id must be an answer of this session, got {previous!r}")
     before = () if previous is None else stored[previous]
@@ -58,24 +58,24 @@ def read(body: Any, *, options: SessionOptions, stored: Mapping[str, tuple[Messa
             Message("system", system_text_of(instructions, options=options)),
             *(m for m in before if m.role != "system"),
         )
-    tool, hides_tools = _choice(given.get("tool_choice", "auto"))
-    tools = () if hides_tools else tuple(_tool(one) for one in given.get("tools") or ())
-    limits = limits_of(max_tokens=given.get("max_output_tokens"), stop=None, tool=tool, tools=tools)
-    messages = with_names((*before, *_messages(given.get("input"), options)))
+    tool, hides_tools = _read_choice(fields.get("tool_choice", "auto"))
+    tools = () if hides_tools else tuple(_read_tool(tool_spec) for tool_spec in fields.get("tools") or ())
+    limits = limits_of(max_tokens=fields.get("max_output_tokens"), stop=None, tool=tool, tools=tools)
+    messages = with_names((*before, *_read_messages(fields.get("input"), options)))
     if not messages:
-        raise ConfigError(f"input must not be empty, got {given.get('input')!r}")
+        raise ConfigError(f"input must not be empty, got {fields.get('input')!r}")
     return ChatAsked(messages=messages, tools=tools, limits=limits, is_stored=body.get("store") is not False)
 
 
 def write(answer: ChatAnswer, body: Mapping[str, Any]) -> dict[str, Any]:
     """See `Dialect.write`."""
     is_cut = answer.finish == "length"
-    return _response(
+    return _write_response(
         answer,
         body,
         status="incomplete" if is_cut else "completed",
         incomplete_details={"reason": "max_output_tokens"} if is_cut else None,
-        output=_items(answer),
+        output=_write_items(answer),
         usage={
             "input_tokens": answer.num_context_tokens,
             "input_tokens_details": {"cached_tokens": 0},
@@ -88,15 +88,17 @@ def write(answer: ChatAnswer, body: Mapping[str, Any]) -> dict[str, Any]:
 
 def stream(answer: ChatAnswer, body: Mapping[str, Any]) -> str:
     """See `Dialect.stream`."""
-    parts = enumerate(_events(answer, body))
-    return events(((name, {"type": name, "sequence_number": at, **data}) for at, (name, data) in parts), named=True)
+    parts = enumerate(_iter_events(answer, body))
+    return events(
+        ((name, {"type": name, "sequence_number": number, **data}) for number, (name, data) in parts), named=True
+    )
 
 
-def _events(answer: ChatAnswer, body: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    begun = _response(answer, body, status="in_progress", incomplete_details=None, output=[], usage=None)
+def _iter_events(answer: ChatAnswer, body: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    begun = _write_response(answer, body, status="in_progress", incomplete_details=None, output=[], usage=None)
     yield "response.created", {"response": begun}
     yield "response.in_progress", {"response": begun}
-    for index, item in enumerate(_items(answer)):
+    for index, item in enumerate(_write_items(answer)):
         place = {"output_index": index, "item_id": item["id"]}
         empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
         added = {**item, **empty, "status": "in_progress"}
@@ -105,8 +107,8 @@ def _events(answer: ChatAnswer, body: Mapping[str, Any]) -> Iterator[tuple[str, 
             yield from _text_events(item["content"][0], {**place, "content_index": 0})
         else:
             yield "response.function_call_arguments.delta", {**place, "delta": item["arguments"]}
-            done = {"arguments": item["arguments"], "name": item["name"]}
-            yield "response.function_call_arguments.done", {**place, **done}
+            call_fields = {"arguments": item["arguments"], "name": item["name"]}
+            yield "response.function_call_arguments.done", {**place, **call_fields}
         yield "response.output_item.done", {"output_index": index, "item": item}
     ended = write(answer, body)
     yield f"response.{ended['status']}", {"response": ended}
@@ -119,40 +121,45 @@ def _text_events(part: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[
     yield "response.content_part.done", {**place, "part": part}
 
 
-def _response(answer: ChatAnswer, body: Mapping[str, Any], **state: Any) -> dict[str, Any]:
-    kept = {name: body.get(name) for name in ("instructions", "previous_response_id")}
+def _write_response(answer: ChatAnswer, body: Mapping[str, Any], **state: Any) -> dict[str, Any]:
+    request_fields = {name: body.get(name) for name in ("instructions", "previous_response_id")}
     return {
         **{"id": answer.id, "object": "response", "created_at": int(time.time()), "model": MODEL, "error": None},
         **{"metadata": {}, "parallel_tool_calls": True, "temperature": 1.0, "top_p": 1.0},
-        **{"tool_choice": body.get("tool_choice") or "auto", "tools": body.get("tools") or [], **kept, **state},
+        **{
+            "tool_choice": body.get("tool_choice") or "auto",
+            "tools": body.get("tools") or [],
+            **request_fields,
+            **state,
+        },
     }
 
 
-def _items(answer: ChatAnswer) -> list[dict[str, Any]]:
+def _write_items(answer: ChatAnswer) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if answer.content or not answer.calls:
         text = {"type": "output_text", "text": answer.content, "annotations": [], "logprobs": []}
-        said = {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "status": "completed"}
-        items.append({**said, "content": [text]})
+        head = {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "status": "completed"}
+        items.append({**head, "content": [text]})
     for call in answer.calls:
         called = {"id": f"fc_{call.call_id}", "type": "function_call", "status": "completed"}
         items.append({**called, "call_id": call.call_id, "name": call.name, "arguments": arguments_of(call)})
     return items
 
 
-def _messages(given: Any, options: SessionOptions) -> list[Message]:
+def _read_messages(request_input: Any, options: SessionOptions) -> list[Message]:
     """Returns the messages of an input. Thoughts, text and calls of one turn are one message."""
-    if isinstance(given, str):
-        return [Message("user", given)]
-    if not isinstance(given, list):
-        raise ConfigError(f"input must be text or a list, got {type(given).__name__}")
+    if isinstance(request_input, str):
+        return [Message("user", request_input)]
+    if not isinstance(request_input, list):
+        raise ConfigError(f"input must be text or a list, got {type(request_input).__name__}")
     messages: list[Message] = []
     thoughts = ""
-    for item in given:
+    for item in request_input:
         if isinstance(item, Mapping) and item.get("type") == "reasoning":  # no answer has one, but a proxy may add it
-            thoughts = _thoughts(item)
+            thoughts = _read_thoughts(item)
             continue
-        message, last = _message(item, options), messages[-1] if messages else None
+        message, last = _read_message(item, options), messages[-1] if messages else None
         if last is not None and last.role == message.role == "assistant" and message.tool_calls and not thoughts:
             messages[-1] = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
         else:
@@ -161,12 +168,12 @@ def _messages(given: Any, options: SessionOptions) -> list[Message]:
     return messages
 
 
-def _thoughts(item: Mapping[str, Any]) -> str:
+def _read_thoughts(item: Mapping[str, Any]) -> str:
     parts = item.get("content") or item.get("summary") or ()
     return "\n".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
 
 
-def _message(item: Any, options: SessionOptions) -> Message:
+def _read_message(item: Any, options: SessionOptions) -> Message:
     if not isinstance(item, Mapping):
         raise ConfigError(f"an item of input must be an object, got {type(item).__name__}")
     kind = item.get("type", "message")
@@ -184,13 +191,13 @@ def _message(item: Any, options: SessionOptions) -> Message:
     return Message.from_dict({"role": role, "content": read_text(item.get("content"), options=options, kinds=_TEXTS)})
 
 
-def _tool(tool: Any) -> Mapping[str, Any]:
+def _read_tool(tool: Any) -> Mapping[str, Any]:
     if not isinstance(tool, Mapping) or tool.get("type") != "function":
         raise ConfigError(f"a tool must be a function, got {str(tool)[:80]}; the gateway runs no tools itself")
     return function_schema(tool.get("name"), tool.get("description"), tool.get("parameters"))
 
 
-def _choice(choice: Any) -> tuple[str, bool]:
+def _read_choice(choice: Any) -> tuple[str, bool]:
     if choice in ("auto", "required", "none"):
         return "", choice == "none"
     if not isinstance(choice, Mapping) or choice.get("type") != "function" or not isinstance(choice.get("name"), str):

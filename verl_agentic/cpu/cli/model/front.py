@@ -24,18 +24,22 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     names = signed_names(args.by)
-    found = {str(folder): [_figure(folder, name.lstrip("-")) for name in names] for folder in args.folders}
-    front = front_of(names, {folder: [figure["mean"] for figure in figures] for folder, figures in found.items()})
+    figures_by_folder = {
+        str(folder): [_read_figure(folder, name.lstrip("-")) for name in names] for folder in args.folders
+    }
+    front = front_of(
+        names, {folder: [figure["mean"] for figure in figures] for folder, figures in figures_by_folder.items()}
+    )
     if args.json:
-        figures = {folder: dict(zip(names, values, strict=True)) for folder, values in found.items()}
+        figures = {folder: dict(zip(names, values, strict=True)) for folder, values in figures_by_folder.items()}
         print(json.dumps({"figures": figures, "front": front}))
         return 0
-    cells = {folder: [_shown(figure) for figure in figures] for folder, figures in found.items()}
+    cells = {folder: [_format_figure(figure) for figure in figures] for folder, figures in figures_by_folder.items()}
     print_front("evaluated models", "evaluation", names, cells, front)
     return 0
 
 
-def _figure(folder: Path, name: str) -> dict[str, Any]:
+def _read_figure(folder: Path, name: str) -> dict[str, Any]:
     """Returns a figure of a summary as a mapping with `mean`.
 
     Raises:
@@ -61,7 +65,7 @@ def _figure(folder: Path, name: str) -> dict[str, Any]:
     return {"mean": value}
 
 
-def _shown(figure: dict[str, Any]) -> str:
+def _format_figure(figure: dict[str, Any]) -> str:
     if "ci95" in figure:
         return "{:.3f} ({:.3f} to {:.3f})".format(figure["mean"], *figure["ci95"])
     stderr = figure.get("stderr")

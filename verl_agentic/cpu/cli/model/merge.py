@@ -48,11 +48,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"models": [str(model) for model in args.models], **dataclasses.asdict(report)}))
     else:
-        _show(args, report)
+        _print_report(args, report)
     return 0
 
 
-def _show(args: argparse.Namespace, report) -> None:
+def _print_report(args: argparse.Namespace, report) -> None:
     from rich.console import Console
     from rich.table import Table
 

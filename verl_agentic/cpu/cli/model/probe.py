@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="make rows from this seed (default "
                         "%(default)s)")  # fmt: skip
-    for name, what in (("option", "make_rows"), ("config", "make_env")):
+    for name, function_name in (("option", "make_rows"), ("config", "make_env")):
         parser.add_argument(
-            f"--{name}", action="append", default=[], metavar="KEY=VALUE", help=f"pass an argument to {what}"
+            f"--{name}", action="append", default=[], metavar="KEY=VALUE", help=f"pass an argument to {function_name}"
         )
     parser.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="set a budget of an "
                         "episode, such as max_turns=8")  # fmt: skip
@@ -58,14 +58,14 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     from verl_agentic.evaluate.model_probe import ProbeLimits
 
     group, default = parser.add_argument_group("limits of the verdict"), ProbeLimits()
-    for name, what in (
+    for name, description in (
         ("min_pass_at_k", "require this share of tasks solved in K attempts"),
         ("min_mixed", "require this share of tasks with solved and failed attempts"),
         ("min_valid_calls", "require this share of valid tool calls"),
         ("min_entropy", "require this many nats per token"),
     ):
         group.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(default, name), metavar="X",
-                           help=f"{what} (default %(default)s)")  # fmt: skip
+                           help=f"{description} (default %(default)s)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,35 +85,37 @@ def run(args: argparse.Namespace) -> int:
         )
     names = ("min_pass_at_k", "min_mixed", "min_valid_calls", "min_entropy")
     limits = ProbeLimits(**{name: getattr(args, name) for name in names})
-    figures = {model: _probe(args, model) for model in dict.fromkeys(args.models)}
-    findings = {model: probe_findings(found, limits) for model, found in figures.items()}
-    verdicts = {model: all(one.status != "fail" for one in found) for model, found in findings.items()}
+    figures = {model: _probe_model(args, model) for model in dict.fromkeys(args.models)}
+    findings = {model: probe_findings(model_figures, limits) for model, model_figures in figures.items()}
+    verdicts = {
+        model: all(finding.status != "fail" for finding in model_findings) for model, model_findings in findings.items()
+    }
     if args.json:
         print(json.dumps({model: {"good_start": verdicts[model], **figures[model],
-                                  "failed": [one.check for one in findings[model] if one.status == "fail"]}
+                                  "failed": [finding.check for finding in findings[model] if finding.status == "fail"]}
                           for model in figures}))  # fmt: skip
     else:
-        _show(args, figures, findings)
+        _print_figures(args, figures, findings)
     return 0 if all(verdicts.values()) else 1
 
 
-def _probe(args: argparse.Namespace, model: str) -> dict[str, Any]:
+def _probe_model(args: argparse.Namespace, model: str) -> dict[str, Any]:
     """Returns the figures of one model."""
     from verl_agentic.evaluate.cli import evaluate
     from verl_agentic.evaluate.journal import Journal
     from verl_agentic.evaluate.model_probe import probe_figures
 
     out = args.out / re.sub(r"[^\w.-]+", "_", model.strip("/"))
-    with contextlib.nullcontext(args.endpoint) if args.endpoint else _served(model, args) as url:
+    with contextlib.nullcontext(args.endpoint) if args.endpoint else _serve_model(model, args) as url:
         parser = argparse.ArgumentParser()
         evaluate.add_arguments(parser)
-        given = ["--env", args.env, "--endpoint", url, "--model", model, "--tokenizer", model, "--split", "train",
-                 "--count", args.rows, "--seed", args.seed, "--samples", args.samples, "--temperature", "1",
-                 "--protocol", args.protocol, "--tool-format", args.tool_format, "--out", out,
-                 *([] if args.endpoint else ["--api-key-env", _TOKEN_VARIABLE])]  # fmt: skip
+        options = ["--env", args.env, "--endpoint", url, "--model", model, "--tokenizer", model, "--split", "train",
+                   "--count", args.rows, "--seed", args.seed, "--samples", args.samples, "--temperature", "1",
+                   "--protocol", args.protocol, "--tool-format", args.tool_format, "--out", out,
+                   *([] if args.endpoint else ["--api-key-env", _TOKEN_VARIABLE])]  # fmt: skip
         for name in ("option", "config", "limit"):
-            given += [part for value in getattr(args, name) for part in (f"--{name}", value)]
-        evaluation = parser.parse_args([*map(str, given), *(["--json"] if args.json else [])])
+            options += [part for value in getattr(args, name) for part in (f"--{name}", value)]
+        evaluation = parser.parse_args([*map(str, options), *(["--json"] if args.json else [])])
         summary = asyncio.run(evaluate.evaluate_model(evaluation))
     journal = Journal(out / "episodes.jsonl")
     journal.close()
@@ -121,7 +123,7 @@ def _probe(args: argparse.Namespace, model: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _served(model: str, args: argparse.Namespace) -> Iterator[str]:
+def _serve_model(model: str, args: argparse.Namespace) -> Iterator[str]:
     """Serves a model folder on a free port of this machine, in a thread with an event loop of its own."""
     import socket
     import threading
@@ -157,7 +159,7 @@ def _served(model: str, args: argparse.Namespace) -> Iterator[str]:
             thread.join()
 
 
-def _show(
+def _print_figures(
     args: argparse.Namespace, figures: Mapping[str, Mapping[str, Any]], findings: Mapping[str, Sequence[Finding]]
 ) -> None:
     from rich.console import Console
@@ -171,16 +173,18 @@ def _show(
     for model in figures:
         table.add_column(Text(model), overflow="fold")
     for name in ("pass@1", "pass@k", "mixed", "valid_calls", "entropy"):
-        table.add_row(name.replace("_", " "), *(_shown(found[name]) for found in figures.values()))
+        table.add_row(
+            name.replace("_", " "), *(_format_figure(model_figures[name]) for model_figures in figures.values())
+        )
     console.print(table)
-    for model, found in findings.items():
-        is_good = all(one.status != "fail" for one in found)
+    for model, model_findings in findings.items():
+        is_good = all(finding.status != "fail" for finding in model_findings)
         console.print(Text(f"{model}: {'a good start' if is_good else 'not a good start'}",
                            style="green" if is_good else "red"))  # fmt: skip
-        print_findings(console, found)
+        print_findings(console, model_findings)
 
 
-def _shown(value: Any) -> str:
+def _format_figure(value: Any) -> str:
     if value is None:
         return "unknown"
     if not isinstance(value, Mapping):
