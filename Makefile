@@ -9,7 +9,7 @@
 # make bench-accept run the benchmarks and accept their ratios
 # make gpu-check    prove the plugin on the GPU of this machine in 8 minutes, or rehearse on its CPU (PYTHON=one with torch)
 # make peers        install TRL and ms-swift into build/peers, for `python studies/peers/peers.py`
-# make check        lint, format, types, import contracts, messages of new commits
+# make check        lint, format, types, import contracts, names, messages of new commits
 # make test-vllm    run the tests that need vLLM, in .venv-vllm (made if it is missing)
 # make vllm         make .venv-vllm: this package, and vLLM for a CPU (4 GB, minutes)
 # make families     download chat templates of model families, and write docs/model_families.md
@@ -152,6 +152,7 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python benchmarks/house.py --check
 	$(BIN)/python .ci/check_commits.py
 
 $(VENV)/.docs: $(VENV)/.installed

@@ -73,7 +73,7 @@ def compare_runs(run_dirs: Sequence[Path], *, num_last: int = 10) -> RunComparis
     runs = [read_figures(path, name=name, num_last=num_last) for path, name in zip(run_dirs, names, strict=True)]
     return RunComparison(
         runs=runs,
-        differences=[_subtract(run, runs[0]) for run in runs[1:]],
+        differences=[_subtract_runs(run, runs[0]) for run in runs[1:]],
         config=_find_differing_keys(runs),
     )
 
@@ -91,7 +91,7 @@ def _count_equal(rows: Sequence[Sequence[str]]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda values: len(set(values)) == 1, zip(*rows, strict=False)))
 
 
-def _subtract(run: RunFigures, first: RunFigures) -> Difference | None:
+def _subtract_runs(run: RunFigures, first: RunFigures) -> Difference | None:
     if run.success is None or first.success is None:
         return None
     tasks = sorted(run.tasks.keys() & first.tasks.keys())

@@ -16,7 +16,7 @@ _MAX_CHARS = 60
 
 def config_lines(comparison: RunComparison) -> list[Line]:
     """Returns the keys that differ, with their values."""
-    return [(key, [_shorten(value) for value in values]) for key, values in comparison.config.items()]
+    return [(key, [_shorten_value(value) for value in values]) for key, values in comparison.config.items()]
 
 
 def figure_lines(comparison: RunComparison) -> list[Line]:
@@ -55,6 +55,6 @@ def _format_number(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _shorten(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = str(value)
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 3] + "..."

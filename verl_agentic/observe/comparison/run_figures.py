@@ -98,8 +98,8 @@ def read_figures(run_dir: Path, *, name: str, num_last: int) -> RunFigures:
         validation=_last_values(records.metrics, prefix="val-core/"),
         measures=_average_measures(recent),
         wall_s=_measure_wall_time(records.metrics),
-        num_tokens=sum(_values(records.metrics, "perf/total_num_tokens")),
-        config=dict(_flatten(records.config)),
+        num_tokens=sum(_collect_values(records.metrics, "perf/total_num_tokens")),
+        config=dict(_flatten_config(records.config)),
     )
 
 
@@ -121,7 +121,7 @@ def _average_tasks(groups: Any) -> dict[str, float]:
 
 def _make_curve(groups: Any, metrics: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float, float]]:
     if not len(groups):
-        name = next((name for name in REWARD if _values(metrics, name)), REWARD[0])
+        name = next((name for name in REWARD if _collect_values(metrics, name)), REWARD[0])
         points = [(row["step"], row[name]) for row in metrics if is_number(row.get(name))]
         return [(step, value, value, value) for step, value in points]
     steps = sorted(set(groups["step"]))
@@ -139,7 +139,9 @@ def _average_measures(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     for title, prefix in FAMILIES.items():
         found_here = sorted({name for row in metrics for name in row if name.startswith(prefix)})
         names |= {f"{title} {name.removeprefix(prefix)}": name for name in found_here}
-    means = {title: statistics.fmean(values) for title, name in names.items() if (values := _values(metrics, name))}
+    means = {
+        title: statistics.fmean(values) for title, name in names.items() if (values := _collect_values(metrics, name))
+    }
     return {title: mean for title, mean in means.items() if mean or title in MEASURES}
 
 
@@ -148,18 +150,18 @@ def _last_values(metrics: Sequence[Mapping[str, Any]], *, prefix: str) -> dict[s
 
 
 def _measure_wall_time(metrics: Sequence[Mapping[str, Any]]) -> float | None:
-    times = _values(metrics, "time")
-    return times[-1] - times[0] + next(iter(_values(metrics[:1], "timing_s/step")), 0.0) if times else None
+    times = _collect_values(metrics, "time")
+    return times[-1] - times[0] + next(iter(_collect_values(metrics[:1], "timing_s/step")), 0.0) if times else None
 
 
-def _values(metrics: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+def _collect_values(metrics: Sequence[Mapping[str, Any]], name: str) -> list[float]:
     return [float(row[name]) for row in metrics if is_number(row.get(name))]
 
 
-def _flatten(config: Any, prefix: str = "") -> Any:
+def _flatten_config(config: Any, prefix: str = "") -> Any:
     """Yields dotted keys and values."""
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            yield from _flatten(value, f"{prefix}{key}.")
+            yield from _flatten_config(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
