@@ -146,7 +146,7 @@ def test_a_process_keeps_each_kind_of_error_once_wherever_it_comes_from(tmp_path
 
 def test_an_error_of_an_actor_that_is_a_thread_has_its_name(tmp_path: Path) -> None:
     kept = FirstErrors(tmp_path)
-    error = {"trace": "", "where": "here"}
+    error = {"trace": "", "origin": "here"}
     thread = threading.Thread(target=lambda: kept.add("KeyError", "gone", **error), name="ray::RolloutServer")
     thread.start()
     thread.join()
