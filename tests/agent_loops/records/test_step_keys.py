@@ -213,7 +213,8 @@ async def test_void_episodes_have_no_steps() -> None:
 
 
 def test_keys_are_the_same_in_every_process() -> None:
-    code = "from verl_agentic.episode.records.step_keys import _key; print(_key('shown', [['user', '', 'hé']]))"
+    module = "verl_agentic.episode.records.step_keys"
+    code = f"from {module} import _hash_value; print(_hash_value('shown', [['user', '', 'hé']]))"
     told = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
