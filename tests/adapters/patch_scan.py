@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,41 @@ def assigned_attributes(tree: ast.Module) -> Iterator[str]:
         sets = isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "delattr") and node.args
         if sets and _names_one_of(node.args[0], names):
             yield ast.unparse(node)
+
+
+@functools.cache
+def _verl_methods() -> frozenset[str]:
+    """Returns the names of all methods of verl's classes."""
+    folder = Path(str(importlib.util.find_spec("verl").origin)).parent  # pyright: ignore
+    method = re.compile(r"^    (?:async )?def (\w+)\(", re.MULTILINE)
+    texts = (path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    return frozenset(name for text in texts for name in method.findall(text))
+
+
+def assigned_methods(tree: ast.Module) -> Iterator[str]:
+    """Yields every assignment of a function to what may be a method of an object: `made.sample = wrapped(made.sample)`.
+
+    A function is a name of this file's functions, or what is made from the attribute that is assigned. Names that
+    `setattr` computes may be any.
+    """
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, Function)}
+    for node in ast.walk(tree):
+        pairs: list[tuple[str, str, ast.AST]] = []
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                is_pairwise = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+                both = zip(target.elts, node.value.elts, strict=False) if is_pairwise else [(target, node.value)]  # pyright: ignore
+                pairs += [(ast.unparse(t), t.attr, v) for t, v in both if isinstance(t, ast.Attribute)]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr" and len(node.args) == 3:
+            pairs = [(ast.unparse(node), ast.unparse(node.args[1]).strip("'"), node.args[2])]
+        for text, attribute, value in pairs:
+            names = {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}
+            reads = {part.attr for part in ast.walk(value) if isinstance(part, ast.Attribute)}
+            is_call = isinstance(value, ast.Call) and attribute in reads
+            if not is_call and not (isinstance(value, ast.Name) and value.id in functions) and "function" not in names:
+                continue
+            if attribute in _verl_methods() or text.startswith("setattr"):
+                yield text
 
 
 def is_verl(module: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import verl
-from patch_scan import assigned_attributes, bindings, declared_patches, is_verl, sources
+from patch_scan import assigned_attributes, assigned_methods, bindings, declared_patches, is_verl, sources
 from verl.workers.rollout.base import BaseRollout
 from verl_versions import is_meant
 
@@ -157,6 +157,31 @@ class Mine(Base):
 def test_no_adapter_changes_verl_but_by_patching() -> None:
     found = [f"{adapter}: {assigned}" for adapter, tree in sources() for assigned in assigned_attributes(tree)]
     assert not found, f"use wrap, replace or add of verl/patching.py instead of {found}"
+
+
+METHODS_OF_OBJECTS = {
+    "extensions/dryrun/gradient_probe": "the engine of a dry run",
+    "extensions/dryrun/step_probe": "the trainer of a dry run",
+    "extensions/offline/pair_trainer": "the client of our own trainer",
+    "extensions/offline/pear_trainer": "the client of our own trainer",
+}
+"""Files that change a method of a single object, which `doctor --patches` does not list, and whose object it is."""
+
+
+def test_no_other_adapter_changes_a_method_of_an_object_of_verl() -> None:
+    found = {name: list(assigned_methods(tree)) for name, tree in sources()}
+    assert {name for name, texts in found.items() if texts} == set(METHODS_OF_OBJECTS), found
+    tree = ast.parse(
+        """
+def report(): ...
+
+buffer.sample, buffer.size = report, 3
+client.train_batch = in_items(client.train_batch)
+setattr(trainer, name, wrapped(function))
+trainer.step = trainer.steps + 1
+"""
+    )
+    assert len(list(assigned_methods(tree))) == 3
 
 
 def test_the_walk_over_the_adapters_sees_every_way_to_patch_verl() -> None:

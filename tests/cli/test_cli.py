@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,21 @@ def test_help_names_every_command_on_one_screen_and_imports_nothing_heavy(tmp_pa
         assert [line.split() for line in lines[start + 1 : start + 1 + len(commands)]] == [
             [name, *line.split()] for name, line in commands.items()
         ]
-    order = [lines.index(f"{when} a run:") for when in ("Before", "During and after", "After")]
-    assert order == sorted(order)
+    assert len(cli.GROUPS["Main path"]) == 8
     imported = _imports(process)
     assert "argparse" in imported  # the list was read
     assert not imported & {*_HEAVY, "rich", "psutil"}
+
+
+def test_without_arguments_the_overview_is_shown_and_versions_are_those_of_the_packages(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main([]) == 0
+    assert "Main path:" in capsys.readouterr().out.splitlines()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.split() == ["verl-agentic", version("verl-agentic"), "verl", version("verl")]
 
 
 def test_help_takes_less_than_a_fifth_of_a_second_of_cpu_time(tmp_path: Path) -> None:
@@ -78,7 +89,7 @@ def test_importing_the_package_imports_neither_torch_nor_verl(tmp_path: Path) ->
     assert not imported & set(_HEAVY)
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], [], ["doctor", "--nonsense"]])
+@pytest.mark.parametrize("arguments", [["nonsense"], ["doctor", "--nonsense"]])
 def test_wrong_use_says_so_and_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)

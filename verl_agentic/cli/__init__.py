@@ -14,33 +14,27 @@ from collections.abc import Sequence
 from verl_agentic.cli.command_group import sentence
 
 GROUPS = {
-    "Start": {
+    "Main path": {
         "quickstart": "train a tiny model to use a tool on this machine, in minutes",
-        "doctor": "check that a run would start here and show what the plugin registers",
-    },
-    "Before a run": {
-        "recipes": "list published systems, methods and scales, and write the config of a combination",
         "env": "list, create and validate environments",
-        "swe": "make, check, import and export tasks that fix repositories",
-        "prepare": "write the rows of an environment for verl, or check existing rows",
-        "judge": "test an LLM judge with adversarial answers",
+        "recipes": "list published systems, methods and scales, and write the config of a combination",
         "preflight": "check a config and show its first prompt, derived sizes and problems",
         "dryrun": "run one training step of a config on a CPU and check its mask by gradient",
-    },
-    "During and after a run": {
         "view": "show every trajectory, token by token, in the browser or as one HTML file",
         "diagnose": "name the faults of a run, with evidence and advice",
         "compare": "show runs beside each other: configs, success, behaviour and cost",
-        "data": "make data sets from trajectories of runs, check and split data sets",
-        "reward": "audit a rubric on stored trajectories, or compare rubrics and runs",
     },
-    "After a run": {
-        "model": "test whether a model is a good start for RL, merge models, or compare them",
+    "More": {
+        "doctor": "check that a run would start here and show what the plugin registers",
+        "prepare": "write the rows of an environment for verl, or check existing rows",
         "evaluate": "evaluate a model behind an OpenAI-compatible server in an environment",
         "play": "ask a trained checkpoint one question and show the episode",
         "serve": "serve a model folder to OpenAI-compatible clients, on a CPU or one GPU",
-    },
-    "Parts on their own": {
+        "model": "test whether a model is a good start for RL, merge models, or compare them",
+        "data": "make data sets from trajectories of runs, check and split data sets",
+        "reward": "audit a rubric on stored trajectories, or compare rubrics and runs",
+        "judge": "test an LLM judge with adversarial answers",
+        "swe": "make, check, import and export tasks that fix repositories",
         "sandbox": "run untrusted code, try the sandbox backends, or serve sandboxes",
         "tiny-model": "write a tiny random model with a tokenizer and a chat template",
     },
@@ -85,11 +79,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog="verl-agentic", help=argparse.SUPPRESS
     )
+    parser.add_argument(
+        "--version", action=_ShowVersions, nargs=0, help="print the versions of this package and of verl"
+    )
     for name, line in COMMANDS.items():
         subparser = subparsers.add_parser(name, description=sentence(line))
         if arguments[:1] == [name]:
             _load_command(name).add_arguments(subparser)
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+    if not arguments:
+        parser.print_help()
+        return 0
+    if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         from verl_agentic.base.settings import did_you_mean
 
         parser.error(f"unknown command, got {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)} See --help")
@@ -102,6 +102,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         return _print_error(error)
+
+
+class _ShowVersions(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *args: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        for package in ("verl-agentic", "verl"):
+            try:
+                print(package, version(package))
+            except PackageNotFoundError:
+                print(package, "is not installed")
+        parser.exit()
 
 
 def _format_overview() -> str:

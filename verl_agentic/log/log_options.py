@@ -13,7 +13,8 @@ class LogOptions(Settings):
     """The trajectory log: the section `agentic.log`."""
 
     dir: str | None = None
-    """Folder of the run. None: nothing is logged."""
+    """Folder of the run. A run with environments logs to `trainer.default_local_dir` if it is not set. None: nothing
+    is logged."""
     file_mb: float = setting(256.0, above=0)
     """Size at which a file is closed and the next one begins, in MiB."""
     total_gb: float | None = setting(None, above=0)

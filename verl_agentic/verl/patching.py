@@ -5,10 +5,10 @@
         results = validate(self)
         ...
 
-No other code of the adapters assigns an attribute of a class or a module of verl. Single objects are changed in three
-places: `prompt_order.attach` wraps methods of the replay buffer, and the probes of a dry run (`dryrun/`) wrap methods
-of the trainer and of its engine. Several patches of one symbol are applied in the order in which their adapters are
-loaded (`features.all_adapters`): the last one is the outermost.
+No other code of the adapters assigns an attribute of a class or a module of verl, and what they keep on its objects has
+one attribute (`run_state`). Methods of single objects are changed in processes of the plugin's own only: by the probes
+of a dry run, and in the clients of the offline trainers. Several patches of one symbol are applied in the order in
+which their adapters are loaded (`features.all_adapters`): the last one is the outermost.
 """
 
 from __future__ import annotations

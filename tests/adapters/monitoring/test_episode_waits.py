@@ -28,6 +28,7 @@ from verl_agentic.verl.batches import batch_keys
 from verl_agentic.verl.extensions.monitoring import episode_waits, trainer_waits
 from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME, WaitingReporter
 from verl_agentic.verl.extensions.monitoring.trainer_waits import PollWatch
+from verl_agentic.verl.run_state import state_of
 
 FAST = WaitingOptions(stuck_after_s=0.2, report_every_s=0.05)
 
@@ -200,7 +201,7 @@ def buffer(**options: Any) -> Any:
         sampler_kwargs=OmegaConf.create({}),
         poll_interval=0.01,
     )
-    made.poll_watch = PollWatch(options=FAST, group_sizes={"train": 4, "val": 1}, **options)  # type: ignore[attr-defined]
+    state_of(made).poll_watch = PollWatch(options=FAST, group_sizes={"train": 4, "val": 1}, **options)
     return made
 
 
@@ -304,9 +305,9 @@ def test_what_is_missing_is_left_out_where_groups_have_different_sizes(data: dic
     config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": data})
     made = trainer_waits._build_with_watch(lambda self: buffer(run_dir=None), SimpleNamespace(config=config))
     made.running_keys["train"].add("u1")
-    made.poll_watch.begin(1)
-    made.poll_watch.began -= 200.0
-    said = made.poll_watch.look(made, "train")
+    state_of(made).poll_watch.begin(1)
+    state_of(made).poll_watch.began -= 200.0
+    said = state_of(made).poll_watch.look(made, "train")
     assert said is not None and f"1 are played{missing}, 0 have not begun" in said
 
 

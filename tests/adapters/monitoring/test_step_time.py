@@ -10,10 +10,10 @@ from queues import Queue, install
 from transfer_queue import KVBatchMeta
 
 from verl_agentic.verl import log_and_continue
-from verl_agentic.verl.batches.batch_keys import LAST_ROWS
 from verl_agentic.verl.extensions.monitoring import step_time
 from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME
 from verl_agentic.verl.replay_buffer import episode_buffer
+from verl_agentic.verl.run_state import state_of
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ def store(queue: Queue, uid: str, spans: list[Any]) -> None:
 
 def trainer_of(*uids: str, waits: list[Any] | None = None) -> Any:
     waited = [(99.0, 105.0, [f"{uid}_0_0" for uid in uids])]
-    return SimpleNamespace(replay_buffer=SimpleNamespace(waits=waited if waits is None else waits))
+    trainer = SimpleNamespace(replay_buffer=SimpleNamespace())
+    state_of(trainer.replay_buffer).waits = waited if waits is None else waits
+    return trainer
 
 
 def batch_of(*uids: str) -> Any:
@@ -81,4 +83,4 @@ def test_what_the_buffer_has_read_of_the_batches_of_a_step_is_not_read_again(que
     found = times_of(trainer, batch_of("a", "b", "c"))
     assert queue.read == ["c_0_0"]
     assert found["tool_time/t/mean_s"] == 4.0
-    assert not hasattr(trainer.replay_buffer, LAST_ROWS), "rows of a step are not kept for longer"
+    assert state_of(trainer.replay_buffer).last_rows is None, "rows of a step are not kept for longer"

@@ -22,7 +22,7 @@ from verl_agentic.log.writer import log_writer
 from verl_agentic.observe.diagnosis.evidence import RunEvidence
 from verl_agentic.verl.batches.batch_keys import GROUP_SIZE, PLAYED_UID
 from verl_agentic.verl.extensions.monitoring import trainer_log
-from verl_agentic.verl.extensions.monitoring.step_time import LOG_S
+from verl_agentic.verl.run_state import state_of
 
 
 class Trainer:
@@ -82,7 +82,7 @@ def test_what_the_trainer_made_of_every_row_is_joined_to_what_was_played(queue: 
     assert (second["trained_step"], second["paid"], second["mean_advantage"]) == (3, 1.0, 0.5)
     assert second["num_trained_tokens"] == 1 and run.record(0)["num_trained_tokens"] == 3
     assert run.table("updates", ["uid"]).num_rows == 2, "rows that only fill the batch are not in it"
-    assert vars(trainer)[LOG_S]["adv"] > 0, "the time ledger knows what the log costs"
+    assert (state_of(trainer).log_s or {})["adv"] > 0, "the time ledger knows what the log costs"
 
 
 def test_what_is_replayed_is_an_update_of_what_was_played(queue: StoredRows, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_what_training_begins_with_is_known_to_alarms(tmp_path: Path) -> None:
     trainer: Any = Trainer(log={"dir": str(tmp_path)})
     trainer.global_steps = 0
     trainer_log._log_validation(lambda self: {"val-core/tasks/acc/mean@1": 0.5}, trainer)
-    assert "val-core/tasks/acc/mean@1" in trainer._agentic_watch.health._history.names
+    assert "val-core/tasks/acc/mean@1" in state_of(trainer).health_watch.health._history.names
 
 
 def test_config_and_tokenizer_stand_beside_the_log_before_the_first_step(tmp_path: Path) -> None:

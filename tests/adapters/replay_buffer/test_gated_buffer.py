@@ -21,6 +21,7 @@ from verl_agentic.verl.replay_buffer import episode_buffer as replay_buffer
 from verl_agentic.verl.replay_buffer import gated_buffer
 from verl_agentic.verl.replay_buffer.buffer_features import check_filters
 from verl_agentic.verl.replay_buffer.gated_buffer import GatedReplayBuffer
+from verl_agentic.verl.run_state import state_of
 
 GATE = "training/gate/"
 counts_ready_groups = needs_verl(">=0.9.1", "ReplayBufferAsync.get_sampleable_count")
@@ -244,11 +245,12 @@ def test_metrics_of_episodes_group_rewards_and_the_breaker_still_work_and_once(
     assert verl_agentic.verl.reward.group_rewards and replay_buffer
     put_dynsamp(queue)
     gated = buffer(play, mode)
-    gated.group_rewards, gated.breaker = Ranked(), CircuitBreaker()
+    state = state_of(gated)
+    state.group_rewards, state.breaker = Ranked(), CircuitBreaker()
     batch, metrics = gated.sample(1, "train", 2)
-    assert gated.group_rewards.seen == [tuple(sorted(batch.keys))]
+    assert state.group_rewards.seen == [tuple(sorted(batch.keys))]
     assert metrics["episode/acc"] == 5 / 8 and metrics[GATE + "acc"] == 13 / 20
-    assert gated.breaker.void_share == 0
+    assert state.breaker.void_share == 0
 
 
 def test_the_breaker_sees_the_void_episodes_that_a_gate_has_dropped(queue: Queue, play: Play) -> None:
@@ -256,7 +258,7 @@ def test_the_breaker_sees_the_void_episodes_that_a_gate_has_dropped(queue: Queue
         queue.put_group(f"void{i}", [None, None])
     play.outcomes = lambda poll: [None, None]
     gated = buffer(play)
-    gated.breaker = CircuitBreaker()
+    state_of(gated).breaker = CircuitBreaker()
     with pytest.raises(InfrastructureError, match="100% of the last 32 episodes are void, got 32x SandboxError: gone"):
         gated.sample(1, "train", 16)
 

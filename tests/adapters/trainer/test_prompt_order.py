@@ -30,6 +30,7 @@ from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.graders.models.client import Reply
 from verl_agentic.log.files.rows import row_of_columns, write_rows
 from verl_agentic.sampling.prompt_sampler import PromptSampler
+from verl_agentic.verl.run_state import state_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's data loader
 Outcome = Callable[[str, int], float]
@@ -417,7 +418,7 @@ def test_a_model_proposes_an_instruction_that_is_tried_in_later_steps(
     assert population is not None
     for _ in range(3):
         trainer.one_step()
-        trainer.curriculum_parts[0].asker._threads.submit(int).result()  # the answer has come
+        state_of(trainer).curriculum_parts[0].asker._threads.submit(int).result()  # the answer has come
     trainer.one_step()
     trainer.one_step()
     assert len(asked) >= 1 and "'plain'" in asked[0] and "q" in asked[0]
@@ -534,7 +535,7 @@ def test_a_model_writes_new_tasks_from_failed_ones_until_the_value_filter_remove
     trainer = lab.trainer({"name": "failed_tasks", "task_set": task_set}, outcome=outcome, n=4)
     for _ in range(8):
         trainer.one_step()
-        trainer.curriculum_parts[0].asker._threads.submit(int).result()  # the answer has come
+        state_of(trainer).curriculum_parts[0].asker._threads.submit(int).result()  # the answer has come
     tasks = curriculum_of(trainer).tasks
     assert tasks is not None and all("q1" in request for request in asked)
     assert [one["prompt"][-1]["content"] for one in tasks.rows] == ["easier", "new"]

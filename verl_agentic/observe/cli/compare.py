@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read these folders of runs; all are compared with the first",
     )
     parser.add_argument(
-        "--last", type=whole(1), default=10, metavar="N", help="average the last N steps (default %(default)s)"
+        "--last", type=whole(1), default=10, metavar="N", help="take the mean of the last N steps (default %(default)s)"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write a page with curves to this HTML file, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -12,9 +12,6 @@ import transfer_queue as tq
 
 from verl_agentic.rewards.verl_result import AGENT, PLACE
 
-LAST_ROWS = "agentic_last_rows"
-"""Attribute of a replay buffer: a step, and key -> `extra_fields` of its episodes' last rows."""
-
 GROUP_SIZE = "agentic_group_size"
 """Tag of a row whose group was reduced by a gate: the number of remaining sessions."""
 PLAYED_UID = "agentic_played_uid"

@@ -27,9 +27,10 @@ from verl_agentic.base.metric import NUM_EPISODES, CountedMean
 from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.episode.trace.call_statistics import tool_metrics
 from verl_agentic.rewards.verl_result import is_result
-from verl_agentic.verl.batches.batch_keys import LAST_ROWS, extras_of, last_rows, split_key
+from verl_agentic.verl.batches.batch_keys import extras_of, last_rows, split_key
 from verl_agentic.verl.patching import add, wrap
 from verl_agentic.verl.replay_buffer.buffer_features import poll_interval_s
+from verl_agentic.verl.run_state import state_of
 
 
 @wrap(replay_buffer.ReplayBuffer, "__init__")
@@ -50,9 +51,10 @@ def _sample_with_numbers(
         batch.reorder(sorted(range(len(batch.keys)), key=lambda place: split_key(batch.keys[place])))
         episodes = _fetch_episodes(batch.keys, partition_id)
         metrics = {**metrics, **mean_numbers(list(episodes.values()))}
-        step, of_step = getattr(self, LAST_ROWS, (None, {}))
+        state = state_of(self)
+        step, of_step = state.last_rows or (None, {})
         # A step may have several batches.
-        setattr(self, LAST_ROWS, (global_steps, {**(of_step if step == global_steps else {}), **episodes}))
+        state.last_rows = (global_steps, {**(of_step if step == global_steps else {}), **episodes})
         _watch_episodes(self, list(episodes.values()))
     return batch, metrics
 
@@ -82,7 +84,7 @@ def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
 def _watch_episodes(self: Any, episodes: Sequence[Mapping[str, Any]]) -> None:
     """Raises if a run should stop."""
     _stop_when_asked(episodes)
-    _break_circuit(getattr(self, "breaker", None), episodes)
+    _break_circuit(state_of(self).breaker, episodes)
 
 
 def _stop_when_asked(episodes: Sequence[Mapping[str, Any]]) -> None:

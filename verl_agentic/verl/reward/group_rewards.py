@@ -26,6 +26,7 @@ from verl_agentic.rewards.score import Score, combine
 from verl_agentic.rewards.scorer import Scorer
 from verl_agentic.rewards.verl_result import PENDING, PLACE, Scored, from_pending
 from verl_agentic.verl.patching import add, wrap
+from verl_agentic.verl.run_state import state_of
 
 _FIELDS = ["extra_fields", "rm_scores", "response_mask", "turn_ids"]
 
@@ -52,8 +53,8 @@ def _sample_and_score(
     sample: Any, self: Any, global_steps: int, partition_id: str, batch_size: int
 ) -> tuple[Any, dict[str, Any]]:
     batch, metrics = sample(self, global_steps, partition_id, batch_size)
-    if partition_id != "val" and getattr(self, "group_rewards", None) is not None:
-        self.group_rewards.score(batch.keys, partition_id)
+    if partition_id != "val" and (group_rewards := state_of(self).group_rewards) is not None:
+        group_rewards.score(batch.keys, partition_id)
     return batch, metrics
 
 

@@ -86,6 +86,15 @@ def choose_agent_loop(config: Any) -> Iterator[tuple[str, Any, str]]:
         yield key, "env_agent", f"{AGENTIC}.env"
 
 
+def choose_log_folder(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the folder of the log, where none is set: that of the checkpoints. `null` switches the log off."""
+    key, folder = f"{AGENTIC}.log.dir", OmegaConf.select(config, "trainer.default_local_dir")
+    is_set = "dir" in (OmegaConf.select(config, f"{AGENTIC}.log") or {})
+    has_env = has(config, f"{AGENTIC}.env") or has(config, f"{ROLLOUT}.agent.default_agent_loop", "env_agent")
+    if has_env and folder and not is_set:
+        yield key, folder, "trainer.default_local_dir"
+
+
 def choose_tokenizer(config: Any) -> Iterator[tuple[str, Any, str]]:
     """Yields that SGLang loads a tokenizer, which it needs to find stop texts and verl leaves out by default."""
     key = f"{ROLLOUT}.skip_tokenizer_init"
@@ -98,7 +107,7 @@ def choose_tokenizer(config: Any) -> Iterator[tuple[str, Any, str]]:
 
 
 FEATURES = Features(
-    choices=(choose_agent_loop, choose_tokenizer),
+    choices=(choose_agent_loop, choose_log_folder, choose_tokenizer),
     needs_trainer=(f"{AGENTIC}.guidance",),  # who was guided is a number that verl's own trainers do not pass on
     checks=(warn_of_truncation,),
     adapters=(

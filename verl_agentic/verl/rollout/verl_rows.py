@@ -25,6 +25,7 @@ from verl_agentic.log.writer import log_writer
 from verl_agentic.rewards.verl_result import Scored
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.rollout.log_sections import log_options
+from verl_agentic.verl.run_state import state_of
 
 
 @dataclass(kw_only=True)
@@ -86,9 +87,10 @@ async def _run_in_session(
 
 
 def _options_of(worker: Any) -> LogOptions:
-    if "_agentic_log" not in vars(worker):  # read once: it takes as long as a small episode
-        worker._agentic_log = log_options(worker.config)
-    return worker._agentic_log
+    state = state_of(worker)
+    if state.log_options is None:  # read once: it takes as long as a small episode
+        state.log_options = log_options(worker.config)
+    return state.log_options
 
 
 @wrap(AgentLoopOutput, "as_dict")

@@ -1,7 +1,7 @@
 """Patches verl: the section `data.curriculum` chooses the next prompts (`CurriculumSettings`).
 
-Wraps `create_rl_sampler` and `create_rl_dataset`, and `_init_dataloader`, `_load_checkpoint` and `_next_train_batch` of
-`PPOTrainer`.
+Wraps `create_rl_sampler` and `create_rl_dataset`, `_init_dataloader`, `_load_checkpoint` and `_next_train_batch` of
+`PPOTrainer`, and `sample` and `_clear_groups` of the replay buffers.
 
 It replaces verl's random or sequential sampler. Every finished group is reported to it, including those that dynamic
 sampling drops. Its state is in `data.pt` of the checkpoint. With `group_size`, prompts get different numbers of
@@ -11,7 +11,6 @@ attempts, `rollout.n` on average per submission.
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
 import json
 import logging
@@ -25,7 +24,7 @@ import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
 from torch.utils.data import Dataset
-from verl.trainer.ppo.v1 import trainer_base
+from verl.trainer.ppo.v1 import replay_buffer, trainer_base
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.registry import load_address
@@ -35,9 +34,10 @@ from verl_agentic.sampling.curriculum import CurriculumSettings, load_curriculum
 from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler
 from verl_agentic.sampling.prompts.pass_rates import Floats
 from verl_agentic.sampling.prompts.task_sets import TaskSet
-from verl_agentic.verl.batches.batch_keys import last_rows
+from verl_agentic.verl.batches.batch_keys import last_rows, split_key
 from verl_agentic.verl.features import all_features
 from verl_agentic.verl.patching import wrap
+from verl_agentic.verl.run_state import state_of
 from verl_agentic.verl.trainer.curriculum_part import CurriculumPart
 from verl_agentic.verl.trainer.trainer_features import curriculum_settings
 
@@ -209,39 +209,45 @@ def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[st
     return dict(outcomes)
 
 
-def attach(trainer: Any, sampler: PromptSampler) -> None:
-    """Connects a replay buffer to the sampler. Raises ConfigError if group sizes cannot be `rollout.n` on average."""
-    bounds, group_size = sampler.settings.group_size, int(trainer.config.actor_rollout_ref.rollout.n)
+@wrap(replay_buffer.ReplayBuffer, "_clear_groups")
+def _report_and_clear(clear: Any, self: Any, partition_id: str, uids: set[str]) -> None:
+    sampler = state_of(self).curriculum
+    if sampler is not None and partition_id != "val":
+        keys = [key for key in self.partitions[partition_id] if split_key(key)[0] in uids]
+        sampler.report(outcomes_of(keys, partition_id, name=sampler.settings.outcome))
+    clear(self, partition_id, uids)
+
+
+@wrap(replay_buffer.ReplayBuffer, "sample")
+@wrap(replay_buffer.ReplayBufferAsync, "sample")
+def _sample_and_report(
+    sample: Any, self: Any, global_steps: int, partition_id: str, batch_size: int
+) -> tuple[Any, dict[str, Any]]:
+    batch, metrics = sample(self, global_steps, partition_id, batch_size)
+    state = state_of(self)
+    if state.curriculum is None or partition_id == "val":
+        return batch, metrics
+    sampler = state.curriculum
+    sampler.report(outcomes_of(batch.keys, partition_id, name=sampler.settings.outcome))
+    complaint = sampler.rates.complaint()
+    if complaint and not state.has_complained:
+        state.has_complained = True
+        _log.warning(complaint)
+    return batch, {**metrics, **sampler.metrics()}
+
+
+def check_group_sizes(settings: CurriculumSettings, group_size: int) -> None:
+    """Checks that group sizes can be `rollout.n` on average.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    bounds = settings.group_size
     if bounds is not None and not bounds.least <= group_size <= bounds.most:
         raise ConfigError(
             f"data.curriculum.group_size must have rollout.n between its bounds, got n={group_size} and "
             f"{bounds.least} to {bounds.most}"
         )
-    buffer, name = trainer.replay_buffer, sampler.settings.outcome
-    sample, clear_groups = buffer.sample, buffer._clear_groups
-    complained = False
-
-    @functools.wraps(clear_groups)
-    def clear_and_report(partition_id: str, uids: set[str]) -> None:
-        if partition_id != "val":
-            keys = [key for key in buffer.partitions[partition_id] if key.rsplit("_", 2)[0] in uids]
-            sampler.report(outcomes_of(keys, partition_id, name=name))
-        clear_groups(partition_id, uids)
-
-    @functools.wraps(sample)
-    def sample_and_report(global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        nonlocal complained
-        batch, metrics = sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
-        if partition_id == "val":
-            return batch, metrics
-        sampler.report(outcomes_of(batch.keys, partition_id, name=name))
-        complaint = sampler.rates.complaint()
-        if complaint and not complained:
-            complained = True
-            _log.warning(complaint)
-        return batch, {**metrics, **sampler.metrics()}
-
-    buffer.sample, buffer._clear_groups = sample_and_report, clear_and_report
 
 
 @wrap(trainer_base, "create_rl_sampler")
@@ -262,13 +268,13 @@ def _create_dataset(
 def _attach_sampler(init: Any, self: Any) -> None:
     init(self)
     sampler = self.train_dataloader.sampler
-    self.curriculum = sampler if isinstance(sampler, PromptSampler) else None
-    self.proposals, self.curriculum_parts = None, []
-    if self.curriculum is not None:
-        attach(self, self.curriculum)
-        self.proposals = _open_proposals(self.curriculum, self.train_dataset)
-        seed = int(self.config.data.get("seed") or 0)
-        self.curriculum_parts = _load_parts(self.curriculum, self.train_dataset, seed)
+    if not isinstance(sampler, PromptSampler):
+        return
+    check_group_sizes(sampler.settings, int(self.config.actor_rollout_ref.rollout.n))
+    state = state_of(self)
+    state.curriculum = state_of(self.replay_buffer).curriculum = sampler
+    state.proposals = _open_proposals(sampler, self.train_dataset)
+    state.curriculum_parts = _load_parts(sampler, self.train_dataset, int(self.config.data.get("seed") or 0))
 
 
 def _load_parts(sampler: PromptSampler, dataset: Any, seed: int) -> list[CurriculumPart]:
@@ -289,7 +295,7 @@ def _open_proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
 @wrap(trainer_base.PPOTrainer, "_load_checkpoint")
 def _load_sampler(load: Any, self: Any) -> Any:
     loaded = load(self)
-    if getattr(self, "curriculum", None) is not None:
+    if state_of(self).curriculum is not None:
         # torchdata restores a sampler at its first iteration, and groups may finish before that.
         self.train_dataloader_it = iter(self.train_dataloader)
     return loaded
@@ -297,18 +303,19 @@ def _load_sampler(load: Any, self: Any) -> Any:
 
 @wrap(trainer_base.PPOTrainer, "_next_train_batch")
 def _next_batch(next_batch: Any, self: Any, num_prompts: int | None = None) -> Any:
-    sampler = getattr(self, "curriculum", None)
+    state = state_of(self)
+    sampler = state.curriculum
     if sampler is None:
         return next_batch(self, num_prompts)
     sampler.step = self.global_steps
-    for part in self.curriculum_parts:
+    for part in state.curriculum_parts:
         part.before_batch(self.global_steps)
-    if self.proposals is not None:
-        self.proposals.take(sampler)
+    if state.proposals is not None:
+        state.proposals.take(sampler)
     batch = next_batch(self, num_prompts)
     uids = [str(getattr(uid, "data", uid)) for uid in batch["uid"]]
     prompts = sampler.tie(uids)
-    for part in self.curriculum_parts:
+    for part in state.curriculum_parts:
         part.after_batch(batch, uids)
     sizes = sampler.group_sizes(prompts, group_size=int(self.config.actor_rollout_ref.rollout.n))
     if sizes is not None:

@@ -16,6 +16,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.rollout.rollout_features import circuit_breaker, loop_settings
+from verl_agentic.verl.run_state import state_of
 from verl_agentic.verl.sections import AGENTIC
 
 
@@ -34,6 +35,6 @@ def _step_with_temperature(step: Any, self: Any, metrics: dict[str, Any], timing
 @wrap(PPOTrainer, "_build_replay_buffer")
 def _build_with_breaker(build: Any, self: Any) -> Any:
     buffer = build(self)
-    buffer.group_rewards = buffer.make_group_rewards(self.config)
-    buffer.breaker = circuit_breaker(self.config)
+    state_of(buffer).group_rewards = buffer.make_group_rewards(self.config)
+    state_of(buffer).breaker = circuit_breaker(self.config)
     return buffer

@@ -40,6 +40,7 @@ from verl_agentic.observe.live.time_ledger import EpisodeTime
 from verl_agentic.verl.extensions.monitoring.monitoring_features import waiting_options
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.run_dir import run_dir_of
+from verl_agentic.verl.run_state import state_of
 from verl_agentic.verl.sections import AGENTIC
 
 logger = logging.getLogger(__name__)
@@ -174,9 +175,10 @@ def _watch_this_process(config: Any) -> None:
 
 def _env_of(worker: Any) -> str:
     """Returns the environment of the run. It is read once per worker, because each read takes a while."""
-    if "_agentic_env" not in vars(worker):
-        worker._agentic_env = str(OmegaConf.select(worker.config, f"{AGENTIC}.env") or "")
-    return worker._agentic_env
+    state = state_of(worker)
+    if state.env_id is None:
+        state.env_id = str(OmegaConf.select(worker.config, f"{AGENTIC}.env") or "")
+    return state.env_id
 
 
 @wrap(AgentLoopWorker, "_run_agent_loop")

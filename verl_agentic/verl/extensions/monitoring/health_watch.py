@@ -16,6 +16,7 @@ from verl_agentic.observe.health.monitor import ROLLED_BACK_TO, HealthMonitor
 from verl_agentic.verl.checkpoints.healthy_checkpoints import Checkpoints
 from verl_agentic.verl.extensions.monitoring.monitoring_features import health_settings
 from verl_agentic.verl.rollout.log_sections import audit, log_options
+from verl_agentic.verl.run_state import state_of
 from verl_agentic.verl.sections import AGENTIC
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class HealthWatch:
 
 def watch_of(trainer: Any) -> HealthWatch:
     """Returns the monitor of a trainer; makes it on the first call."""
-    if "_agentic_watch" not in vars(trainer):
-        trainer._agentic_watch = HealthWatch(trainer.config, begun_at=trainer.global_steps)
-    return trainer._agentic_watch
+    state = state_of(trainer)
+    if state.health_watch is None:
+        state.health_watch = HealthWatch(trainer.config, begun_at=trainer.global_steps)
+    return state.health_watch

@@ -17,13 +17,12 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.observe.live.time_ledger import EpisodeTime, Wait, time_ledger, tool_times, turn_times
-from verl_agentic.verl.batches.batch_keys import LAST_ROWS, extras_of, last_rows
+from verl_agentic.verl.batches.batch_keys import extras_of, last_rows
 from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME
 from verl_agentic.verl.log_and_continue import log_and_continue
 from verl_agentic.verl.patching import wrap
+from verl_agentic.verl.run_state import state_of
 
-LOG_S = "agentic_log_s"
-"""Attribute of the trainer: verl's timer -> its seconds for log and audit in this step."""
 _WHAT = "where the time of a step went"
 
 
@@ -32,17 +31,18 @@ _WHAT = "where the time of a step went"
 @wrap(ReplayBufferAsync, "wait_for_sampleable", versions=">=0.9.1")  # before, `sample` alone waited
 def _record_wait(wait: Any, self: Any, global_steps: int, partition_id: str, *args: Any, **kwargs: Any) -> Any:
     """Records the trainer's wait, and the last rows of the received episodes."""
-    if partition_id == "val" or getattr(self, "is_waiting", False):
+    state = state_of(self)
+    if partition_id == "val" or state.is_waiting:
         return wait(self, global_steps, partition_id, *args, **kwargs)
-    self.is_waiting, began_at = True, time.time()
+    state.is_waiting, began_at = True, time.time()
     try:
         wait_result = wait(self, global_steps, partition_id, *args, **kwargs)
     finally:
-        self.is_waiting = False
+        state.is_waiting = False
     with log_and_continue(_WHAT):
         # The episodes of a wait for groups that are not taken yet are unknown.
         keys = list(last_rows(wait_result[0].keys).values()) if hasattr(wait_result[0], "keys") else []
-        self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
+        state.waits.append((began_at, time.time(), keys))
     return wait_result
 
 
@@ -52,7 +52,7 @@ def _time_preparation(prepare: Any, self: Any) -> Any:
     try:
         return prepare(self)
     finally:
-        self.handing_out_s = getattr(self, "handing_out_s", 0.0) + time.monotonic() - started
+        state_of(self).handing_out_s += time.monotonic() - started
 
 
 @wrap(PPOTrainer, "_compute_metrics")
@@ -64,9 +64,11 @@ def _add_times(compute: Any, self: Any, batch: Any, metrics: dict[str, Any], *ar
 
 def _take_times(trainer: Any, batch: Any, metrics: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics of a step and resets their data."""
-    buffer_state, trainer_state = vars(trainer.replay_buffer), vars(trainer)
-    recorded, extras_by_key = buffer_state.pop("waits", []), buffer_state.pop(LAST_ROWS, (0, {}))[1]
-    spent = {"handing_out_s": trainer_state.pop("handing_out_s", 0.0), "log_s": trainer_state.pop(LOG_S, None)}
+    buffer_state, trainer_state = state_of(trainer.replay_buffer), state_of(trainer)
+    recorded, (_, extras_by_key) = buffer_state.waits, buffer_state.last_rows or (0, {})
+    spent = {"handing_out_s": trainer_state.handing_out_s, "log_s": trainer_state.log_s}
+    buffer_state.waits, buffer_state.last_rows = [], None
+    trainer_state.handing_out_s, trainer_state.log_s = 0.0, None
     waits = to_waits(recorded, batch, extras_by_key=extras_by_key)
     episodes = [episode for wait in waits for episode in wait.episodes]
     return {**time_ledger(metrics, waits=waits, **spent), **tool_times(episodes), **turn_times(episodes)}

@@ -30,9 +30,9 @@ from verl_agentic.verl.batches.batch_keys import PLAYED_UID, split_key
 from verl_agentic.verl.extensions.monitoring.batch_audit import audit_batch
 from verl_agentic.verl.extensions.monitoring.health_actions import act, target_of_rollback
 from verl_agentic.verl.extensions.monitoring.health_watch import watch_of
-from verl_agentic.verl.extensions.monitoring.step_time import LOG_S
 from verl_agentic.verl.log_and_continue import log_and_continue
 from verl_agentic.verl.patching import wrap
+from verl_agentic.verl.run_state import state_of
 
 logger = logging.getLogger(__name__)
 _COLUMNS = ("response_mask", "rm_scores", "advantages", "returns", "values", "old_log_probs", "entropy")
@@ -45,7 +45,8 @@ def _time_block(trainer: Any, timer: str) -> Iterator[None]:
     try:
         yield
     finally:
-        spent = vars(trainer).setdefault(LOG_S, {})
+        state = state_of(trainer)
+        spent = state.log_s = state.log_s or {}
         spent[timer] = spent.get(timer, 0.0) + time.perf_counter() - started
 
 
@@ -60,6 +61,7 @@ def _log_run(fit: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     ends.append({"step": self.global_steps, "time": time.time(), "ended": False})
     fit_result = fit(self, *args, **kwargs)
     ends.append({"step": self.global_steps, "time": time.time(), "ended": True})
+    print(f"Every trajectory of this run: verl-agentic view {folder}", flush=True)
     return fit_result
 
 

@@ -28,6 +28,7 @@ from verl_agentic.verl.extensions.monitoring.monitoring_features import waiting_
 from verl_agentic.verl.log_and_continue import log_and_continue
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.run_dir import run_dir_of
+from verl_agentic.verl.run_state import state_of
 
 logger = logging.getLogger(__name__)
 _OLDEST = 3
@@ -112,7 +113,7 @@ def _begin_wait(wait: Any, self: Any, global_steps: int, partition_id: str, targ
 
 
 def _begin_watch(buffer: Any, num_wanted: int) -> None:
-    watch = getattr(buffer, "poll_watch", None)
+    watch = state_of(buffer).poll_watch
     with log_and_continue("what the trainer waits for"):
         if watch is not None:
             watch.begin(num_wanted)
@@ -120,7 +121,7 @@ def _begin_watch(buffer: Any, num_wanted: int) -> None:
 
 @wrap(ReplayBuffer, "_wait_for_next_poll")
 def _look_at_poll(wait: Any, self: Any, partition_id: str, last_debug_time: float) -> float:
-    watch = getattr(self, "poll_watch", None)
+    watch = state_of(self).poll_watch
     with log_and_continue("what the trainer waits for"):
         report = None if watch is None else watch.look(self, partition_id)
         if report is not None:
@@ -133,7 +134,7 @@ def _build_with_watch(build: Any, self: Any) -> Any:
     buffer = build(self)
     rollout = self.config.actor_rollout_ref.rollout
     has_varying_groups = OmegaConf.select(self.config, "data.curriculum.group_size") is not None
-    buffer.poll_watch = PollWatch(
+    state_of(buffer).poll_watch = PollWatch(
         options=waiting_options(self.config),
         run_dir=run_dir_of(self.config),
         group_sizes={"val": rollout.val_kwargs.n} | ({} if has_varying_groups else {"train": rollout.n}),
