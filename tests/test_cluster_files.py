@@ -82,6 +82,7 @@ def check_served(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words[words.index("serve") + 1 :])
 
 
+@pytest.mark.slow
 def test_the_job_of_kuberay_has_the_gpus_and_keys_of_the_run() -> None:
     job = manifests()["RayJob"]
     assert has_form(job, RAY_JOB) and job["apiVersion"] == "ray.io/v1"

@@ -34,6 +34,7 @@ def test_a_limit_is_repeated_where_foreign_code_catches_everything() -> None:
         count_until(30.0, is_stubborn=True)
 
 
+@pytest.mark.slow
 def test_waiting_is_not_counted_and_nothing_is_raised_after_the_block() -> None:
     with limit_thread(0.2, what="a wait"):
         time.sleep(0.6)

@@ -86,6 +86,7 @@ async def play(task: EnvRow, *turns: Message, policy: Policy | None = None, **co
 # Rows and their solution
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("task", make_rows(split="test", count=len(FAMILIES), seed=3), ids=lambda t: t.extra["family"])
 async def test_the_reference_solution_of_every_family_passes_its_hidden_tests(task: EnvRow) -> None:
     reward, answers = await play(task, policy=gold(task))
@@ -102,6 +103,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return tokenizer, codecs["chat"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("task", EXAMPLES, ids=lambda task: task.extra["task_id"])
 async def test_the_gold_policy_solves_every_example_through_the_loop(chat: Any, task: EnvRow) -> None:
     tokenizer, codec = chat
@@ -231,6 +233,7 @@ def test_impossible_wishes_are_refused(options: dict[str, Any], says: str) -> No
 # The tool
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("code", "answer"),
     [

@@ -136,7 +136,7 @@ async def test_an_answer_that_only_the_tool_gave_scores_0(chat: Any) -> None:
     assert (await play(chat, row, lambda messages: call)).reward.outcome == 0.0
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("kind", "right", "calls"), [("tool", 1.0, 1), ("guess", 0.15, 0), ("flawed", 0.15, 1)])
 async def test_each_kind_of_demonstration_does_what_it_is_named_for(
     chat: Any, kind: Kind, right: float, calls: int

@@ -117,6 +117,7 @@ async def test_the_gold_policy_solves_every_example_through_the_loop(chat: Any, 
     assert episode.numbers()["tool_errors"] == 0.0
 
 
+@pytest.mark.slow
 def test_rows_are_repeatable_different_and_of_every_case() -> None:
     rows = make_rows(split="train", count=210, seed=1)
     assert rows == make_rows(split="train", count=210, seed=1) != make_rows(split="train", count=210, seed=2)

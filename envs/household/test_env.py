@@ -163,6 +163,7 @@ def test_an_episode_ends_after_its_steps_without_success() -> None:
     assert [turn.is_over for turn in turns] == [False, False, True] and not turns[-1].is_won
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("options", [{}, {"style": "program"}, {"admissible": False}])
 async def test_the_solution_scores_1_in_the_loop(tmp_path: Path, options: dict[str, Any]) -> None:
     tokenizer, codecs = tiny_codecs(tmp_path, "chat")

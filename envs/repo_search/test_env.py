@@ -117,6 +117,7 @@ def test_rows_of_packages_differ_between_splits_and_of_other_sources_are_refused
         play("x", row=other)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "options", [{"split": "dev"}, {"source": "web"}, {"packages": ["no-such-package"]}, {"count": 10**6}]
 )

@@ -65,6 +65,7 @@ def search(query: str) -> str:
     return f"<search>{query}</search>"
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
     "row", [*EXAMPLES, *make_rows(split="test", count=2, seed=3)], ids=lambda r: r.extra["task_id"]

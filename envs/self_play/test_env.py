@@ -77,6 +77,7 @@ def reward(name: str, episode: Episode, row: EnvRow) -> float | None:
     return component.checked(component(to_sample(episode, row, id="r"))).value
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("solved", "value"), [(0, 0.0), (1, 0.875), (4, 0.5), (8, 0.0)])  # V-LEARN, azr
 async def test_absolute_zeros_proposer_gets_the_vector_for_the_rate_of_eight_attempts(
     codecs: Any, solved: int, value: float
@@ -152,6 +153,7 @@ async def test_the_most_common_answer_labels_a_question_and_its_share_is_the_rat
     assert unreadable.reward.info == {"well_formed": 0.0}
 
 
+@pytest.mark.slow
 async def test_a_verified_task_is_written_as_a_row_that_training_takes_and_a_solver_solves(
     codecs: Any, tmp_path: Path
 ) -> None:
@@ -185,6 +187,7 @@ def test_a_line_without_a_ground_truth_does_not_join_the_tasks() -> None:
         is_complete({"prompt": record["prompt"]})
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("row", EXAMPLES, ids=lambda row: row.extra["task_id"])
 async def test_the_solution_of_every_example_counts(codecs: Any, row: EnvRow) -> None:
     solution, write = gold(row), codecs["chat"].render_action

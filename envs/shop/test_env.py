@@ -251,6 +251,7 @@ def test_an_instruction_names_what_counts_and_no_product() -> None:
         assert goal.asin not in text and len(goal.attributes) == 2
 
 
+@pytest.mark.slow
 def test_train_and_test_ask_for_different_products() -> None:
     cases: tuple[tuple[Split, int], ...] = (("train", 0), ("test", 0), ("test", 1))
     products = [
@@ -260,6 +261,7 @@ def test_train_and_test_ask_for_different_products() -> None:
     assert not products[0] & (products[1] | products[2]) and products[1] != products[2]
 
 
+@pytest.mark.slow
 def test_a_low_rank_puts_the_product_among_the_first_results() -> None:
     with pytest.raises(ConfigError, match="hardly more than 0 instructions for 'train' with max_rank=0"):
         make_rows(split="train", count=1, seed=0, max_rank=0)

@@ -102,6 +102,7 @@ def steps_of(row: EnvRow) -> list[Any]:
 # The outcome.
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.extra["task_id"])
 async def test_the_solution_scores_1_and_leaves_the_row_as_it_was(row: EnvRow) -> None:
     before = json.dumps(WORLDS[row.extra["domain"]].tables(), sort_keys=True)
@@ -125,6 +126,7 @@ async def test_no_task_is_solved_without_work(steps: list[Any]) -> None:
     assert [await Talk(row).play(turns(*steps)) for row in ROWS] == [0.0] * len(ROWS)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["cancel", "address", "return", "exchange", "bags", "cabin"])
 async def test_a_change_without_the_customers_yes_scores_0(kind: str) -> None:
     row = row_of(kind)
@@ -257,6 +259,7 @@ async def test_the_policy_of_these_tests_reads_what_answers_need() -> None:
         assert all(any(output in message.content for message in talk.messages) for output in outputs)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "reply",
     [

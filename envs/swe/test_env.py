@@ -119,6 +119,7 @@ def test_no_change_and_a_change_of_tests_score_0() -> None:
     assert all(outcome == "failed" for outcome in reward.details["f2p"].values()) and reward.details["why"]
 
 
+@pytest.mark.slow
 def test_the_editor_says_how_to_correct_a_wrong_edit() -> None:
     wrong = [
         edit("str_replace", "quill/texts.py", old_str="line", new_str="x"),
@@ -165,6 +166,7 @@ def test_a_long_output_keeps_head_and_tail_and_a_slow_command_is_stopped() -> No
     assert "longer than 2 s" in observations[1].messages[0].content and "begun" in observations[1].messages[0].content
 
 
+@pytest.mark.slow
 def test_the_agent_sees_its_tests_and_no_history() -> None:
     observations, _, _ = played([bash("python -m pytest -q tests 2>&1 | tail -2"), bash("git log --oneline | wc -l")])
     assert "66 passed" in observations[0].messages[0].content
@@ -212,6 +214,7 @@ def test_turns_without_a_call_and_the_last_step_end_the_episode() -> None:
     assert asyncio.run(run()) == [None, None, None, StopReason.MAX_TURNS]
 
 
+@pytest.mark.slow
 def test_guidance_names_files_and_tests() -> None:
     _, _, env = played(SUBMIT)
     text = asyncio.run(env.guidance(Transcript(messages=(), actions=(), stop_reason=StopReason.ENV_DONE)))

@@ -87,6 +87,7 @@ def test_an_answer_that_cannot_be_applied_scores_0(answer: str) -> None:
         assert score(answer, reward=reward).info == {"format_ok": 0.0}
 
 
+@pytest.mark.slow
 def test_a_cut_answer_and_an_edit_of_tests_score_0() -> None:
     assert score(FIX, stop=StopReason.MAX_TOKENS).outcome == 0.0
     tests = "```\n### tests/conftest.py\n<<<<<<< SEARCH\n\n=======\nx = 1\n>>>>>>> REPLACE\n```"
@@ -180,7 +181,7 @@ def test_an_excerpt_has_the_lines_and_the_heads_of_all_other_definitions() -> No
     assert widened([(12, 14), (2, 3), (99, 120)], SOURCE, 4) == [(1, 14)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["words", "files", "hunks"])
 def test_prompts_show_the_lines_to_change(kind: str) -> None:
     for row in make_rows(split="test", count=16, seed=0, localisation=kind):

@@ -197,6 +197,7 @@ def test_the_views_of_a_lake() -> None:
     assert FrozenLake(LAKE).rules("compact") == "" and "Up, Right, Down, Left" in FrozenLake(LAKE).rules("full")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("slip", [2 / 3, 0.2])
 def test_slips_go_sideways_half_to_each_side_and_as_often_as_said(slip: float) -> None:
     board = ["_" * 5, "_" * 5, "__P__", "_" * 5, "____G"]
@@ -355,6 +356,7 @@ def test_the_views_of_a_quest() -> None:
     assert game.rules("compact") == "quest: put the apple in the chest"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("rooms", "objects", "length", "seeds"),
     [(1, 2, 1, 20), (2, 3, 4, 20), (3, 4, 6, 20), (5, 8, 10, 8), (10, 15, 20, 2)],

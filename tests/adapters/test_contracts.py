@@ -81,6 +81,7 @@ def test_verl_has_what_an_adapter_uses(adapter: str) -> None:
     assert not any(faults), f"verl {verl.__version__}: {list(filter(None, faults))}"
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("symbol", ATTRIBUTES)
 def test_instances_have_the_attributes_that_are_read(symbol: str) -> None:
     missing = set(_split(ATTRIBUTES[symbol])) - _instance_names(_find(symbol))

@@ -17,6 +17,7 @@ def _as_before() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.slow
 def test_no_collection_starts_in_the_block_and_its_objects_are_left_out_of_later_ones() -> None:
     collections: list[str] = []
     gc.callbacks.append(lambda phase, info: collections.append(phase))

@@ -71,6 +71,7 @@ def test_no_value_and_no_gradient_depends_on_masked_tokens(name: str, garbage: f
     assert torch.equal(value, expected) and torch.equal(gradient, slope)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", METRICS)
 @given(rows=any_rows(needs=COLUMNS, dense=True))
 def test_no_metric_depends_on_masked_tokens(name: str, rows: Rows) -> None:

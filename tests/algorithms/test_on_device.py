@@ -64,7 +64,7 @@ def test_every_estimator(name: str, data: Any, dtype: torch.dtype) -> None:
     check_same(run, rows.rewards.to(dtype), rows.mask, columns)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", METRICS)
 @few
 @given(rows=any_rows(needs=COLUMNS))

@@ -95,7 +95,7 @@ def test_every_check_has_its_own_verdict_and_one_that_breaks_hides_no_other(
     assert "not tested speed: 1 (>= 2" in printed and "no model; run the command" in printed
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "code"), [("good", 0), ("misses", 1), ("judges_speed", 0), ("skips", 0)])
 def test_only_a_bound_that_is_missed_makes_the_exit_code_1(gpu: Any, tmp_path: Path, name: str, code: int) -> None:
     assert run(gpu, tmp_path / "out", name) == code
@@ -130,6 +130,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_result_of_an_earlier_run_does_not_pass_for_one_of_this_run(gpu: Any, tmp_path: Path) -> None:
     assert run(gpu, tmp_path / "out", "good") == 0
     write_check(tmp_path, "good", "raise RuntimeError('broken since')")

@@ -107,6 +107,7 @@ def acting(*actions: str) -> Action:
     return Action(turn=0, text="", content="", tool_calls=tuple(ToolCall("act", {"action": one}) for one in actions))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("task", "first"),
     [

@@ -72,6 +72,7 @@ def running(code: str) -> Action:
     return Action(turn=0, text="", content="", tool_calls=(ToolCall("python", {"code": code}),))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("code", "outcome", "passed"), [("like()", 1.0, 1.0), ("pass", 0.0, 0.5)])
 async def test_the_outcome_is_that_of_the_tests_of_the_final_state(code: str, outcome: float, passed: float) -> None:
     log: list[str] = []

@@ -54,6 +54,7 @@ def test_an_expert_of_the_goal_takes_the_key_and_opens_the_door() -> None:
     assert turn.is_won and played.count("pick up") == played.count("toggle") == 1
 
 
+@pytest.mark.slow
 def test_the_bot_goes_on_after_slips() -> None:
     (row,) = make_rows(split="train", count=1, seed=0, task="BabyAI-GoToLocal-v0")
     won = 0

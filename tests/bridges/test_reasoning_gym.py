@@ -25,6 +25,7 @@ def test_every_generator_is_a_task_or_refused_with_a_reason(factory: Any) -> Non
     assert set(CARD.tasks) | set(REFUSED) == set(factory.DATASETS) and not set(CARD.tasks) & set(REFUSED)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("answer", ["nonsense", "0", "yes"])
 def test_only_the_right_word_answers_whether_a_game_of_life_halts(answer: str) -> None:
     problem = load_problem("game_of_life_halting", 4, {})

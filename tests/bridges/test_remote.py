@@ -246,6 +246,7 @@ def failing(error: BaseException) -> Callable[..., FakeEnv]:
     return lambda row: FakeEnv(row, step_hook=hook)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("error", [SandboxError("no box"), ValueError("a fault"), EnvError("gone"), SystemExit(3)])
 async def test_a_failure_of_the_environment_is_the_same_error_with_a_server(error: BaseException) -> None:
     async with serving(failing(error)) as server:
@@ -265,6 +266,7 @@ def _fill() -> None:
     raise SpentSandboxError("died of memory")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("act", [_spend, _fill, lambda: check_path("../x")])
 async def test_what_the_policy_causes_on_a_server_is_its_failure_and_not_void(act: Callable[[], Any]) -> None:
     async with serving(lambda row, **_: FakeEnv(row, step_hook=lambda _: act())) as server:
@@ -445,6 +447,7 @@ async def test_only_clients_with_the_token_are_served(monkeypatch: pytest.Monkey
 # Ends of either side.
 
 
+@pytest.mark.slow
 async def test_a_client_that_vanishes_loses_its_environment_and_one_that_is_slow_does_not() -> None:
     envs: list[FakeEnv] = []
     factory = lambda row: envs.append(FakeEnv(row, step_hook=lambda _: asyncio.Event().wait())) or envs[-1]  # noqa: E731
@@ -466,6 +469,7 @@ async def test_a_client_that_vanishes_loses_its_environment_and_one_that_is_slow
         assert late["error"] == "EnvUnavailableError" and "no session gone" in late["detail"]
 
 
+@pytest.mark.slow
 async def test_no_environment_is_lost_because_the_event_loop_of_its_server_was_held_up() -> None:
     async with serving(FakeEnv, lease_s=0.4) as server:
         env = make_env(ROW, url=server.url)
@@ -526,6 +530,7 @@ async def test_a_step_whose_answer_was_lost_is_carried_out_once() -> None:
         await env.close()
 
 
+@pytest.mark.slow
 async def test_a_server_that_ends_closes_its_environments_and_the_client_says_so() -> None:
     envs: list[FakeEnv] = []
     async with serving(lambda row: envs.append(FakeEnv(row)) or envs[-1]) as server:
@@ -537,6 +542,7 @@ async def test_a_server_that_ends_closes_its_environments_and_the_client_says_so
     await env.close()
 
 
+@pytest.mark.slow
 async def test_calls_to_a_server_that_no_longer_answers_end_with_its_lease() -> None:
     hangs = asyncio.Event()
 
@@ -626,6 +632,7 @@ async def test_the_episodes_of_a_killed_server_go_on_at_another_one(served: Any)
     assert not [name for name in names if name.startswith(("EnvLink", "RemoteEnv"))]
 
 
+@pytest.mark.slow
 def test_a_server_needs_neither_verl_nor_any_package_beside_fastapi_and_pydantic() -> None:
     absent = (
         "verl",

@@ -23,6 +23,7 @@ def registration() -> Any:
     return pytest.importorskip("textarena.envs.registration")
 
 
+@pytest.mark.slow
 def test_every_game_is_a_task_or_refused_with_a_reason(registration: Any) -> None:
     games = {name for name in registration.ENV_REGISTRY if not name.endswith(("-raw", "-train"))}
     refused = {name for name in games if any(re.fullmatch(pattern, name) for pattern in REFUSED)}
@@ -50,6 +51,7 @@ def test_the_policy_is_either_player_and_sees_the_moves_of_the_other() -> None:
     assert re.search(r"Player 1: \[\d\]", turn.text) and "Player 0: [4]" not in turn.text
 
 
+@pytest.mark.slow
 def test_an_opponent_never_loses_by_an_impossible_move() -> None:
     for task in ("Othello-v0-tiny", "ConnectFour-v0", "Nim-v0", "KuhnPoker-v0"):
         for seed in range(4):
@@ -60,6 +62,7 @@ def test_an_opponent_never_loses_by_an_impossible_move() -> None:
             assert not any(world._game.state.game_info[player].get("invalid_move") for player in (0, 1))
 
 
+@pytest.mark.slow
 async def test_parallel_games_do_not_share_random_numbers() -> None:
     def play(task: str, seed: int) -> list[str]:
         world, rng, texts = TextArenaWorld(task, seed), random.Random(seed), []
@@ -118,7 +121,7 @@ def constant_wins(task: str, action: str, *, num_games: int) -> int:
     return num_won
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("task", "actions"),
     [

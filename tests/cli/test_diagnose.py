@@ -38,6 +38,7 @@ def test_a_broken_run_ends_with_1_and_says_where_to_begin(
     assert "see: train/22/s22g0/0/0" in shown
 
 
+@pytest.mark.slow
 def test_the_checklist_comes_first_in_its_order(
     broken_runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,6 +51,7 @@ def test_the_checklist_comes_first_in_its_order(
     assert report["ok"] is True and report["last_step"] == 24
 
 
+@pytest.mark.slow
 def test_json_has_the_evidence_in_numbers(broken_runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(broken_runs.make("infra_failures", tmp_path)), "--json"]) == 1
 
@@ -99,6 +101,7 @@ def test_the_fixtures_are_made_by_a_command(broken_runs: Any, tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == {"healthy", *broken_runs.FAULTS}
 
 
+@pytest.mark.slow
 def test_own_checks_come_last_and_count(broken_runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = broken_runs.make("healthy", tmp_path / "run")
     own = tmp_path / "own.py"

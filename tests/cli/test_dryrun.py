@@ -130,6 +130,7 @@ def test_what_was_chosen_stays_and_every_change_is_told(tmp_path: Path) -> None:
         assert made.get(key) == Translation(config=before).get(key) or told[key].before is None, key
 
 
+@pytest.mark.slow
 def test_a_smaller_group_still_branches(tmp_path: Path) -> None:
     branching = "agentic.branching={initial: 8, beam: 2}"
     made = _translated(tmp_path, _GPU, "actor_rollout_ref.rollout.n=16", branching)
@@ -241,6 +242,7 @@ def test_rows_that_are_not_there_are_an_error_and_not_replaced(tmp_path: Path) -
         _plan(tmp_path, "data.train_files=/none/rows.parquet")
 
 
+@pytest.mark.slow
 def test_rows_that_verls_dataset_changes_are_an_error(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     write_json_lines([{"prompt": [], "reward_model": {"ground_truth": "2024-01-02"}}], rows)
@@ -273,6 +275,7 @@ def test_sampling_is_a_choice(tmp_path: Path) -> None:
     assert plan.translation.get("actor_rollout_ref.rollout.custom.agentic.external_sessions") is None
 
 
+@pytest.mark.slow
 def test_a_configuration_that_hydra_refuses_is_an_error_of_the_user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,6 +158,7 @@ def _last_request(server: Server, *arguments: str, models: dict[str, Any], refus
     return server.bodies[-1]
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_to_give_ids_is_asked_without(tiny_model: Path, tmp_path: Path) -> None:
     ids = refuse(400, "Unrecognized request argument supplied: return_token_ids")
     length = refuse(400, "Unsupported parameter: use 'max_completion_tokens' instead")
@@ -428,6 +429,7 @@ def served(tmp_path: Path, answer: Callable[[dict[str, Any]], Any]) -> tuple[int
     return code, json.loads((tmp_path / "summary.json").read_text())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("refusal", "stop"),
     [
@@ -453,6 +455,7 @@ def test_a_refused_turn_ends_an_episode_that_counts(tmp_path: Path, refusal: dic
     assert len(requests) == 2 + 3 * 2, "models, a test request, and two turns of each episode"
 
 
+@pytest.mark.slow
 def test_an_answer_that_broke_off_is_void_and_not_a_failure_of_the_policy(tmp_path: Path) -> None:
     def answer(body: dict[str, Any]) -> Any:
         is_test = body.get("max_tokens", 1) == 1
@@ -475,7 +478,7 @@ def test_the_name_of_the_length_and_the_models_context_are_found_out(tmp_path: P
         assert server.bodies[2]["reasoning_effort"] == "low"
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -69,6 +69,7 @@ def test_a_panel_outvotes_one_that_gives_way(capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out)["models"] == ["m", "weak", "n"]
 
 
+@pytest.mark.slow
 def test_the_key_is_named_and_not_given(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("JUDGE_KEY", "sesame")
     with judging(honest) as server:

@@ -97,6 +97,7 @@ def test_models_that_do_not_fit_are_refused_before_anything_is_written(
     assert "a merge takes two models" in capsys.readouterr().err
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("limit", [0.0, 50.0])
 def test_a_probe_measures_a_served_model_and_its_exit_code_is_the_verdict(
     tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: float

@@ -129,6 +129,7 @@ def test_the_report_of_a_run_has_its_control_once_both_are_there(world: World, t
     assert ["it must not learn" in text for text in reports] == [False, True]
 
 
+@pytest.mark.slow
 def test_training_is_logged_where_the_viewer_finds_it(world: World, tmp_path: Path) -> None:
     logged: list[str] = []
 
@@ -145,6 +146,7 @@ def test_training_is_logged_where_the_viewer_finds_it(world: World, tmp_path: Pa
     assert (tmp_path / "viewer.html").is_file() and 'href="viewer.html"' in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path)
     shown = capsys.readouterr().out
@@ -190,6 +192,7 @@ def test_other_settings_repeat_what_depends_on_them(
     assert world.done == []
 
 
+@pytest.mark.slow
 def test_another_recipe_file_repeats_its_stage_and_those_after_it(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +207,7 @@ def test_another_recipe_file_repeats_its_stage_and_those_after_it(
     assert world.done == ["rl", "eval rl"]
 
 
+@pytest.mark.slow
 def test_after_an_interruption_only_what_was_not_done_runs_and_its_checkpoints_are_kept(
     world: World, tmp_path: Path
 ) -> None:
@@ -231,11 +235,13 @@ def test_checkpoints_of_other_settings_are_not_resumed(world: World, tmp_path: P
     assert found == [False]
 
 
+@pytest.mark.slow
 def test_the_newest_checkpoint_is_played_not_the_last_by_name(world: World, tmp_path: Path) -> None:
     run(tmp_path, rl_steps=17)  # global_step_1, 9, 17
     assert (tmp_path / "checkpoint" / "config.json").read_text() == "17"
 
 
+@pytest.mark.slow
 def test_a_step_that_was_logged_twice_counts_once_and_a_cut_line_not_at_all(world: World, tmp_path: Path) -> None:
     def killed(folder: Path) -> None:
         with (tmp_path / "logs" / "rl_0.jsonl").open("a") as log:

@@ -241,6 +241,7 @@ def test_a_child_that_ignores_ctrl_c_is_killed_after_the_grace(
     assert is_gone(int((tmp_path / "grandchild").read_text()))
 
 
+@pytest.mark.slow
 def test_the_meter_counts_the_memory_of_descendants_and_forgets_the_dead(meter: MemoryMeter) -> None:
     meter.measure()
     before = meter.peak_bytes

@@ -80,6 +80,7 @@ def test_each_stage_begins_with_the_newest_model_and_data(world: World, tmp_path
     assert (out / "checkpoint" / "config.json").read_text() == (out / "rl" / "model" / "config.json").read_text()
 
 
+@pytest.mark.slow
 def test_rows_of_an_export_replace_the_demonstrations(world: World, tmp_path: Path) -> None:
     write(tmp_path, "[sft: {}, sample: {}, export: {as: sft, where: acc >= 1}, sft: {}]")
     run(tmp_path)
@@ -87,6 +88,7 @@ def test_rows_of_an_export_replace_the_demonstrations(world: World, tmp_path: Pa
     assert world.given["sft_2"]["data.train_files"].endswith("export/rows.parquet")
 
 
+@pytest.mark.slow
 def test_a_stage_may_begin_with_an_earlier_model(world: World, tmp_path: Path) -> None:
     write(tmp_path, "[sft: {name: warm}, rl: {name: a}, rl: {name: b, start: warm}, sample: {start: a}]")
     run(tmp_path)
@@ -110,6 +112,7 @@ def test_repeated_stages_go_on_from_the_time_before(world: World, tmp_path: Path
     ]
 
 
+@pytest.mark.slow
 def test_another_course_gives_a_stage_its_tasks_and_files(world: World, tmp_path: Path) -> None:
     write(tmp_path, "[sft: {}, rl: {}, rl: {course: search_qa}]")
     run(tmp_path)
@@ -119,6 +122,7 @@ def test_another_course_gives_a_stage_its_tasks_and_files(world: World, tmp_path
     assert command[command.index("--config-dir") + 1].endswith("recipes/search_qa")
 
 
+@pytest.mark.slow
 def test_all_evaluations_are_in_summary_metrics_table_and_report(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +162,7 @@ def test_a_changed_stage_repeats_itself_and_those_after_it(
     assert world.done == DONE[DONE.index(first) :]
 
 
+@pytest.mark.slow
 def test_a_repeated_stage_keeps_the_steps_of_a_stage_whose_name_begins_with_its_own(
     world: World, tmp_path: Path
 ) -> None:

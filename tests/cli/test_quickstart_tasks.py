@@ -58,7 +58,7 @@ def test_training_and_held_out_rows_share_no_operand(made: Path) -> None:
     assert all(str(eval(r.prompt[0].content.removeprefix("What is ").rstrip("?"))) == r.ground_truth for r in train)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("recipe", "seed"), [("quickstart", 0), ("quickstart", 7), ("math_rubric", 0), ("search_qa", 0), ("text_game", 0)]
 )
@@ -141,6 +141,7 @@ def test_an_evaluation_counts_all_held_out_tasks_in_both_modes_and_keeps_the_epi
     assert result["sampled"] == result["greedy"] == 0.0, "random weights cannot multiply"
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_needs_no_greedy_figures_plays_every_task_once(made: Path) -> None:
     seen: list[int] = []
     result = tasks.evaluate(
@@ -149,6 +150,7 @@ def test_an_evaluation_that_needs_no_greedy_figures_plays_every_task_once(made: 
     assert seen == [4] * 4 and "greedy" not in result
 
 
+@pytest.mark.slow
 def test_samples_are_stored_with_their_ids_and_finished_ones_are_kept(made: Path, tmp_path: Path) -> None:
     rows = read_rows(made / "data" / "train.jsonl")[:3]
     seen: list[tuple[int, int]] = []

@@ -152,6 +152,7 @@ def mixed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("arguments", "used", "left_out"),
     [

@@ -41,6 +41,7 @@ def test_the_newest_groups_are_written_whole_until_there_are_enough(
     assert "17 trajectories" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_steps_and_groups_are_chosen(run_dir: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert main(["view", str(run_dir), "--export", str(page), "--step", "2:3"]) == 0

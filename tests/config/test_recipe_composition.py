@@ -72,6 +72,7 @@ def declared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_every_key_is_one_of_verl_or_of_the_plugin(declared: dict[str, Any]) -> None:
     for recipe in (load_recipe(group, name) for group in GROUPS for name in recipe_names(group)):
         engine = "ppo_megatron_trainer" if recipe.value("model_engine") == "megatron" else "ppo_trainer"

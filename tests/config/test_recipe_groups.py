@@ -62,6 +62,7 @@ def test_every_system_names_its_paper_method_and_scale_and_has_a_readme() -> Non
             assert recipe.noted("scale") in recipe_names("scale"), recipe.name
 
 
+@pytest.mark.slow
 def test_no_two_groups_set_the_same_key() -> None:
     found = {
         (one.name, other.name): both

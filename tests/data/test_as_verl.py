@@ -43,7 +43,7 @@ def record(number: int, truth: Any = "1", **extra: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("values", "after"),
     [

@@ -113,6 +113,7 @@ def test_a_longer_conversation_starts_with_the_rendering_of_the_shorter_one(
             assert whole.startswith(render(tokenizer, CONVERSATION[: k + 1], tools=tools))
 
 
+@pytest.mark.slow
 def test_presets_have_the_number_of_parameters_of_their_name(tmp_path: Path) -> None:
     nominal = {preset: float(preset.removesuffix("m")) * 1e6 for preset in PRESETS}
     for_a_cpu = {preset: count for preset, count in nominal.items() if count <= 10e6}

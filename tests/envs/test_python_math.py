@@ -16,6 +16,7 @@ def call(code: object) -> Action:
     return Action(turn=0, text="", content="", tool_calls=(ToolCall("python", {"code": code}),))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("code", "answer"),
     [

@@ -264,6 +264,7 @@ async def test_wrong_arguments_are_answered() -> None:
     assert observation.info["call_error/wrong_arguments"] == 1.0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("config", [{}, {"url": "http://127.0.0.1:1"}])
 def test_a_slow_search_fails_the_environment_before_it_is_told_to_the_policy(config: dict[str, Any]) -> None:
     env: Any = PACKAGE.make_env(make_rows(split="train", count=1, seed=0)[0], deadline_s=7.0, **config)

@@ -338,6 +338,7 @@ def test_luck_does_not_make_a_board_new() -> None:
     assert len(boards(train)) == 30 and not boards(train) & boards(test)
 
 
+@pytest.mark.slow
 def test_rows_follow_from_their_arguments_in_every_process() -> None:
     rows = make_rows(count=12, seed=3)
     assert rows == make_rows(count=12, seed=3) != make_rows(count=12, seed=4)

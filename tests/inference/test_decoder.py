@@ -82,6 +82,7 @@ async def test_greedy_tokens_are_those_of_generate_and_log_probs_those_of_a_plai
         assert generation.log_probs == pytest.approx(plain_log_probs(model, ids, generation.token_ids), abs=1e-4)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", ["qwen3 tied", "qwen2", "gpt_neox"])
 async def test_new_weights_are_computed_with_in_every_layer(family: str, make_engine: Any) -> None:
     model, other = (make_model(FAMILIES[family][1]()) for _ in range(2))

@@ -86,6 +86,7 @@ def test_a_text_prompt_is_the_same_as_its_ids_and_ids_are_given_only_when_asked_
     assert not {"token_ids", "prompt_token_ids"} & set(by_text) and by_text["logprobs"] is None
 
 
+@pytest.mark.slow
 def test_seeds_repeat_themselves_and_choices_differ(service: Service) -> None:
     sampled = {"prompt": "a", "max_tokens": 12, "temperature": 1.0, "n": 3, "seed": 5}
     texts = [choice["text"] for choice in complete(service, **sampled)["choices"]]
@@ -216,6 +217,7 @@ def test_a_conversation_in_openais_form_reaches_the_template(tiny_chat: tuple[An
     assert engine.asked[0][1].max_tokens is None, "whatever the context leaves"
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [

@@ -57,7 +57,7 @@ def slow_forward(engine: InferenceEngine, seconds: float) -> None:
     decoder.forward = waiting
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("batch", [1, 3, 16])
 async def test_log_probs_are_the_trainers_at_any_batch_composition(batch: int, model: Any, make_engine: Any) -> None:
     engine = make_engine()
@@ -104,6 +104,7 @@ async def test_a_failed_update_serves_nothing_until_one_succeeds(model: Any, eng
     assert (await engine.generate(prompt(0, 10), GREEDY)).weights_version == 2
 
 
+@pytest.mark.slow
 async def test_max_tokens_and_the_context_bound_the_length(engine: InferenceEngine) -> None:
     short = await engine.generate(prompt(0, 10), params(max_tokens=3))
     assert (len(short.token_ids), short.finish_reason) == (3, "length")
@@ -367,6 +368,7 @@ def cpu_s(engine: InferenceEngine) -> float:
     return time.clock_gettime(time.pthread_getcpuclockid(ident))
 
 
+@pytest.mark.slow
 async def test_an_idle_engine_uses_no_cpu(engine: InferenceEngine) -> None:
     await engine.generate(prompt(0, 50), GREEDY)
     await asyncio.sleep(0.1)

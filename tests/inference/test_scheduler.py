@@ -67,6 +67,7 @@ def test_any_mix_of_arrivals_ends_and_departures_computes_what_a_lone_pass_compu
     assert stepped.most_cached <= budget
 
 
+@pytest.mark.slow
 def test_short_requests_do_not_attend_over_the_slots_of_long_ones(
     model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_memory_stays_below_the_bound_and_old_prefixes_go_first(model: Any, toke
     assert [only(outcome).num_cached_tokens for outcome in again] == [99, 0]
 
 
+@pytest.mark.slow
 def test_requests_wait_for_memory_and_are_all_served(model: Any, tokenizer: Any) -> None:
     stepped = Stepped(model, tokenizer, max_cached_tokens=256)
     outcomes = [stepped.submit(prompt(seed, 60), max_tokens=20) for seed in range(6)]

@@ -67,7 +67,7 @@ async def test_a_page_whose_name_points_here_is_refused_and_this_machine_is_not(
             assert is_passed(await http.get(served.get, headers={"Host": host})), host
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 async def test_a_request_of_a_foreign_page_is_refused(served: Served) -> None:
     async with client_of(served) as http:
         own = f"http://127.0.0.1:{http.base_url.port}"
@@ -91,7 +91,7 @@ async def test_a_request_of_a_foreign_page_is_refused(served: Served) -> None:
             assert is_passed(await http.get(served.get, headers=[*headers, *served.headers.items()]))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 async def test_no_answer_lets_foreign_pages_read_it(served: Served) -> None:
     async with client_of(served) as http:
         for method in ("GET", "OPTIONS"):
@@ -102,7 +102,7 @@ async def test_no_answer_lets_foreign_pages_read_it(served: Served) -> None:
 # Strangers.
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 async def test_a_stranger_is_refused_and_a_friend_is_not(served: Served) -> None:
     async with client_of(served) as http:
         assert is_passed(await http.get(served.get))
@@ -118,6 +118,7 @@ async def test_a_stranger_is_refused_and_a_friend_is_not(served: Served) -> None
             assert answer.status_code == served.refused_without_token, headers
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["model", "env", "sandbox", "search"])
 async def test_a_token_is_a_bearer_token_an_api_key_or_the_password_of_a_url(name: str) -> None:
     served = SERVERS[name]()
@@ -133,6 +134,7 @@ async def test_a_token_is_a_bearer_token_an_api_key_or_the_password_of_a_url(nam
         assert not is_passed(await http.get(served.get, auth=(TOKEN, "")))
 
 
+@pytest.mark.sample(4)
 async def test_the_body_of_a_stranger_is_not_read(served: Served) -> None:
     async with listening(served.app) as port:
         path = re.sub(r"/[0-9a-f]{32}/", f"/{'0' * 32}/", served.post or "/")
@@ -146,7 +148,7 @@ async def test_the_body_of_a_stranger_is_not_read(served: Served) -> None:
 # Bodies.
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 async def test_a_body_that_a_foreign_page_can_send_is_refused(served: Served) -> None:
     async with client_of(served) as http:
         for kinds in (["text/plain"], [], ["application/x-www-form-urlencoded"], ["multipart/form-data; boundary=x"],
@@ -160,7 +162,7 @@ async def test_a_body_that_a_foreign_page_can_send_is_refused(served: Served) ->
         assert is_passed(await http.post(served.post or "/", headers=kind, content=b"{}"))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 async def test_a_body_that_is_too_deep_or_too_large_or_no_json_is_refused(served: Served) -> None:
     deep = MAX_DEPTH + 1
     async with client_of(served) as http:
@@ -176,7 +178,7 @@ async def test_a_body_that_is_too_deep_or_too_large_or_no_json_is_refused(served
         assert status == 413
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 async def test_a_body_without_a_declared_length_is_limited(served: Served) -> None:
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(20):
@@ -226,7 +228,7 @@ async def is_dropped(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 async def test_a_connection_that_sends_no_request_is_dropped(served: Served) -> None:
     async with listening(served.app, head_s=0.3) as port:
         begun = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
@@ -280,6 +282,7 @@ async def test_a_head_and_a_body_that_drip_are_dropped_and_an_idle_connection_is
         idle[1].close()
 
 
+@pytest.mark.sample(3)
 async def test_connections_that_wait_do_not_keep_others_out(served: Served) -> None:
     async with client_of(served, max_connections=8, head_s=3_600) as http:
         held = [await asyncio.open_connection("127.0.0.1", http.base_url.port) for _ in range(40)]
@@ -290,7 +293,7 @@ async def test_connections_that_wait_do_not_keep_others_out(served: Served) -> N
             writer.close()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 async def test_without_descriptors_the_server_waits_and_logs_once(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -312,6 +315,7 @@ async def test_without_descriptors_the_server_waits_and_logs_once(
     assert len(caplog.records) == 1 and "no connection can be accepted" in caplog.text
 
 
+@pytest.mark.sample(4)
 async def test_what_is_no_request_leaves_no_log(served: Served, capfd: pytest.CaptureFixture[str]) -> None:
     upgrade = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
     async with listening(served.app) as port:

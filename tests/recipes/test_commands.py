@@ -42,7 +42,7 @@ def documented() -> Iterator[tuple[str, str]]:
 COMMANDS = list(documented())
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("page", "arguments"), COMMANDS, ids=[f"{page}:{words}" for page, words in COMMANDS])
 def test_a_documented_command_writes_rows_that_its_check_passes(
     page: str, arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

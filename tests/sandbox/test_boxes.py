@@ -52,6 +52,7 @@ async def limited(request: pytest.FixtureRequest, control_groups: bool | None) -
     await backend.close()
 
 
+@pytest.mark.sample(1)
 async def test_code_and_programs_run_with_stdin_files_and_environment(sandbox: Sandbox) -> None:
     command = Command(
         argv=["sh", "-c", 'cat; cat in/a; echo "$GREETING"; echo oops >&2; printf x > out; exit 3'],
@@ -67,6 +68,7 @@ async def test_code_and_programs_run_with_stdin_files_and_environment(sandbox: S
     assert await python(sandbox, "import sys\nprint(sys.stdin.read() * 2)", stdin=b"ab") == "abab\n"
 
 
+@pytest.mark.sample(1)
 async def test_the_environment_holds_nothing_of_the_host(
     backend: NamespaceBackend, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +87,7 @@ async def test_large_files_and_outputs_arrive_whole(sandbox: Sandbox) -> None:
         assert result.ok and result.files == {"a": data, "b": data}
 
 
+@pytest.mark.sample(1)
 async def test_random_numbers_differ_from_one_execution_to_the_next(sandbox: Sandbox) -> None:
     code = "import random\nprint(random.random(), random.gauss(0, 1), random.getrandbits(64))"
     seen = [await python(sandbox, code, fresh=fresh) for fresh in (False, True, True)]
@@ -118,6 +121,7 @@ print([os.get_blocking(n) for n in range(3)], sorted(os.environ), [n for n in ra
         assert await python(sandbox, look, fresh=fresh, stdin=b"x") == expected
 
 
+@pytest.mark.sample(1)
 async def test_output_beyond_what_pipes_hold_arrives_whole(sandbox: Sandbox) -> None:
     limits = Limits(wall_s=20.0, output_bytes=1 << 20)
     code = "import sys\nprint(len(sys.stdin.read()))\nprint('y' * 300_000, file=sys.stderr)\nprint('x' * 600_000)"
@@ -127,6 +131,7 @@ async def test_output_beyond_what_pipes_hold_arrives_whole(sandbox: Sandbox) -> 
         assert not result.truncated and not result.timed_out
 
 
+@pytest.mark.sample(1)
 async def test_output_beyond_the_limit_keeps_head_and_tail_and_names_the_rest(sandbox: Sandbox) -> None:
     limits = Limits(wall_s=20.0, output_bytes=1000)
     code = "print('x' * 999)\nimport sys\nprint('y' * 2000, file=sys.stderr)"
@@ -136,6 +141,7 @@ async def test_output_beyond_the_limit_keeps_head_and_tail_and_names_the_rest(sa
     assert result.stderr_truncated
 
 
+@pytest.mark.sample(1)
 async def test_texts_of_other_types_are_taken_for_what_they_are(sandbox: Sandbox) -> None:
     class Text(str):
         """As NumPy's, which data sets are full of."""
@@ -145,6 +151,7 @@ async def test_texts_of_other_types_are_taken_for_what_they_are(sandbox: Sandbox
     assert (result.stdout, result.files) == ("\u00e4 1\n", {"f": b"1"})
 
 
+@pytest.mark.sample(1)
 async def test_files_stay_between_runs_and_fresh_runs_share_none(sandbox: Sandbox) -> None:
     await python(sandbox, "open('kept', 'w').write('1')")
     look = "import os, tempfile\nassert not os.listdir('.') + os.listdir(tempfile.gettempdir())\n"
@@ -153,6 +160,7 @@ async def test_files_stay_between_runs_and_fresh_runs_share_none(sandbox: Sandbo
     assert await python(sandbox, "import os\nprint(os.listdir('.'))") == "['kept']\n"
 
 
+@pytest.mark.sample(1)
 async def test_a_program_that_cannot_start_ends_as_in_a_shell(sandbox: Sandbox) -> None:
     result = await sandbox.run(Command(argv=["no-such-program"]), limits=LIMITS)
     assert result.exit_code == 127 and "no-such-program" in result.stderr
@@ -160,6 +168,7 @@ async def test_a_program_that_cannot_start_ends_as_in_a_shell(sandbox: Sandbox) 
     assert result.exit_code == 126
 
 
+@pytest.mark.sample(1)
 async def test_deadline_kills_all_and_the_sandbox_goes_on(sandbox: Sandbox) -> None:
     before = descendants(os.getpid())
     result = await sandbox.run(Command(code=FORKS), limits=Limits(wall_s=0.5))
@@ -207,6 +216,7 @@ async def test_sessions_keep_state_and_end_at_their_deadline(sandbox: Sandbox) -
     assert await python(sandbox, "print(1)") == "1\n"
 
 
+@pytest.mark.sample(1)
 async def test_strays_end_and_sessions_stay(sandbox: Sandbox) -> None:
     before = descendants(os.getpid())
     session = await sandbox.open_session("bash", limits=LIMITS)
@@ -268,6 +278,7 @@ threading.Thread(target=spy, daemon=True).start()
     assert "42" in (await session.run("open('answer').read()", wall_s=10.0)).stdout
 
 
+@pytest.mark.sample(1)
 async def test_links_in_the_way_of_files_are_results(sandbox: Sandbox) -> None:
     await python(sandbox, "import os, tempfile\nos.symlink(tempfile.gettempdir(), 'folder')")
     result = await sandbox.run(Command(code="print(1)", files={"folder/x": b"1"}), limits=LIMITS)
@@ -303,6 +314,7 @@ async def test_a_session_that_takes_all_processes_or_memory_makes_later_runs_fai
     assert await python(sandbox, "print(1)", small) == "1\n"
 
 
+@pytest.mark.sample(1)
 async def test_cancelling_kills_and_nothing_is_left(backend: NamespaceBackend) -> None:
     await (await backend.create()).close()  # its control group stays, for the next one
     before = Standing.now("cancelled")
@@ -335,6 +347,7 @@ async def test_closing_leaves_nothing(backend: NamespaceBackend) -> None:
     assert wait_for_nothing_left(before, "closed", is_expected=lambda _: False, within_s=5.0) == {}
 
 
+@pytest.mark.sample(1)
 async def test_a_sandbox_whose_process_dies_is_an_error_of_the_sandbox(backend: NamespaceBackend) -> None:
     before = descendants(os.getpid())
     sandbox = await backend.create()
@@ -347,6 +360,7 @@ async def test_a_sandbox_whose_process_dies_is_an_error_of_the_sandbox(backend: 
     await sandbox.close()
 
 
+@pytest.mark.sample(1)
 async def test_a_creation_that_is_cancelled_does_not_spoil_the_next_one(backend: NamespaceBackend) -> None:
     before = descendants(os.getpid())
     for _ in range(5):

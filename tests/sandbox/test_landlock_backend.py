@@ -27,6 +27,7 @@ async def backend() -> AsyncIterator[LandlockBackend]:
     await backend.close()
 
 
+@pytest.mark.slow
 async def test_python_starts_python_and_temporary_files_can_be_made(sandbox: Sandbox) -> None:
     code = """
 import hashlib, os, subprocess, tempfile
@@ -72,6 +73,7 @@ async def test_what_code_does_to_its_folders_ends_with_it(sandbox: Sandbox, chan
     assert await python(sandbox, look) == untouched
 
 
+@pytest.mark.slow
 async def test_code_cannot_reach_the_box_that_is_the_same_user(backend: LandlockBackend) -> None:
     before = descendants(os.getpid())
     sandbox = await backend.create()
@@ -261,6 +263,7 @@ print(sorted(found))
     assert await python(sandbox, "print(1)") == "1\n"
 
 
+@pytest.mark.slow
 async def test_sandboxes_run_side_by_side_and_see_nothing_of_each_other(backend: LandlockBackend) -> None:
     sandboxes = await asyncio.gather(*(backend.create() for _ in range(6)))
     code = "import os, time\nopen('mine', 'w').write('{}')\ntime.sleep(0.3)\nprint(open('mine').read())\n"
@@ -276,6 +279,7 @@ async def test_sandboxes_run_side_by_side_and_see_nothing_of_each_other(backend:
     await asyncio.gather(*(sandbox.close() for sandbox in sandboxes))
 
 
+@pytest.mark.slow
 async def test_packages_that_are_given_can_be_imported_and_only_read(tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
@@ -318,7 +322,7 @@ async def test_a_landlock_that_lets_signals_out_is_refused(monkeypatch: pytest.M
         await LandlockBackend().start()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mapped", ["0 0 4294967295", "0 165536 65536", "0 1000 1\n1 100000 65536"])
 def test_users_of_boxes_exist_and_are_nobody_else(mapped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "uid_map"

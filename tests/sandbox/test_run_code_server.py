@@ -51,6 +51,7 @@ def test_code_that_fails_is_answered_with_200_and_failed(service: Service) -> No
     assert response.json()["run_result"]["return_code"] == 3
 
 
+@pytest.mark.slow
 def test_code_that_hangs_is_stopped_at_run_timeout(service: Service) -> None:
     started = time.monotonic()
     answer = post(service, code="print(1, flush=True)\nwhile True: pass", run_timeout=1.0).json()
@@ -59,6 +60,7 @@ def test_code_that_hangs_is_stopped_at_run_timeout(service: Service) -> None:
     assert run["stdout"] == "1\n" and time.monotonic() - started < 10
 
 
+@pytest.mark.slow
 def test_memory_is_limited_to_what_was_asked_for(service: Service) -> None:
     code = "x = bytearray(300 * 2**20)\nprint(len(x))"
     assert "MemoryError" in post(service, code=code, memory_limit_MB=128).json()["run_result"]["stderr"]
@@ -76,6 +78,7 @@ def test_bash_runs_with_files_in_and_out(service: Service) -> None:
     assert answer["status"] == "Success" and answer["files"] == {"out.txt": base64.b64encode(b"TEXT").decode()}
 
 
+@pytest.mark.slow
 def test_a_compiled_language_is_compiled_first_and_its_errors_are_the_compilers(service: Service) -> None:
     if "cpp" not in httpx.get(f"{service.url}/health").json()["languages"]:
         pytest.skip("no g++ on this machine")
@@ -103,6 +106,7 @@ def test_long_output_is_cut(service: Service) -> None:
     assert run["stdout_truncated"] and not run["stderr_truncated"]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

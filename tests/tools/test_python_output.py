@@ -122,6 +122,7 @@ async def test_a_session_keeps_its_module_and_tells_the_code_of_its_calls_apart(
     )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     "code",

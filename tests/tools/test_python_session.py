@@ -53,6 +53,7 @@ async def test_an_exception_is_told_and_the_variables_stay(tool: PythonSessionTo
     assert await say(tool, "x") == ("5", False)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("end", "text", "is_error"),
     [
@@ -71,6 +72,7 @@ async def test_code_that_exits_keeps_its_output_and_the_variables_stay(
     assert await say(tool, "x") == ("5", False)
 
 
+@pytest.mark.slow
 async def test_code_that_hangs_is_stopped_and_the_loss_of_the_variables_is_told_with_it(
     tool: PythonSessionTool,
 ) -> None:

@@ -186,6 +186,7 @@ async def test_the_server_never_gets_more_requests_at_one_time_than_allowed(serv
     assert (len(script.bodies), script.most_at_once) == (12, 3)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 async def test_a_server_that_fails_for_a_moment_is_asked_again(serve: Any, status: int) -> None:
     answers = iter([lambda _: (status, "busy"), found])

@@ -92,7 +92,7 @@ def test_a_worker_is_forked_with_the_arguments_environment_folder_files_and_sign
     }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("variables", "context"),
     [

@@ -171,6 +171,7 @@ def test_every_column_is_aligned_with_the_log_probs_of_the_response(seen: list[L
     assert {value.shape for value in columns.values()} == {(4, 4)} and len(columns) == 11
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("place", ["own_losses", "own_losses.py"])
 def test_a_loss_of_the_user_is_given_its_options_and_the_columns_of_the_batch(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +291,7 @@ def test_the_gradient_of_a_bundled_method_does_not_depend_on_the_split(method: s
     check_splits(actor["policy_loss"]["loss_mode"], options=options, **terms)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "more"), [*((name, VERLS.get(name, {})) for name in sorted(SPLIT_LOSSES)), ("vanilla", NULL_SCALE)]
 )
@@ -298,7 +300,7 @@ def test_what_preflight_warns_of_depends_on_the_split(name: str, more: dict[str,
     assert split != pytest.approx(whole, rel=1e-3)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", policy_loss_names())
 def test_the_mean_over_two_ranks_is_that_of_one(name: str) -> None:
     ranks = []
@@ -409,7 +411,7 @@ WHOLE = [("a", slice(0, 6)), ("b", slice(6, 9))]
 IN_TWO = [("a", slice(0, 4)), ("b", slice(6, 9)), ("a", slice(4, 6))]
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
 @pytest.mark.parametrize("name", ["vanilla", "cispo", "masked_ppo", "pacs"])
 def test_per_session_a_session_in_two_rows_has_the_gradient_of_one(name: str, mode: str) -> None:

@@ -81,6 +81,7 @@ def test_a_whole_model_is_taken_in_one_file_or_in_many(tiny_model: Path, tmp_pat
     built(section(tiny_model), tmp_path / "many")
 
 
+@pytest.mark.slow
 def test_names_that_transformers_translates_are_no_fault(tiny_model: Path, tmp_path: Path) -> None:
     model: Any = built(section(tiny_model), saved(tiny_model, tmp_path / "phi", ("model.", ""))).model_config
     assert model.local_path == str(tmp_path / "phi")

@@ -81,7 +81,7 @@ def of_ours(folder: Path, batch: TensorDict) -> tuple[Engine, dict[str, Any]]:
     return engine, engine.outputs(batch)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("is_nested", [True, False])
 @pytest.mark.parametrize("remove_padding", [True, False])
 @pytest.mark.parametrize("temperature", [1.0, torch.tensor([1.0, 0.5, 2.0])])
@@ -127,7 +127,7 @@ def checkpoint_layers(model: Any) -> Any:
     return model
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("change", [add_adapters, untie_head, freeze_head, checkpoint_layers, torch.nn.Module.bfloat16])
 def test_changed_models_have_the_gradients_of_verls_pass(tiny_model: Path, change: Any) -> None:
     batch, mask = micro_batch(use_remove_padding=True), padded(MASKS).bool()

@@ -101,7 +101,7 @@ def step(folder: Path, batch: TensorDict, *, shares: bool, **options: Any) -> tu
 LONG, OTHER = list(range(40)), list(range(3, 30))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "prompts",

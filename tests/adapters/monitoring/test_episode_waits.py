@@ -59,6 +59,7 @@ def reporter(tmp_path: Path) -> Iterator[Callable[..., WaitingReporter]]:
         one.stop()
 
 
+@pytest.mark.slow
 async def test_what_hangs_is_in_the_file_and_in_one_warning_and_the_file_goes_when_nothing_waits(
     tmp_path: Path, reporter: Callable[..., WaitingReporter], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,6 +84,7 @@ async def test_what_hangs_is_in_the_file_and_in_one_warning_and_the_file_goes_wh
     await until(lambda: not list(tmp_path.iterdir()))
 
 
+@pytest.mark.slow
 async def test_a_blocked_event_loop_is_told_by_the_code_that_blocks_it(
     tmp_path: Path, reporter: Callable[..., WaitingReporter], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -249,7 +249,7 @@ def test_a_fault_that_ends_a_start_is_found(
         start(overrides, monkeypatch)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("override", ["data.val_files=null", "data.val_files=[]", "data.train_files=null"])
 def test_files_that_verl_opens_without_need_are_demanded(override: str, tiny_chat: Any) -> None:
     assert found(override).get("data_files") == "fail"
@@ -312,6 +312,7 @@ def test_a_sound_configuration_has_no_fault_and_starts(
     start(overrides, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_loss_of_the_user_is_judged_as_one_of_ours() -> None:
     address = "verl_agentic.methods.policy_losses.pacs:pacs"
     assert "fail" not in found(f"{LOSS}.loss_mode={address}").values()

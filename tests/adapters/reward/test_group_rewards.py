@@ -105,6 +105,7 @@ async def fill(queue: Queue, rubric: Rubric, lengths: dict[str, int]) -> None:
         queue.rows[key] = await stored(rubric, subject)
 
 
+@pytest.mark.slow
 def test_a_group_is_ranked_once_it_is_whole(queue: Queue, make: Any) -> None:
     rewards = make(config(SOLVED, RANK))
     rubric = Rubric.from_mapping({"components": [SOLVED, RANK]})
@@ -144,6 +145,7 @@ def test_an_outcome_that_only_the_group_shows_is_not_void_before_that(queue: Que
     assert [queue.rows[key]["extra_fields"]["reward_extra_info"]["acc"] for key in ("a_0_0", "a_1_0")] == [0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_group_that_cannot_be_judged_is_void(queue: Queue, make: Any) -> None:
     few = {"use": f"{FILE}:too_few", "weight": 0.4}
     rewards = make(config(SOLVED, few))

@@ -99,7 +99,7 @@ def own_tokens(given: dict[tuple[int, int], torch.Tensor], story: Story, session
     return tokens
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @every
 @few
 @given(rest=groups(), story=groups(void=False).map(lambda group: group[0]), gain=st.sampled_from([0.1, 1.0]))
@@ -142,7 +142,7 @@ CHANGES: dict[str, Callable[[Story], Story]] = {
 }
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @every
 @few
 @given(change=st.sampled_from(sorted(CHANGES)), rest=groups(), outcome=OUTCOMES, earlier=st.sampled_from([0.0, 0.2]))
@@ -159,7 +159,7 @@ def test_siblings_do_not_feel_what_becomes_of_the_rows_of_a_session(
         assert own_tokens(given, story) == pytest.approx(own_tokens(plain, first), abs=2e-5, rel=1e-4)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", sorted(OF_SESSIONS))
 @few
 @given(rest=groups(), outcome=OUTCOMES)
@@ -177,6 +177,7 @@ def test_what_is_known_of_a_rejected_row_does_not_matter_where_sessions_are_comp
         torch.testing.assert_close(row, plain[place], atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.sample(7)
 @every
 @few
 @given(
@@ -207,6 +208,7 @@ def test_a_group_that_earned_the_same_gets_exactly_0(
             assert not row.count_nonzero(), row
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", sorted(OF_SESSIONS - NOT_COMPARING - {"batch_baseline"}))
 @few
 @given(
@@ -253,7 +255,7 @@ def test_less_an_average_advantages_stay_within_the_span_of_returns(
     assert all(float(row.abs().max()) <= bound for row in given.values())
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("ahead", [0.0, 5.0, 20.0, 35.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["token_baseline", "optimal_token_baseline", "tir_optimal_token_baseline"])
@@ -303,7 +305,7 @@ OVER_THE_BATCH = {"gpg", "lite_ppo", "safe_gdpo", "gdpo", "reinforce_plus_plus_b
 """They scale by a spread of the whole batch, guided or not."""
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", COMPARING)
 @few
 @given(plain=groups(), outcomes=st.lists(OUTCOMES, min_size=2, max_size=3))

@@ -304,6 +304,7 @@ def test_a_resumed_run_goes_on_with_the_same_prompts_and_rates(lab: Lab) -> None
     assert texts(resumed) == texts(trainer)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("data", "is_reversed", "truth", "is_refused"),
     [({}, False, "1", False), ({"seed": 2}, False, "1", True), ({}, True, "1", True), ({}, False, "2", True)],

@@ -235,6 +235,7 @@ def test_tools_environments_and_the_policy_in_the_chat_protocol(
     assert_same_control(chat, run(text, said), run("7", "7"))
 
 
+@pytest.mark.slow
 @given(name=st.sampled_from(NAMES), task=attacks, answer=tokens_only)
 def test_delegated_tasks_and_the_answers_of_sub_agents(chats: Any, name: str, task: str, answer: str) -> None:
     chat = chats[name]

@@ -103,6 +103,7 @@ async def test_a_server_without_token_ids_is_told_of_with_the_way_out(server: Se
         await generate(policy(connect()))
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("code", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529])
 async def test_what_may_pass_is_tried_again(server: Server, connect: Any, code: int) -> None:
     server.answers = [refuse(code), refuse(code), choice(token_ids=[5])]

@@ -76,6 +76,7 @@ def summary(action: Action) -> tuple[str | None, list[Any]]:
     return action.answer, calls
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("protocol", [p for p in TEXT_PROTOCOLS if p not in WITHOUT_ANSWER])
 def test_an_answer_may_speak_of_the_tag_that_opens_reasoning(
     chat: Any, codecs: Mapping[str, TextCodec], protocol: str
@@ -817,6 +818,7 @@ pieces = st.one_of(
 )
 
 
+@pytest.mark.sample(2)
 @given(
     name=st.sampled_from(sorted(TOOLS)),
     raw=st.booleans(),

@@ -47,6 +47,7 @@ def rows_for(name: str, **kinds) -> st.SearchStrategy[Rows]:
     return any_rows(needs=load_advantage(name).needs | {"turn_ids_BT"}, dense=name not in OUTCOME, **kinds)
 
 
+@pytest.mark.sample(3)
 @every
 @few
 @given(data=st.data())
@@ -63,6 +64,7 @@ def test_an_estimate_depends_on_sampled_tokens_of_valid_rows_alone(name, data) -
     torch.testing.assert_close(permuted.returns_BT, plain.returns_BT[places], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.sample(2)
 @every
 @few
 @given(data=st.data())
@@ -76,6 +78,7 @@ def test_void_rows_and_half_precision_have_no_influence(name, data) -> None:
     assert torch.equal(estimated(name, half), estimated(name, replace(rows, rewards=half.rewards.float())))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", OUTCOME)
 @few
 @given(data=st.data())
@@ -87,6 +90,7 @@ def test_all_rows_of_a_session_get_the_advantage_of_its_last(name, data) -> None
         assert len(sampled.unique()) <= 1
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", OUTCOME)
 @few
 @given(data=st.data())
@@ -117,6 +121,7 @@ def test_advantages_of_a_group_sum_up_to_0(name, data) -> None:
         assert sum(value for g, value in per_session.values() if g == group) == pytest.approx(0.0, abs=1e-5)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "options"), [*((name, {}) for name in (*CENTRED, "safe_passk")), ("lite_ppo", {"std_of": "centred"})]
 )

@@ -50,6 +50,7 @@ def test_keys_are_equal_exactly_where_rows_are(rows: list[list[int]]) -> None:
     assert len(set(keys(rows))) == len({tuple(row) for row in rows})
 
 
+@pytest.mark.slow
 def test_long_rows_that_differ_in_one_token_have_different_keys() -> None:
     row = torch.arange(4096) % 7
     rows = row.repeat(512, 1)

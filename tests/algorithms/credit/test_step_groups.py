@@ -100,7 +100,7 @@ def test_steps_know_their_neighbours_over_the_rows_of_a_session() -> None:
     assert at_steps(torch.tensor([10, 11, 12, 13]), steps.after_N, default=END).tolist() == [END, 12, 10, END]
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @each
 @given(data=st.data())
 def test_the_order_of_rows_does_not_matter(
@@ -113,6 +113,7 @@ def test_the_order_of_rows_does_not_matter(
     torch.testing.assert_close(estimator(rows.permuted(places).batch(), **options).advantages_BT, expected)
 
 
+@pytest.mark.sample(4)
 @each
 @given(data=st.data())
 def test_what_stands_at_masked_tokens_does_not_matter(
@@ -124,6 +125,7 @@ def test_what_stands_at_masked_tokens_does_not_matter(
     assert torch.equal(expected, torch.where(rows.mask.bool(), expected, 0.0))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("estimator", "options"), [(turn_group, {}), (salt, {}), (gigpo, {"gamma": 1.0}), (arpo, {})])
 @given(data=st.data(), shift=st.integers(-8, 8))
 def test_what_all_outcomes_have_in_common_does_not_matter(

@@ -112,7 +112,7 @@ def parts(num_rows: int) -> Iterator[Tensor]:
     yield torch.arange(2 * GROUP_SIZE, num_rows)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("name", "options"), CASES)
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**31), garbage=st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30, 5.0]))
@@ -146,7 +146,7 @@ def test_advantages_have_an_effect_unless_the_loss_declares_that_they_have_none(
     assert is_same is not loss.uses_advantages
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "options"), CASES)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**31))

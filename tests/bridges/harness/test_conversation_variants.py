@@ -53,6 +53,7 @@ async def extend(client: Any, endpoint: Any, messages: list[Any], head: str = ""
     return said
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("difference", ["header", "stream", "metadata"])
 async def test_a_retry_is_known_by_what_it_asks(stage: Any, client: Any, difference: str) -> None:
     release = asyncio.Event()
@@ -134,6 +135,7 @@ async def test_a_call_makes_a_sub_agent_only_of_what_begins_after_it(stage: Any,
     assert (episode.reward.outcome, len(episode.actions)) == (1.0, 2), episode.messages
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("is_changing", [False, True], ids=["constant", "changing"])
 @pytest.mark.parametrize("writer", ["agent", "summarizer"])
 async def test_a_history_that_is_replaced_by_its_summary_is_the_same_conversation(
@@ -197,7 +199,7 @@ async def test_a_sub_agent_that_sums_up_does_not_become_the_agent(stage: Any, cl
     assert episode.numbers()["sub_agents"] == 1.0
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("order", list(itertools.permutations(("own", "title", "topic"))), ids="-".join)
 @pytest.mark.parametrize("result", ["42", {"answer": "42"}, None], ids=["text", "section", "none"])
 @pytest.mark.parametrize("fields", [{}, {"tools": TOOLS}], ids=["plain", "tools"])
@@ -255,6 +257,7 @@ async def test_the_last_turn_without_tools_belongs_to_a_conversation_whose_syste
     assert (episode.reward.outcome, len(episode.actions), episode.num_side_rows) == (1.0, 3, 1), episode.messages
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kept", ["reminder", "window", "result"])
 async def test_agents_that_edit_their_history_keep_their_conversations(stage: Any, client: Any, kept: str) -> None:
     """Both agents begin with equal turns, so that only their tasks and instructions differ."""
@@ -322,6 +325,7 @@ async def test_only_the_time_without_a_request_counts_as_a_hang(stage: Any, clie
     assert ("within 0.4 s" in str(episode.error)) == is_hang
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("change", ["result", "tools"])
 @pytest.mark.parametrize("end", ["</think>", "</thinking>"])
 async def test_a_turn_keeps_its_thoughts_in_a_row_that_begins_later(
@@ -390,7 +394,7 @@ async def test_an_empty_turn_is_a_turn_under_another_message_of_the_system(stage
     assert (episode.reward.outcome, len(episode.actions)) == (1.0, 3), episode.error
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(3))
 async def test_parallel_sub_agents_of_one_role_keep_their_conversations(stage: Any, client: Any, seed: int) -> None:
     """Equal jobs and tools, and changing system texts, in any order of their requests."""

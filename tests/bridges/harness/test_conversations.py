@@ -51,7 +51,7 @@ async def say(client: Any, endpoint: Any, shape: Any, history: list[Any], system
     return said
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["claude_code", "opencode", "codex"])
 @pytest.mark.parametrize("by", ["answer", "max_turns", "max_tokens"])
 async def test_a_system_text_that_changes_keeps_the_conversation(
@@ -91,6 +91,7 @@ async def test_a_sub_agent_whose_system_text_changes_is_one_conversation(stage: 
     assert (episode.reward.outcome, episode.num_side_rows, episode.numbers()["sub_agents"]) == (1.0, 3, 1.0)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("form", ["blocks", "text", "joined", "chat", "instructions"])
 async def test_a_header_of_accounting_is_no_part_of_the_prompt(stage: Any, client: Any, form: str) -> None:
     async def agent(row: Any, endpoint: Any) -> str:
@@ -264,7 +265,7 @@ WITHOUT_RESULT = {
 }
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize(("bodies", "reason"), [(BODIES, "last message"), (WITHOUT_RESULT, "['b']")])
@@ -320,6 +321,7 @@ def test_an_unknown_server_is_refused(row: Any) -> None:
         make_env(row, server="triton")  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 async def test_thoughts_that_a_proxy_has_split_off_are_part_of_the_turn(

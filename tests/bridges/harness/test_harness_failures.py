@@ -186,7 +186,7 @@ async def test_a_request_whose_client_has_gone_can_be_sent_again_without_a_heade
     assert episode.reward.outcome == 1.0 and len(policy.samples) == len(episode.actions) == 1
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -240,6 +240,7 @@ async def test_anthropic_sdk_reads_limits_and_errors(stage: Any) -> None:
     assert episode.reward.outcome == 1.0, episode.error or episode.reward.details
 
 
+@pytest.mark.slow
 async def test_responses_continue_from_an_earlier_answer_and_report_limits(stage: Any) -> None:
     openai = pytest.importorskip("openai")
 

@@ -25,6 +25,7 @@ urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "appli
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("keys", "extra"), [((), {}), (("hint", "missing"), {"hint": "six times seven"})])
 async def test_an_agent_gets_only_named_keys_of_a_row(
     stage: Any, row: EnvRow, client: Any, counting: Any, keys: tuple[str, ...], extra: dict[str, str]

@@ -111,7 +111,7 @@ RECORDED: dict[str, tuple[list[Any], int, int, int, int]] = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", RECORDED)
 async def test_the_own_conversation_of_a_client_is_the_episode(stage: Any, client: Any, name: str) -> None:
     schedule, rows, sides, own_tokens, all_tokens = RECORDED[name]

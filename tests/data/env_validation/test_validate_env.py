@@ -574,6 +574,7 @@ def test_what_only_a_cancelled_episode_leaves_is_found(check: Callable[..., Vali
         forget()
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_filled_once_is_no_leak(check: Callable[..., Validation]) -> None:
     class Pooled(BoxEnv):
         async def start(self) -> tuple[Message, ...]:

@@ -79,6 +79,7 @@ async def test_only_environments_that_validate_are_kept(tmp_path: Path, sandbox:
     write_examples(folder)  # the kept one loads
 
 
+@pytest.mark.slow
 async def test_code_runs_in_the_sandbox_only_and_cannot_write_outside(tmp_path: Path, sandbox: str) -> None:
     marker, before = tmp_path / "marker", {*sys.modules}
     replies = [reply(env=f"{WRITES.format(str(marker))}{SOURCES['env.py']}"), reply(gold="def gold(row:\n")]
@@ -109,7 +110,7 @@ async def test_code_that_reaches_outside_of_its_package_is_refused(line: str, re
     assert await EnvironmentsMaker().verify({"name": "made_0_0", "files": files}) == reason
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("printed", ["{}", '{"checks": []}', '{"checks": [{"ok": false}]}', "[1]", ""])
 async def test_a_validation_that_the_code_ends_is_no_verdict(sandbox: str, printed: str) -> None:
     files = {"__init__.py": f"import os\nprint('{printed}', flush=True)\nos._exit(0)\n"}

@@ -37,6 +37,7 @@ def test_the_folder_gives_the_logits_and_the_weights_of_the_file(
     assert difference.abs().max() < tolerance
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("eos", [2, 0])
 def test_special_tokens_are_those_of_the_file_everywhere(tmp_path: Path, eos: int) -> None:
     write_tiny_gguf(tmp_path / "m.gguf", tiny_llama(), eos=eos)
@@ -51,6 +52,7 @@ def test_special_tokens_are_those_of_the_file_everywhere(tmp_path: Path, eos: in
     assert tokenizer.decode(ids, skip_special_tokens=True) == "user\nhi\n"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("text", ["a  12", "x   7\n  8", "  "])
 def test_numbers_are_digits_and_spaces_before_them_keep_together(tmp_path: Path, text: str) -> None:
     write_tiny_gguf(tmp_path / "m.gguf", tiny_llama())

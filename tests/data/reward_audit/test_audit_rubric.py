@@ -115,6 +115,7 @@ async def test_a_verifier_that_takes_no_right_answer_is_found_and_a_strict_one_i
     assert strict.is_fine and strict.terms[0].gold.family == "", "it has never promised to take other spellings"
 
 
+@pytest.mark.slow
 async def test_math_is_asked_for_other_forms_of_a_number_in_its_own_box() -> None:
     groups = [
         [played(rf"\boxed{{{truth + wrong}}}", str(truth), group=f"g{truth}", session=wrong) for wrong in (0, 1)]

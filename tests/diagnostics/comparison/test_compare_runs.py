@@ -100,6 +100,7 @@ def test_the_command_writes_json_and_a_page(
     assert "+0.125" in capsys.readouterr().out
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", ["compare", "diagnose", "view"])
 def test_a_folder_of_several_runs_is_never_read_as_one(
     make_run: Callable[..., Path], tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]

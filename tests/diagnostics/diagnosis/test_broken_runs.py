@@ -71,6 +71,7 @@ def test_every_check_of_records_is_a_line() -> None:
     assert records <= {*LINES, "run_state"} and set(LINES) <= set(check_names())
 
 
+@pytest.mark.slow
 def test_a_failure_that_follows_from_another_names_its_line(broken_runs: Any, tmp_path: Path) -> None:
     verdict = diagnose(RunEvidence(broken_runs.make("groups_all_0", tmp_path)))["base_too_weak"]
 
@@ -122,6 +123,7 @@ def test_no_healthy_run_raises_an_alarm(seed: int, logged_steps: int, broken_run
     assert {name: v.found for name, v in verdicts.items() if v.status in ("warn", "fail")} == {}
 
 
+@pytest.mark.slow
 def test_equal_rewards_of_different_outcomes_are_no_signal(broken_runs: Any, tmp_path: Path) -> None:
     run = broken_runs.healthy()
     for record in run.trajectories:
@@ -174,6 +176,7 @@ def test_an_answer_is_right_if_the_ground_truth_is_in_it(truth: str, answer: str
     assert _is_right(record) == is_right
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("wrong_outcome", "num_wrong", "status"), [(1.0, 20, "fail"), (0.1, 20, "ok"), (1.0, 4, "ok")])
 def test_a_grader_fails_if_many_wrong_answers_are_paid(
     run_of: Any, wrong_outcome: float, num_wrong: int, status: str
@@ -186,6 +189,7 @@ def test_a_grader_fails_if_many_wrong_answers_are_paid(
     assert grader.diagnose(run_of(episodes=[hidden] * 20)).status == "ok"
 
 
+@pytest.mark.slow
 def test_rows_with_other_numbers_and_the_same_content_are_the_same_task(run_of: Any) -> None:
     def episodes(num_tasks: int) -> list[dict[str, Any]]:
         return [

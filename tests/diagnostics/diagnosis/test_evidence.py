@@ -98,6 +98,7 @@ def test_a_run_that_hangs_is_diagnosed_by_its_last_report_however_old_it_is(
     )
 
 
+@pytest.mark.slow
 def test_a_blocked_event_loop_is_named_with_its_code(broken_runs: Any, tmp_path: Path) -> None:
     folder = broken_runs.make("tool_hangs", tmp_path)
     path = next(folder.glob("waiting-*.json"))

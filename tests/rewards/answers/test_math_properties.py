@@ -191,6 +191,7 @@ def test_degrees_are_radians(degrees: int) -> None:
     assert not _is_right(rf"{degrees + 1}^\circ", truth) and not _is_right(str(degrees), truth)
 
 
+@pytest.mark.slow
 def test_an_integral_is_not_evaluated() -> None:
     for answer, truth in ((r"\int_0^1\frac{2}{1+x^2}dx", r"\frac{\pi}{2}"), (r"\int (2x+2) dx", "x^2+2x")):
         assert _is_right(answer, truth) and not _is_right(answer, truth, must_be_evaluated=True)

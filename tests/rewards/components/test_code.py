@@ -201,6 +201,7 @@ print(sorted(found)[0] if found else "nothing")
         assert value(code_tests, planted, NEEDLE, partial=True, test_s=5.0) == 0.5
 
 
+@pytest.mark.slow
 def test_a_child_that_outlives_the_deadline_neither_wins_nor_holds_up_the_score() -> None:
     code = """
 import os, sys, time

@@ -245,6 +245,7 @@ def random_sample(draw: random.Random, fields: dict[str, Any]) -> Sample:
     return sample(turns, **fields)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", CASES)
 async def test_no_value_leaves_the_range(name: str, url: str) -> None:
     draw = random.Random(name)

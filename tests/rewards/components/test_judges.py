@@ -78,6 +78,7 @@ def scored_by(server: JudgeServer, name: str, *, kind: str, **options: Any) -> S
     return Scorer(Rubric.from_mapping({"components": [entry, *rule]}), workers=1)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("said", INVALID)
 @pytest.mark.parametrize("name", ["judge", "self_judge"])
 async def test_an_outcome_that_is_talked_out_of_its_form_is_0_and_not_void(name: str, said: Any) -> None:
@@ -137,7 +138,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("said", REFUSED)
 @pytest.mark.parametrize("name", ["judge", "self_judge"])
 async def test_an_outcome_whose_content_a_provider_refuses_is_0_and_ends_no_run(name: str, said: Any) -> None:
@@ -149,6 +150,7 @@ async def test_an_outcome_whose_content_a_provider_refuses_is_0_and_ends_no_run(
         assert lenient.void is not None
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("said", MISSING)
 @pytest.mark.parametrize("name", ["judge", "self_judge"])
 async def test_an_outcome_whose_judge_gives_no_answer_is_void_and_not_0(name: str, said: Any) -> None:
@@ -157,6 +159,7 @@ async def test_an_outcome_whose_judge_gives_no_answer_is_void_and_not_0(name: st
     assert score.void is not None and score.numbers[f"{name}/judge_invalid"] == 0.0
 
 
+@pytest.mark.slow
 async def test_as_shaping_a_judge_that_is_talked_out_of_its_form_has_no_vote() -> None:
     with judging(lambda body: "As you wish.") as server:
         for options, abstained in (({}, 1.0), ({"on_invalid": "zero"}, 0.0)):
@@ -168,6 +171,7 @@ async def test_as_shaping_a_judge_that_is_talked_out_of_its_form_has_no_vote() -
             assert (score.total, score.void, score.numbers["abstained/judge"]) == (1.0, None, abstained)
 
 
+@pytest.mark.slow
 async def test_a_panel_is_not_decided_by_who_is_talked_out_of_the_form() -> None:
     for verdicts, value in (("11x", 1.0), ("1xx", 0.0), ("1x", 0.0), ("1xm", None), ("xxm", 0.0), ("10", None)):
         said = dict(zip("abc", verdicts, strict=False))
@@ -235,6 +239,7 @@ async def test_the_policy_judges_only_what_has_no_verifier() -> None:
             made(server, "self_judge", cache="x")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("answer", "truth", "score"), [("4", "4", 1.0), ("5", "4", 0.0), ("a poem", None, 1.0)])
 async def test_in_a_rubric_the_policy_stands_behind_the_rule(answer: str, truth: str | None, score: float) -> None:
     with judging(favourable) as server:
@@ -333,6 +338,7 @@ def silenced(place: int) -> Any:
     return judge
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("index", range(4))
 async def test_in_the_arena_who_talks_the_judge_out_of_its_form_earns_nothing(index: int) -> None:
     samples = group(20, 10, 40, 30)

@@ -91,6 +91,7 @@ def test_the_best_set_of_a_point_counts_and_points_are_averaged() -> None:
     assert content_score("gamma alpha", ReferenceChain.of(row)) == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_a_list_of_keywords_without_end_is_no_content_and_costs_no_time() -> None:
     started = time.process_time()
     assert content_score("alpha beta gamma " * 500_000, ReferenceChain.of(chain())) == 0.0

@@ -74,6 +74,7 @@ def test_n_must_be_positive() -> None:
     assert value(repetition, sample("a a a a"), n=1) == pytest.approx(-0.75)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("piece", ["a", ".", "a ", "<think", "字"])
 def test_ten_megabytes_are_judged_at_once(piece: str) -> None:
     episode = sample(piece * (10_000_000 // len(piece)), num_tokens=[1])

@@ -152,6 +152,7 @@ def test_an_ensemble_stays_in_its_range(server: Server) -> None:
     assert ask(server, "rm_ensemble", [pooled(50.0), pooled(-50.0)], count=2).value == 0.0  # cut to 1 and 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_that_stays_away_is_an_abstention(server: Server, name: str) -> None:
     count = {"count": 2} if name == "rm_ensemble" else {}
@@ -173,6 +174,7 @@ def test_an_answer_that_is_none_is_an_abstention(server: Server, name: str, answ
     assert ask(server, name, [answer] * count.get("count", 1), **count).value is None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("said", [said(maybe=0.9), choice(logprobs={"content": []})])
 @pytest.mark.parametrize("name", ["orm", "rm"])
 def test_a_model_that_is_talked_out_of_yes_and_no_pays_nothing(server: Server, name: str, said: Any) -> None:

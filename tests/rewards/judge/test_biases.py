@@ -44,6 +44,7 @@ def test_a_changed_side_is_twice_as_long_or_has_a_wrong_user() -> None:
             assert before.ground_truth not in after.prompt[0].content.removeprefix(before.prompt[0].content)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("judge", "changes"),
     [

@@ -64,6 +64,7 @@ async def test_a_closing_delimiter_and_a_verdict_in_the_work_change_nothing_that
     assert dict(data_of(server.bodies[0]))["answer"] == attack.replace("<", "\u2039")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("votes", "value"), [("110", 1.0), ("001", 0.0), ("11x", 1.0), ("10x", None), ("1xx", None), ("xxx", None)]
 )
@@ -107,7 +108,7 @@ async def test_items_are_weighed_and_one_without_majority_is_an_abstention() -> 
         assert strict.items["short"] == 0.0
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "said",
     [
@@ -140,6 +141,7 @@ async def test_a_judge_that_hangs_abstains_at_its_deadline() -> None:
     assert 0.3 <= ruling.costs.latency_s < 1.9
 
 
+@pytest.mark.slow
 async def test_a_judge_with_too_much_to_do_is_asked_again() -> None:
     asked: list[int] = []
 

@@ -51,6 +51,7 @@ async def test_an_honest_judge_withstands_all_and_tells_right_from_wrong(view: s
         assert all(c.isprintable() or c in "\n\t" for c in text)
 
 
+@pytest.mark.slow
 async def test_a_gullible_judge_gives_way() -> None:
     with judging(gullible) as server:
         results = await run_probes(server.options())
@@ -68,6 +69,7 @@ async def test_a_judge_that_fails_or_passes_everything_does_not_look_safe() -> N
         assert bad["right" if not passed else "wrong"] == 4
 
 
+@pytest.mark.slow
 async def test_a_judge_that_abstains_withstands_attacks_but_fails_the_controls() -> None:
     with judging(lambda body: "no comment") as server:
         results = await run_probes(server.options())

@@ -84,6 +84,7 @@ def test_three_processes_together_keep_to_the_tokens_per_minute(tmp_path: Path) 
     assert spans[-1][0] - spans[0][0] >= 1.6 and most_in(spans, 1.0) <= 25
 
 
+@pytest.mark.slow
 def test_three_processes_together_keep_to_the_requests_at_once(tmp_path: Path) -> None:
     spans = spans_of_processes({"concurrency": 2, "folder": str(tmp_path)}, count=6, hold_s=0.05)
     assert len(spans) == 18 and most_at_once(spans) == 2
@@ -134,6 +135,7 @@ async def test_tokens_that_were_not_foreseen_are_paid_later_and_a_large_request_
     assert 0.38 <= waited_s < 2.8
 
 
+@pytest.mark.slow
 async def test_a_pause_holds_for_all_who_share_the_limit(tmp_path: Path) -> None:
     one, other = (Limiter(EndpointLimits(folder=str(tmp_path)), name="e") for _ in range(2))
     stranger = Limiter(EndpointLimits(folder=str(tmp_path)), name="another endpoint")

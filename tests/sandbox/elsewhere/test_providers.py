@@ -84,7 +84,7 @@ async def test_a_machine_has_a_lease_and_no_network(cloud: Cloud) -> None:
     assert cloud.fake.machines == {}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("status", [429, 500])
 async def test_requests_that_are_rejected_or_fail_are_repeated(cloud: Cloud, status: int) -> None:
     cloud.fake.faults = [Fault(pattern, status, times=2) for pattern in (cloud.creation, cloud.execution)]
@@ -96,7 +96,7 @@ async def test_requests_that_are_rejected_or_fail_are_repeated(cloud: Cloud, sta
     await backend.close()
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("status", "kind"), [(429, SandboxBusyError), (500, SandboxUnavailableError)])
 async def test_a_provider_that_stays_down_is_a_failure_of_infrastructure(
     cloud: Cloud, status: int, kind: type[SandboxError]
@@ -114,7 +114,7 @@ async def test_a_provider_that_stays_down_is_a_failure_of_infrastructure(
     assert cloud.fake.machines == {}
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("which", ["creation", "execution"])
 async def test_the_pause_is_as_long_as_the_provider_asks(cloud: Cloud, which: str) -> None:
     if cloud.name == "modal" or (cloud.name, which) == ("e2b", "execution"):
@@ -128,7 +128,7 @@ async def test_the_pause_is_as_long_as_the_provider_asks(cloud: Cloud, which: st
     await backend.close()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 async def test_a_program_runs_once_though_the_answer_is_lost(cloud: Cloud) -> None:
     backend = cloud.backend()
     await backend.start()
@@ -258,6 +258,7 @@ async def test_limits_that_a_machine_cannot_have_are_refused(one_cloud: Cloud, s
     assert (await sandbox.run(PRINT, limits=LIMITS)).ok
 
 
+@pytest.mark.slow
 async def test_limits_are_results_of_the_code(sandbox: Sandbox) -> None:
     late = await sandbox.run(Command(code="while True: pass"), limits=Limits(wall_s=0.5))
     assert late.timed_out and not late.ok
@@ -294,6 +295,7 @@ for folder in ('/tmp', '/var/tmp', '/dev/shm', base):
 """
 
 
+@pytest.mark.slow
 async def test_code_reaches_neither_the_box_nor_the_next_execution(sandbox: Sandbox) -> None:
     for fresh in (False, True):
         result = await sandbox.run(Command(code=ATTACK), limits=LIMITS, fresh=fresh)
@@ -378,6 +380,7 @@ async def test_a_sandbox_near_the_end_of_its_lease_is_not_used_again(one_cloud: 
     await backend.close()
 
 
+@pytest.mark.slow
 def test_the_fake_of_modal_has_the_signatures_of_its_library() -> None:
     modal = pytest.importorskip("modal")
     create, lookup = inspect.signature(modal.Sandbox.create), inspect.signature(modal.App.lookup)

@@ -153,6 +153,7 @@ async def test_files_are_bounded_in_size_and_number(sandbox: LocalSandbox) -> No
     assert "Too many open files" in (await run(sandbox, code, Limits(open_files=50))).stderr
 
 
+@pytest.mark.slow
 async def test_endless_output_is_cut_and_costs_no_memory(sandbox: LocalSandbox) -> None:
     result = await run(sandbox, "while True: print('x' * 1000)", Limits(wall_s=1.0, output_bytes=5_000))
     assert 5_000 < len(result.stdout) < 5_100 and result.timed_out
@@ -231,6 +232,7 @@ async def test_a_shell_keeps_its_folder_and_variables_over_calls(sandbox: LocalS
     await _wait_for_the_end_of(int(ended.stdout))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("num_open", range(50, 66, 3))
 @pytest.mark.parametrize("kind", ["bash", "python"])
 async def test_a_trainer_may_have_many_files_open(sandbox: LocalSandbox, kind: Any, num_open: int) -> None:
@@ -256,6 +258,7 @@ async def test_a_trainer_may_have_many_files_open(sandbox: LocalSandbox, kind: A
             os.close(descriptor)
 
 
+@pytest.mark.slow
 async def test_a_session_is_killed_at_its_deadline_and_then_says_that_it_has_ended(sandbox: LocalSandbox) -> None:
     session = await sandbox.open_session("python", limits=LIMITS)
     late = await session.run("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)", wall_s=1.5)

@@ -113,6 +113,7 @@ async def test_limits_and_their_consequences_go_through_our_server(pool: Sandbox
     assert "Too many open files" in files.stderr
 
 
+@pytest.mark.slow
 async def test_code_that_is_no_text_is_a_result(pool: SandboxPool) -> None:
     assert "Error" in (await pool.run(Command(code="x = \ud800"), limits=LIMITS)).stderr
 
@@ -204,7 +205,7 @@ async def test_an_answer_that_is_none_of_the_contract_is_an_error() -> None:
             await run_at(service.url, Command(code="1"))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("code", [429, 500, 503, 504])
 async def test_an_overloaded_or_failing_service_is_asked_again(code: int) -> None:
     other = Other((code, "busy"), (200, SUCCESS), headers={"Retry-After": "0.6"})
@@ -213,6 +214,7 @@ async def test_an_overloaded_or_failing_service_is_asked_again(code: int) -> Non
     assert len(other.requests) == 2 and other.times[1] - other.times[0] >= 0.6
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("code", "error"),
     [(429, SandboxBusyError), (504, SandboxBusyError), (500, SandboxUnavailableError)],
@@ -232,6 +234,7 @@ async def test_a_request_that_is_refused_is_not_repeated(code: int, match: str) 
     assert len(other.requests) == 1
 
 
+@pytest.mark.slow
 async def test_the_deadline_holds_also_for_repetitions() -> None:
     started = time.monotonic()
     with answering(Other((503, ""))) as service, pytest.raises(SandboxError, match=r"no answer within 1 s"):
