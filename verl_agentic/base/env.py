@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from verl_agentic.base.deadlines import OverrunError, within
 from verl_agentic.base.errors import ConfigError, EnvError, boundary, is_infrastructure
@@ -74,19 +74,7 @@ class Env(Protocol):
     and `close` exactly once whatever happens, also after a failed `start`. Anything but `AgenticError` that
     escapes is taken for a failure of the environment, and the trajectory is void.
 
-    Further methods are used where an environment has them:
-
-    - `use_sub_agents(run)`, called before `start` with a `base.tools.delegate.SubAgentRunner`.
-    - `play_conversations(open)`, awaited after `start` instead of `step`: the environment plays the episode itself, in
-      conversations that `open()` returns (`AgentConversation`), and returns the stop reason. `own_conversation()` then
-      returns the one that is the episode's; the others are sub-agents.
-    - `use_token_counts(count)`, called before `start` with `await count(messages, tools)`: a number of tokens.
-    - `guidance(transcript) -> str`, awaited after a failure where guidance is asked for.
-    - `state_key() -> str`, called before every turn: a text that is the same for turns that start from the same state,
-      by which estimators compare them.
-    - `turn_limits() -> TurnLimits`, called before every turn.
-    - `select(answers) -> int | None`, awaited without `start` by `evaluate --select`: the index of the best of several
-      final answers to the row, chosen without the ground truth.
+    An environment may have the methods of optional features too, such as `HasStateKey` (`optional`).
     """
 
     @property
@@ -110,6 +98,87 @@ class Env(Protocol):
     async def close(self) -> None:
         """Releases everything; must not fail when `start` did not succeed."""
         ...
+
+
+class UsesSubAgents(Protocol):
+    """An environment that starts sub-agents."""
+
+    def use_sub_agents(self, run: SubAgentRunner) -> None:
+        """Takes what runs a sub-agent. Called before `start`."""
+        ...
+
+
+class CountsTokens(Protocol):
+    """An environment whose prompt depends on numbers of tokens."""
+
+    def use_token_counts(self, count: TokenCount) -> None:
+        """Takes what counts the tokens of messages and tools. Called before `start`."""
+        ...
+
+
+class PlaysConversations(Protocol):
+    """An environment that plays the episode itself, such as an agent program."""
+
+    async def play_conversations(self, open_conversation: Callable[[], AgentConversation]) -> StopReason:
+        """Plays the episode in conversations that it opens. Awaited after `start`, instead of `step`."""
+        ...
+
+    def own_conversation(self) -> AgentConversation | None:
+        """Returns the conversation that is the episode's; the others are sub-agents. None if there is none."""
+        ...
+
+
+class Guides(Protocol):
+    """An environment that can say what a failed attempt lacked."""
+
+    async def guidance(self, transcript: Transcript) -> str:
+        """Returns guidance for the next attempt. Awaited after a failure, where guidance is asked for."""
+        ...
+
+
+class HasStateKey(Protocol):
+    """An environment whose states can be compared."""
+
+    def state_key(self) -> str:
+        """Returns a text that is equal for turns that start from the same state. Called before every turn."""
+        ...
+
+
+class LimitsTurns(Protocol):
+    """An environment that limits single turns."""
+
+    def turn_limits(self) -> TurnLimits:
+        """Returns the limits of the next turn. Called before every turn."""
+        ...
+
+
+class SelectsAnswers(Protocol):
+    """An environment that chooses between answers, for `evaluate --select`."""
+
+    async def select(self, answers: Sequence[str]) -> int | None:
+        """Returns the index of the best answer to the row, chosen without the ground truth. `start` is not called."""
+        ...
+
+
+F = TypeVar("F")
+
+
+def optional(env: Env, feature: type[F]) -> F | None:
+    """Returns an environment as one with an optional feature, or None if it has no method of the feature."""
+    methods = [name for name in vars(feature) if not name.startswith("_")]
+    # Not isinstance: from Python 3.12 on it does not see what `__getattr__` of a wrapped environment passes on.
+    return cast("F", env) if any(hasattr(env, name) for name in methods) else None
+
+
+def require_selection(env: Env) -> SelectsAnswers:
+    """Returns an environment as one that selects answers.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if (selecting := optional(env, SelectsAnswers)) is None:
+        raise ConfigError(f"--select needs an environment with select(answers), got {type(env).__name__}; add it")
+    return selecting
 
 
 class AgentConversation(Protocol):
@@ -136,6 +205,7 @@ class AgentConversation(Protocol):
         ...
 
 
+TokenCount = Callable[[Sequence[Message], Sequence[Mapping[str, Any]]], Awaitable[int]]
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 _SHOWN_CHARS = 300

@@ -16,10 +16,10 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from verl_agentic.base.deadlines import OverrunError, within
-from verl_agentic.base.env import Env, EnvFactory, EnvRow
+from verl_agentic.base.env import Env, EnvFactory, EnvRow, HasStateKey, optional
 from verl_agentic.base.errors import DataError, EnvError, boundary
 from verl_agentic.base.trajectory import Trajectory
 from verl_agentic.base.types import Action, Observation
@@ -330,9 +330,10 @@ async def _repeat_step(env: Env, action: Action) -> Observation:
         return await env.step(action)
 
 
-def _state_key(env: Env) -> str:
+def _state_key(env: Env) -> str | None:
+    keyed = optional(env, HasStateKey)
     with boundary(EnvError, "the environment's state_key"):
-        return cast("Any", env).state_key()
+        return None if keyed is None else keyed.state_key()
 
 
 def _is_same(again: Observation, before: Observation) -> bool:

@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from verl_agentic.base.deadlines import OverrunError, within
-from verl_agentic.base.env import Env, EnvFactory, EnvRow, Transcript
+from verl_agentic.base.env import (
+    CountsTokens,
+    Env,
+    EnvFactory,
+    EnvRow,
+    Guides,
+    PlaysConversations,
+    Transcript,
+    UsesSubAgents,
+    optional,
+)
 from verl_agentic.base.errors import (
     AgenticError,
     DataError,
@@ -124,11 +134,12 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
     try:
         with boundary(EnvError, "making the environment"):
             env = make_env(attempt.row)
-            if hasattr(env, "use_sub_agents"):
-                cast("Any", env).use_sub_agents(functools.partial(run_sub_agent, attempt))
-            if hasattr(env, "use_token_counts"):
-                cast("Any", env).use_token_counts(functools.partial(_count_tokens, attempt.setup.codec))
-        turns = play_agent(attempt, env) if hasattr(env, "play_conversations") else attempt.run(env)
+            if (starts_agents := optional(env, UsesSubAgents)) is not None:
+                starts_agents.use_sub_agents(functools.partial(run_sub_agent, attempt))
+            if (counts := optional(env, CountsTokens)) is not None:
+                counts.use_token_counts(functools.partial(_count_tokens, attempt.setup.codec))
+        plays_itself = optional(env, PlaysConversations) is not None
+        turns = play_agent(attempt, env) if plays_itself else attempt.run(env)
         stop = await within(turns, deadline - time.monotonic(), what=label)
         if stop in VOID_REASONS or attempt.error is not None:
             return _Result(stop=stop, error=attempt.error)
@@ -139,8 +150,9 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
                 "a rubric"
             )
         guidance = ""
-        if attempt.setup.guidance and reward.is_scored and reward.outcome < 1 and hasattr(env, "guidance"):
-            guidance = await _ask_guidance(cast("Any", env), attempt.transcript(stop), limits)
+        guide = optional(env, Guides)
+        if attempt.setup.guidance and reward.is_scored and reward.outcome < 1 and guide is not None:
+            guidance = await _ask_guidance(guide, attempt.transcript(stop), limits)
         agent_error = str(reward.details.get("agent_error") or "") or None
         return _Result(stop=stop, reward=reward, guidance=guidance, error=agent_error)
     except OverrunError as cause:
@@ -212,7 +224,7 @@ async def _score_episode(env: Env, transcript: Transcript, limits: EpisodeLimits
         raise
 
 
-async def _ask_guidance(env: Any, transcript: Transcript, limits: EpisodeLimits) -> str:
+async def _ask_guidance(env: Guides, transcript: Transcript, limits: EpisodeLimits) -> str:
     with boundary(EnvError, "the environment's guidance"), activity.span("score", label="guidance"):
         return await within(env.guidance(transcript), limits.turn_timeout_s, what="the environment's guidance")
 

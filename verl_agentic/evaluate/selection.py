@@ -9,9 +9,9 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from verl_agentic.base.env import EnvFactory
+from verl_agentic.base.env import EnvFactory, require_selection
 from verl_agentic.base.errors import ConfigError, DataError, PolicyError, boundary
 from verl_agentic.base.types import StopReason
 from verl_agentic.data.stored_samples import STORED_SAMPLE
@@ -79,11 +79,11 @@ async def select_episodes(
 
 
 async def _select_record(make_env: EnvFactory, group: Group) -> Mapping[str, Any] | None:
-    env = cast("Any", make_env(group[0][0].row))
+    env = make_env(group[0][0].row)
     try:
-        if not hasattr(env, "select"):
-            raise ConfigError(f"--select needs an environment with select(answers), got {type(env).__name__}; add it")
-        index = await env.select([_read_answer(record[STORED_SAMPLE]["sample"]) for _, record in group])
+        index = await require_selection(env).select(
+            [_read_answer(record[STORED_SAMPLE]["sample"]) for _, record in group]
+        )
         return None if index is None else group[index][1]
     finally:
         await env.close()

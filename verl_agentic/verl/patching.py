@@ -6,9 +6,9 @@
         ...
 
 No other code of the adapters assigns an attribute of a class or a module of verl, and what they keep on its objects has
-one attribute (`run_state`). Methods of single objects are changed in processes of the plugin's own only: by the probes
-of a dry run, and in the clients of the offline trainers. Several patches of one symbol are applied in the order in
-which their adapters are loaded (`features.all_adapters`): the last one is the outermost.
+one attribute (`object_state`). Methods of single objects are changed only in processes of the plugin's own: by the
+probes of a dry run, and in the clients of the offline trainers. Several patches of one symbol are applied in the order
+in which their adapters are loaded (`features.all_adapters`): the last one is the outermost.
 """
 
 from __future__ import annotations

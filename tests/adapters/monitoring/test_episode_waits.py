@@ -28,7 +28,7 @@ from verl_agentic.verl.batches import batch_keys
 from verl_agentic.verl.extensions.monitoring import episode_waits, trainer_waits
 from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME, WaitingReporter
 from verl_agentic.verl.extensions.monitoring.trainer_waits import PollWatch
-from verl_agentic.verl.run_state import state_of
+from verl_agentic.verl.object_state import state_of
 
 FAST = WaitingOptions(stuck_after_s=0.2, report_every_s=0.05)
 

@@ -12,8 +12,8 @@ from transfer_queue import KVBatchMeta
 from verl_agentic.verl import log_and_continue
 from verl_agentic.verl.extensions.monitoring import step_time
 from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.replay_buffer import episode_buffer
-from verl_agentic.verl.run_state import state_of
 
 
 @pytest.fixture

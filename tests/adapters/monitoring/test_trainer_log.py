@@ -22,7 +22,7 @@ from verl_agentic.log.writer import log_writer
 from verl_agentic.observe.diagnosis.evidence import RunEvidence
 from verl_agentic.verl.batches.batch_keys import GROUP_SIZE, PLAYED_UID
 from verl_agentic.verl.extensions.monitoring import trainer_log
-from verl_agentic.verl.run_state import state_of
+from verl_agentic.verl.object_state import state_of
 
 
 class Trainer:

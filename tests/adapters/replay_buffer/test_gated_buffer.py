@@ -17,11 +17,11 @@ from verl_versions import AFTER_MAIN, needs_verl
 from verl_agentic.base.errors import ConfigError, InfrastructureError, StarvationError
 from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.episode.loop_settings import GREEDY_SESSION
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.replay_buffer import episode_buffer as replay_buffer
 from verl_agentic.verl.replay_buffer import gated_buffer
 from verl_agentic.verl.replay_buffer.buffer_features import check_filters
 from verl_agentic.verl.replay_buffer.gated_buffer import GatedReplayBuffer
-from verl_agentic.verl.run_state import state_of
 
 GATE = "training/gate/"
 counts_ready_groups = needs_verl(">=0.9.1", "ReplayBufferAsync.get_sampleable_count")

@@ -30,7 +30,7 @@ from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.graders.models.client import Reply
 from verl_agentic.log.files.rows import row_of_columns, write_rows
 from verl_agentic.sampling.prompt_sampler import PromptSampler
-from verl_agentic.verl.run_state import state_of
+from verl_agentic.verl.object_state import state_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's data loader
 Outcome = Callable[[str, int], float]

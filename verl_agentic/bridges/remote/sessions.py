@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from verl_agentic.base.deadlines import OverrunError, in_thread, within
-from verl_agentic.base.env import Env, ToolEnv
+from verl_agentic.base.env import Env, Guides, HasStateKey, PlaysConversations, ToolEnv, optional, require_selection
 from verl_agentic.base.errors import (
     AgenticError,
     ConfigError,
@@ -205,7 +205,7 @@ class EnvSessions:
         with boundary(EnvError, "starting the environment"):
             messages = await env.start()
         _refuse_sub_agents(env)
-        return {"messages": messages, "guides": hasattr(env, "guidance"), **_write_outlook(session, env)}
+        return {"messages": messages, "guides": optional(env, Guides) is not None, **_write_outlook(session, env)}
 
     async def _step_env(self, session: _Session, data: Mapping[str, Any]) -> dict[str, Any]:
         env = _get_env(session)
@@ -232,13 +232,9 @@ class EnvSessions:
     # Calls of the package.
 
     async def _select_answer(self, data: Mapping[str, Any]) -> int | None:
-        env = cast("Any", self._package.make_env(to_row(data["row"]), **self._config_of(data["config"])))
+        env = self._package.make_env(to_row(data["row"]), **self._config_of(data["config"]))
         try:
-            if not hasattr(env, "select"):
-                raise ConfigError(
-                    f"--select needs an environment with select(answers), got {type(env).__name__}; add it"
-                )
-            return await env.select(data["answers"])
+            return await require_selection(env).select(data["answers"])
         finally:
             await within(env.close(), self.config.close_timeout_s, what="closing the environment of a selection")
 
@@ -375,15 +371,15 @@ def _write_outlook(session: _Session, env: Env) -> dict[str, Any]:
         schemas = list_schemas(env.tools)
     if schemas != session.tools:
         outlook["tools"] = session.tools = schemas
-    if hasattr(env, "state_key"):
+    if (keyed := optional(env, HasStateKey)) is not None:
         with boundary(EnvError, "the environment's state_key"):
-            outlook["state_key"] = cast("Any", env).state_key()
+            outlook["state_key"] = keyed.state_key()
     return outlook
 
 
 def _refuse_sub_agents(env: Env) -> None:
     is_own = (
-        hasattr(env, "play_conversations")
+        optional(env, PlaysConversations) is not None
         or getattr(type(env), "use_sub_agents", ToolEnv.use_sub_agents) is not ToolEnv.use_sub_agents
     )
     if is_own or any(isinstance(tool, DelegateTool) for tool in env.tools):

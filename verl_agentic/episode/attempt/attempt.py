@@ -4,91 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
 
 from verl_agentic.base.deadlines import OverrunError, within
-from verl_agentic.base.env import Env, EnvRow, Transcript
-from verl_agentic.base.errors import AgenticError, ConfigError, DataError, EnvError, PolicyError, boundary, is_by_policy
+from verl_agentic.base.env import Env, HasStateKey, LimitsTurns, optional
+from verl_agentic.base.errors import ConfigError, DataError, EnvError, PolicyError, boundary, is_by_policy
 from verl_agentic.base.tools.plain_schema import list_schemas
 from verl_agentic.base.trajectory import Trajectory
-from verl_agentic.base.types import Action, Message, NewRow, Observation, SegmentKind, StopReason, TurnLimits
+from verl_agentic.base.types import Action, Message, Observation, SegmentKind, StopReason, TurnLimits
 from verl_agentic.episode.attempt import boundary_checks, compaction
-from verl_agentic.episode.attempt.compaction import Compaction
 from verl_agentic.episode.attempt.episode_setup import EpisodeSetup as EpisodeSetup
-from verl_agentic.episode.attempt.row_prompts import encode_row
-from verl_agentic.episode.attempt.stop_texts import cut_at_stop, ends_in_stop_text
-from verl_agentic.episode.attempt.stopped import ENDED_BY_SERVER, Stopped, check_sampled
+from verl_agentic.episode.attempt.parts.training_rows import AttemptRows, await_guarded
+from verl_agentic.episode.attempt.stop_texts import ends_in_stop_text
+from verl_agentic.episode.attempt.stopped import ENDED_BY_SERVER, Stopped
 from verl_agentic.episode.attempt.tool_changes import announcement, tool_name
-from verl_agentic.episode.codec.clipping import CHARS_PER_TOKEN, clip, encodable
-from verl_agentic.episode.codec.codec import ContextTokens, Schema
 from verl_agentic.episode.constraints.call_choice import choose_call
 from verl_agentic.episode.constraints.ltl import CallConstraint
 from verl_agentic.episode.policies.policy import Completion
-from verl_agentic.episode.threads import offload_if_long
 from verl_agentic.episode.trace import timeline, tool_spans
-
-T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
-class Attempt:
-    """One running attempt, and its record."""
+class Attempt(AttemptRows):
+    """One running attempt: the loop over its turns."""
 
-    setup: EpisodeSetup
-    row: EnvRow
-    request_id: str
-    guidance: str = ""
-    """Guidance in the prompt about an earlier failed attempt."""
-    side_rows: list[Trajectory] = field(default_factory=list)
-    """Training rows of sub-agents."""
-    rows: list[Trajectory] = field(default_factory=list)
-    """Finished training rows."""
-    trajectory: Trajectory = field(default_factory=lambda: Trajectory(prompt_ids=[]))
-    """The current row."""
-    messages: list[Message] = field(default_factory=list)
-    """The whole conversation."""
-    actions: list[Action] = field(default_factory=list)
-    turn_rewards: dict[int, float] = field(default_factory=dict)
-    states: dict[int, str] = field(default_factory=dict)
-    """Turn -> the environment's key of the state in which it starts."""
-    info: Counter[str] = field(default_factory=Counter)
-    generate_s: float = 0.0
-    env_s: float = 0.0
-    min_weights_version: int | None = None
-    max_weights_version: int | None = None
-    error: str | None = None
-    """Error message, if a failure ended the turns."""
-    agent: str = ""
-    """Role of the sub-agent; empty for the agent of the episode."""
-    label: str = ""
-    """Label of its turns in the episode's timeline; empty for the agent's own."""
-    num_sampled: int = 0
-    """Number of sampled tokens, sub-agents included."""
-    prompt: tuple[Message, ...] = ()
     conversations: list[Attempt] = field(default_factory=list)
     """Conversations of an agent program (`agent_conversations`); at the end, those beside its own."""
     parent: Attempt | None = None
     """The attempt that a conversation belongs to."""
-    stop: StopReason | None = None
-    """Reason, if a conversation is over."""
-    constraint: CallConstraint | None = None
-    _context: list[Message] = field(default_factory=list)
-    """The conversation as the policy sees it in this row."""
-    _tools: Sequence[Schema] = ()
-    """The tools in the prompt of this row."""
-    _announced: Sequence[Schema] | None = None
-    """The tools that the policy can call now, if they have changed since this row began."""
-    _offered: Sequence[Schema] = ()
-    """The tools that the environment had when it was asked last."""
-    tool_names: Sequence[str] = ()
-    _turn: int = 0
-    _last_turn: StopReason | None = None
-    """Reason, if the policy was told that this turn is the last."""
-    _turn_limits: TurnLimits = field(default_factory=TurnLimits)
-    """Limits of the environment for the next turn."""
+
+    def finish(self, *, is_void: bool, filler_id: int) -> tuple[Trajectory, ...]:
+        """Returns the training rows, with those of conversations beside the agent's own."""
+        for side in self.conversations:
+            self.side_rows += side.finish(is_void=is_void, filler_id=filler_id) if side.actions else ()
+            self.info.update(side.info)
+        return super().finish(is_void=is_void, filler_id=filler_id)
+
+    def _list_related(self) -> Sequence[Attempt]:
+        first = self.parent or self
+        return [first, *first.conversations]
 
     async def run(self, env: Env) -> StopReason:
         """Runs all turns and returns the stop reason."""
@@ -99,28 +54,6 @@ class Attempt:
         except Stopped as stop:
             self.error = stop.error
             return stop.reason
-
-    def transcript(self, stop: StopReason) -> Transcript:
-        """Returns the transcript for scorers."""
-        return Transcript(messages=tuple(self.messages), actions=tuple(self.actions), stop_reason=stop)
-
-    def finish(self, *, is_void: bool, filler_id: int) -> tuple[Trajectory, ...]:
-        """Returns the training rows: each ends on a sampled token, or is void."""
-        if any(self.trajectory.response_mask) or not self.rows:
-            self.rows.append(self.trajectory)  # else: shortened, and nothing was sampled since
-        for row in self.rows:
-            row.agent = self.agent
-        for side in self.conversations:
-            self.side_rows += side.finish(is_void=is_void, filler_id=filler_id) if side.actions else ()
-            self.info.update(side.info)
-        rows = (*self.side_rows, *self.rows)
-        for row in rows:
-            if is_void or not any(row.response_mask):
-                row.void(filler_id=filler_id)
-            else:
-                row.trim_context()
-            row.check()
-        return rows
 
     async def converse(self, observation: Observation, *, limits: TurnLimits) -> Action:
         """Samples a turn of a conversation without an environment; see `env.AgentConversation`.
@@ -157,17 +90,6 @@ class Attempt:
             else:
                 await self._append_observation(refused)
 
-    def _with_notes(self, new: NewRow) -> NewRow:
-        """Returns a row whose prompt has the instruction and the guidance, like that of an environment."""
-        notes = [note for note in (self.setup.instruction, self.guidance) if note]
-        index = next((index for index, m in enumerate(new.messages) if m.role == "assistant"), len(new.messages))
-        prompt = list(new.messages[:index])
-        for note in notes if prompt else ():
-            prompt = compaction.with_note(prompt, note)
-        return replace(new, messages=(*prompt, *new.messages[index:]))
-
-    # The start, and a turn.
-
     async def _start_episode(self, env: Env) -> None:
         with timeline.span("start", label=self.label):
             await self.start_env(env)
@@ -181,7 +103,7 @@ class Attempt:
         started = time.monotonic()
         try:
             prompt = await within(
-                _await_guarded(env.start(), EnvError, "starting the environment"),
+                await_guarded(env.start(), EnvError, "starting the environment"),
                 self.setup.limits.start_timeout_s,
                 what="the start of the environment",
             )
@@ -202,12 +124,12 @@ class Attempt:
 
     async def _play_turn(self, env: Env) -> None:
         limits = self.setup.limits
-        if hasattr(env, "state_key"):
+        if (keyed := optional(env, HasStateKey)) is not None:
             with boundary(EnvError, "the environment's state_key"):
-                self.states[self._turn] = cast("Any", env).state_key()
-        if hasattr(env, "turn_limits"):
+                self.states[self._turn] = keyed.state_key()
+        if (limiting := optional(env, LimitsTurns)) is not None:
             with boundary(EnvError, "the environment's turn_limits"):
-                self._turn_limits = cast("Any", env).turn_limits()
+                self._turn_limits = limiting.turn_limits()
         action, cut = await self._sample_action()
         if cut is not None:
             reason, by_reserve = cut
@@ -270,7 +192,7 @@ class Attempt:
             if beginning
         ]
         choosing = choose_call(self.setup.policy, options, stream=self.trajectory.token_ids, request_id=self.request_id)
-        ids = await self._limit_time(_await_guarded(choosing, PolicyError, "choosing a call"), "choosing a call")
+        ids = await self._limit_time(await_guarded(choosing, PolicyError, "choosing a call"), "choosing a call")
         if not ids or len(ids) >= self._compute_budget()[0]:
             return []
         self.trajectory.append_context(ids, turn=self._turn, kind=SegmentKind.FRAMEWORK)
@@ -297,37 +219,12 @@ class Attempt:
         is_cut = completion.finish_reason == "length" and not has_ended
         return completion, (reason, by_reserve) if is_cut and not is_own else None, is_cut and is_own
 
-    async def _sample_tokens(self, max_tokens: int) -> Completion:
-        started = time.monotonic()
-        generating = self.setup.policy.generate(
-            self.trajectory.token_ids, messages=self._context, max_tokens=max_tokens, request_id=self.request_id
-        )
-        with timeline.span("generate", label=self.label, turn=self._turn):
-            completion = await self._limit_time(
-                _await_guarded(generating, PolicyError, "generating a turn"), "generating a turn"
-            )
-        self.generate_s += time.monotonic() - started
-        check_sampled(completion)
-        with boundary(PolicyError, "reading the policy's answer"):
-            boundary_checks.check_completion(completion, max_tokens=max_tokens)
-        self.num_sampled += len(completion.token_ids)
-        with boundary(EnvError, "cutting a turn at a stop text"):
-            completion = cut_at_stop(completion, self._turn_limits.stop_texts, tokenizer=self.setup.tokenizer)
-        with boundary(EnvError, "finding what is not trained in a turn"):
-            ids = completion.token_ids
-            untrained = await offload_if_long(len(ids), self.setup.codec.untrained_spans, ids)
-        self.trajectory.append_sampled(ids, completion.log_probs, turn=self._turn, untrained=untrained)
-        if self.min_weights_version is None:
-            self.min_weights_version = completion.min_weights_version
-        self.max_weights_version = completion.max_weights_version
-        return completion
-
     async def _step_env(self, env: Env, action: Action) -> Observation:
         started = time.monotonic()
         with tool_spans.watched_step(action, tool_names=self.tool_names, label=self.label) as watch:
             step, label = env.step(action), "the environment's step"
             try:
-                observation = await self._limit_time(_await_guarded(step, EnvError, label), label)
+                observation = await self._limit_time(await_guarded(step, EnvError, label), label)
             except EnvError as cause:
                 if is_by_policy(cause):
                     raise Stopped(StopReason.POLICY_FAULT, f"{type(cause).__name__}: {cause}") from cause
@@ -340,16 +237,6 @@ class Attempt:
         if observation.reward:
             self.turn_rewards[action.turn] = observation.reward
         return observation
-
-    async def _limit_time(self, awaitable: Awaitable[T], label: str) -> T:
-        try:
-            return await within(awaitable, self.setup.limits.turn_timeout_s, what=label)
-        except OverrunError as cause:
-            raise Stopped(StopReason.POLICY_FAULT if cause.by_code else StopReason.TIMEOUT, str(cause)) from cause
-
-    @property
-    def _callable_tools(self) -> Sequence[Schema]:
-        return self._tools if self._announced is None else self._announced
 
     def _with_tool_changes(self, observation: Observation, env: Env) -> Observation:
         """Adds a message about tools that have changed since the last turn. The prompt keeps its tools, so that the
@@ -365,42 +252,6 @@ class Attempt:
         self.tool_names = [tool_name(schema) for schema in self._announced]
         self.info["tools_offered"] = max(self.info["tools_offered"], len(self._announced))
         return replace(observation, messages=(*observation.messages, Message("user", text))) if text else observation
-
-    # Budgets.
-
-    def _compute_budget(self) -> tuple[int, StopReason, bool]:
-        """Returns the next turn's token budget, the stop reason if it is used up, and whether the reserve limits it."""
-        limits = self.setup.limits
-        (room, reason), reserve = self._compute_room(), self._compute_reserve()
-        if limits.max_turn_tokens is not None and limits.max_turn_tokens <= room - reserve:
-            return limits.max_turn_tokens, StopReason.MAX_TOKENS, False
-        return room - reserve, reason, reserve > 0
-
-    def _compute_reserve(self) -> int:
-        """Returns the tokens that the next turn must leave for the answer; 0 if it is the last one."""
-        is_last = self._last_turn is not None or len(self.actions) + 1 >= self.setup.limits.max_turns
-        reserve = self.setup.limits.answer_reserve_tokens
-        return 0 if is_last or self._compute_room()[0] <= reserve else reserve
-
-    def _compute_room(self, added: int = 0) -> tuple[int, StopReason]:
-        """Returns how many tokens are left after `added` more context tokens, and the limiting budget."""
-        room, reason = self._row_room(added)
-        limit = self.setup.limits.max_episode_tokens
-        if limit is not None and limit - self.num_sampled < room:
-            return limit - self.num_sampled, StopReason.MAX_TOKENS
-        return room, reason
-
-    def _row_room(self, added: int = 0) -> tuple[int, StopReason]:
-        """Returns how many tokens still fit into this row."""
-        limits, row = self.setup.limits, self.trajectory
-        length = len(row.response_ids) + added
-        response_left = limits.max_response_tokens - length
-        context_left = limits.max_context_tokens - len(row.prompt_ids) - length
-        if context_left < response_left:
-            return context_left, StopReason.CONTEXT_FULL
-        return response_left, StopReason.MAX_TOKENS
-
-    # Observations.
 
     async def _append_observation(self, observation: Observation) -> None:
         """Appends the observation; shortens or ends the conversation if it leaves no room."""
@@ -445,149 +296,3 @@ class Attempt:
             if room == before:
                 break
         self._append_messages([*new, notice], edit)
-
-    async def _encode_clipped(self, messages: Sequence[Message]) -> tuple[list[Message], ContextTokens]:
-        """Returns the messages cut to their limits, and their tokens.
-
-        Messages that are short together are not counted one by one.
-        """
-        limits = self.setup.limits
-        cap = min(limits.max_observation_tokens or limits.max_context_tokens, limits.max_context_tokens)
-        new = [replace(message, content=encodable(message.content)) for message in messages]
-        if any(len(message.content) > CHARS_PER_TOKEN * cap for message in new):
-            new = await self._clip_messages(new)
-            return new, await self._encode_messages(new)
-        edit = await self._encode_messages(new)
-        if edit.growth > cap and (clipped := await self._clip_messages(new)) != new:
-            new, edit = clipped, await self._encode_messages(clipped)
-        return new, edit
-
-    async def _encode_messages(self, new: Sequence[Message]) -> ContextTokens:
-        """Returns the tokens of new messages. A failure depends on what the policy wrote, so it is the policy's."""
-        with boundary(DataError, "rendering an observation"):
-            return await self.setup.codec.encode_context(
-                self._context, new, stream=self.trajectory.token_ids, tools=self._tools
-            )
-
-    def _append_messages(self, new: Sequence[Message], edit: ContextTokens) -> None:
-        self.messages.extend(new)
-        room, reason = self._compute_room(edit.growth)
-        if room < 1:
-            raise Stopped(reason)
-        self.info["neutralised_markers"] += edit.neutralised
-        self._context.extend(new)
-        self.trajectory.drop_tail(edit.removed)
-        kind = SegmentKind.TOOL if any(message.role == "tool" for message in new) else SegmentKind.USER
-        self.trajectory.append_context(edit.token_ids, turn=self.actions[-1].turn, kind=kind)
-
-    async def _clip_messages(self, messages: Sequence[Message], *, max_tokens: int | None = None) -> list[Message]:
-        """Returns the messages, each cut to the limit of a message and to the size of a row."""
-        limits, clipped = self.setup.limits, []
-        caps = (max_tokens, limits.max_observation_tokens, limits.max_context_tokens)
-        for message in messages:
-            with boundary(EnvError, "clipping an observation"):
-                text, is_cut = await offload_if_long(
-                    len(message.content),
-                    clip,
-                    message.content,
-                    max_tokens=min(cap for cap in caps if cap is not None),
-                    keep=limits.observation_keep,
-                    tokenizer=self.setup.tokenizer,
-                )
-            self.info["clipped_observations"] += is_cut
-            clipped.append(replace(message, content=text))
-        return clipped
-
-    async def _fit_messages(self, new: Sequence[Message], *, reserve: int) -> list[Message]:
-        """Returns the messages, cut to preserve the reserve."""
-        fitting, spare = list(new), self._row_room()[0] - reserve
-        for attempt in range(3):
-            lacking = reserve - self._row_room((await self._encode_messages(fitting)).growth)[0]
-            if lacking <= 0 or attempt == 2:
-                break
-            spare -= lacking if attempt else 0  # the template around the texts
-            fitting = await self._clip_messages(new, max_tokens=max(0, spare) // len(new))
-        return fitting
-
-    # Several rows.
-
-    async def begin_row(self, new: NewRow) -> None:
-        """Continues in a new row with another conversation."""
-        new = self._with_notes(new)
-        self.trajectory = Trajectory(prompt_ids=[])
-        self._tools, self._announced = list(new.tools), None
-        self._offered, self.tool_names = self._tools, list(map(tool_name, new.tools))
-        self.info["tools_offered"] = max(self.info["tools_offered"], len(self._tools))
-        self._context = list(new.messages)
-        with boundary(DataError, "rendering a conversation"):
-            first = self.parent or self
-            attempts = [(a.actions, (*a.rows, a.trajectory)) for a in (first, *first.conversations)]
-            self.trajectory.prompt_ids = await encode_row(new, self.setup.codec, attempts)
-        room, reason = self._compute_room()
-        if room < 1 and self.actions:
-            raise Stopped(reason)
-
-    async def _shorten_context(self, how: Compaction, new: Sequence[Message]) -> bool:
-        """Continues in a new row with a shorter conversation; returns False if it cannot."""
-        if len(self.rows) + 1 >= how.max_rows:
-            return False
-        if how.strategy == "summary":
-            context = await self._summarise_context(how, new)
-        else:
-            context = compaction.drop_observations(
-                [*self._context, *new], after=len(self.prompt), keep_last=how.keep_last
-            )
-        has_room = await self._start_row(context, needed_tokens=how.needed_tokens)
-        if not has_room and how.strategy == "summary":  # it has been sampled already
-            raise Stopped(StopReason.CONTEXT_FULL)
-        if has_room and how.strategy == "drop_observations":
-            self.messages.extend(new)
-        return has_room
-
-    async def _drop_calls(self, call_ids: Sequence[str], new: Sequence[Message]) -> None:
-        """Continues in a new row without the answers of some calls."""
-        limits = self.setup.limits
-        if limits.answer_reserve_tokens and len(self.actions) + 1 >= limits.max_turns:
-            self._last_turn = StopReason.MAX_TURNS
-            self.info["final_notices"] += 1
-            num_left = min(limits.max_turn_tokens or limits.answer_reserve_tokens, limits.answer_reserve_tokens)
-            new = [*new, Message("user", limits.final_notice.replace("{tokens}", str(num_left)))]
-        self.messages.extend(new)
-        context = compaction.drop_calls([*self._context, *new], after=len(self.prompt), call_ids=call_ids)
-        if not await self._start_row(context, needed_tokens=1):
-            raise Stopped(StopReason.CONTEXT_FULL)
-
-    async def _start_row(self, context: list[Message], *, needed_tokens: int) -> bool:
-        """Starts a row whose prompt is a conversation; returns False if it leaves too little room."""
-        with boundary(DataError, "rendering a shortened conversation"):
-            prompt_ids = await self.setup.codec.encode_prompt(context, self._callable_tools)
-        if self.setup.limits.max_context_tokens - len(prompt_ids) < needed_tokens:
-            return False
-        self.rows.append(self.trajectory)
-        self.trajectory = Trajectory(prompt_ids=prompt_ids)
-        self._tools, self._announced = self._callable_tools, None
-        self._context = context
-        return True
-
-    async def _summarise_context(self, how: Compaction, new: Sequence[Message]) -> list[Message]:
-        """Lets the policy write a summary in a separate turn; returns the new conversation."""
-        request = Message("user", compaction.SUMMARY_REQUEST)
-        edit, unseen = await self._encode_messages([*new, request]), ()
-        if self._row_room(edit.growth)[0] < how.max_summary_tokens:
-            edit, unseen = await self._encode_messages([request]), tuple(new)
-        self.messages.extend(unseen)
-        self._append_messages([request] if unseen else [*new, request], edit)
-        self._turn += 1
-        completion = await self._sample_tokens(min(how.max_summary_tokens, self._compute_room()[0]))
-        with boundary(EnvError, "parsing a summary"):
-            action = await self.setup.codec.decode_action(
-                completion.token_ids, turn=self._turn, tools=self._callable_tools
-            )
-        self.messages.append(action.to_message())
-        self.info["summaries"] += 1
-        return compaction.with_summary(self.prompt, action.content, unseen=unseen)
-
-
-async def _await_guarded(awaitable: Awaitable[T], error: type[AgenticError], label: str) -> T:
-    with boundary(error, label):
-        return await awaitable

@@ -25,8 +25,8 @@ from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.score import Score, combine
 from verl_agentic.rewards.scorer import Scorer
 from verl_agentic.rewards.verl_result import PENDING, PLACE, Scored, from_pending
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import add, wrap
-from verl_agentic.verl.run_state import state_of
 
 _FIELDS = ["extra_fields", "rm_scores", "response_mask", "turn_ids"]
 

@@ -23,9 +23,9 @@ from verl_agentic.log.log_options import LogOptions
 from verl_agentic.log.secrets import Decode, own_secrets, withhold
 from verl_agentic.log.writer import log_writer
 from verl_agentic.rewards.verl_result import Scored
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.rollout.log_sections import log_options
-from verl_agentic.verl.run_state import state_of
 
 
 @dataclass(kw_only=True)

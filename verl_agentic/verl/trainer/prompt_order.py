@@ -36,8 +36,8 @@ from verl_agentic.sampling.prompts.pass_rates import Floats
 from verl_agentic.sampling.prompts.task_sets import TaskSet
 from verl_agentic.verl.batches.batch_keys import last_rows, split_key
 from verl_agentic.verl.features import all_features
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
-from verl_agentic.verl.run_state import state_of
 from verl_agentic.verl.trainer.curriculum_part import CurriculumPart
 from verl_agentic.verl.trainer.trainer_features import curriculum_settings
 

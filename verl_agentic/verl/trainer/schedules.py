@@ -14,9 +14,9 @@ from typing import Any
 from omegaconf import OmegaConf, open_dict
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.rollout.rollout_features import circuit_breaker, loop_settings
-from verl_agentic.verl.run_state import state_of
 from verl_agentic.verl.sections import AGENTIC
 
 

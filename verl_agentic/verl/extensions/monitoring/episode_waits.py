@@ -38,9 +38,9 @@ from verl_agentic.log.files.parquet import extra_of
 from verl_agentic.observe.live.stuck_episodes import StuckWatch, WaitingOptions, states
 from verl_agentic.observe.live.time_ledger import EpisodeTime
 from verl_agentic.verl.extensions.monitoring.monitoring_features import waiting_options
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.run_dir import run_dir_of
-from verl_agentic.verl.run_state import state_of
 from verl_agentic.verl.sections import AGENTIC
 
 logger = logging.getLogger(__name__)

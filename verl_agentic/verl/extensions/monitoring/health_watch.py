@@ -15,8 +15,8 @@ from verl_agentic.observe.health.health_finding import HealthFinding
 from verl_agentic.observe.health.monitor import ROLLED_BACK_TO, HealthMonitor
 from verl_agentic.verl.checkpoints.healthy_checkpoints import Checkpoints
 from verl_agentic.verl.extensions.monitoring.monitoring_features import health_settings
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.rollout.log_sections import audit, log_options
-from verl_agentic.verl.run_state import state_of
 from verl_agentic.verl.sections import AGENTIC
 
 logger = logging.getLogger(__name__)

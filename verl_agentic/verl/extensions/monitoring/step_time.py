@@ -20,8 +20,8 @@ from verl_agentic.observe.live.time_ledger import EpisodeTime, Wait, time_ledger
 from verl_agentic.verl.batches.batch_keys import extras_of, last_rows
 from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME
 from verl_agentic.verl.log_and_continue import log_and_continue
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
-from verl_agentic.verl.run_state import state_of
 
 _WHAT = "where the time of a step went"
 

@@ -31,8 +31,8 @@ from verl_agentic.verl.extensions.monitoring.batch_audit import audit_batch
 from verl_agentic.verl.extensions.monitoring.health_actions import act, target_of_rollback
 from verl_agentic.verl.extensions.monitoring.health_watch import watch_of
 from verl_agentic.verl.log_and_continue import log_and_continue
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
-from verl_agentic.verl.run_state import state_of
 
 logger = logging.getLogger(__name__)
 _COLUMNS = ("response_mask", "rm_scores", "advantages", "returns", "values", "old_log_probs", "entropy")

@@ -26,9 +26,9 @@ from verl_agentic.observe.live.stuck_episodes import BackoffWarner, WaitingOptio
 from verl_agentic.verl.batches.batch_keys import split_key
 from verl_agentic.verl.extensions.monitoring.monitoring_features import waiting_options
 from verl_agentic.verl.log_and_continue import log_and_continue
+from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.run_dir import run_dir_of
-from verl_agentic.verl.run_state import state_of
 
 logger = logging.getLogger(__name__)
 _OLDEST = 3

@@ -10,7 +10,7 @@ ATTRIBUTE = "agentic_state"
 
 
 @dataclass(kw_only=True)
-class RunState:
+class ObjectState:
     """State of one object. The parts of extensions have no type here, because the core imports none of them."""
 
     curriculum: Any = None
@@ -46,6 +46,6 @@ class RunState:
     """On an agent loop worker: options of the trajectory log."""
 
 
-def state_of(part: Any) -> RunState:
+def state_of(part: Any) -> ObjectState:
     """Returns the state on an object of verl; makes it on the first call."""
-    return vars(part).setdefault(ATTRIBUTE, RunState())
+    return vars(part).setdefault(ATTRIBUTE, ObjectState())

@@ -1,0 +1,1 @@
+"""The parts of an `Attempt`, each built on the one before: record, budgets, context, rows. Import `Attempt` instead."""
