@@ -24,7 +24,7 @@ from verl_agentic.episode.trace import timeline
 from verl_agentic.observe.live.stuck_episodes import WaitingOptions
 from verl_agentic.observe.live.time_ledger import EpisodeTime
 from verl_agentic.verl import log_and_continue
-from verl_agentic.verl.batches import batch_keys
+from verl_agentic.verl.batches import row_store
 from verl_agentic.verl.extensions.monitoring import episode_waits, trainer_waits
 from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME, WaitingReporter
 from verl_agentic.verl.extensions.monitoring.trainer_waits import PollWatch
@@ -244,7 +244,7 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def use(early: dict[str, Any], late: dict[str, Any]) -> None:
         clock = Clock()
         queue = Queue(early, late, clock=clock)
-        for module in (verl_buffer, batch_keys):
+        for module in (verl_buffer, row_store):
             monkeypatch.setattr(module, "tq", queue)
         for module in (verl_buffer, trainer_waits):
             monkeypatch.setattr(module, "time", clock)

@@ -16,7 +16,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.verl.batches import batch_keys
+from verl_agentic.verl.batches import row_store
 from verl_agentic.verl.replay_buffer import episode_buffer
 
 
@@ -62,7 +62,7 @@ def rows(**numbers: dict[str, Any]) -> dict[str, Any]:
 
 def metrics(monkeypatch: pytest.MonkeyPatch, stored: dict[str, Any], keys: list[str]) -> tuple[dict[str, float], Queue]:
     queue = Queue(stored)
-    monkeypatch.setattr(batch_keys.tq, "kv_batch_get", queue.kv_batch_get)
+    monkeypatch.setattr(row_store.tq, "kv_batch_get", queue.kv_batch_get)
     return episode_buffer.mean_numbers(list(episode_buffer._fetch_episodes(keys, "train").values())), queue
 
 
@@ -112,7 +112,7 @@ def test_a_sampled_training_batch_brings_them_along(
     monkeypatch: pytest.MonkeyPatch, partition: str, has_metrics: bool
 ) -> None:
     queue = Queue(rows(u_0_0={"acc": 1.0}))
-    monkeypatch.setattr(batch_keys.tq, "kv_batch_get", queue.kv_batch_get)
+    monkeypatch.setattr(row_store.tq, "kv_batch_get", queue.kv_batch_get)
     sampled = KVBatchMeta(keys=["u_0_0"], tags=[{}], partition_id=partition)
     batch, found = episode_buffer._sample_with_numbers(
         lambda self, steps, partition_id, size: (sampled, {"verl": 1.0}), SimpleNamespace(), 1, partition, 1
@@ -131,7 +131,7 @@ def test_updates_get_whole_groups_in_whatever_order_sessions_ended(ended: list[s
         for key in ended:
             queue.tags["train"][key] = {"status": "success", "response_len": 1, "of": key}
             queue.rows[key] = {"extra_fields": {"reward_extra_info": {"acc": 1.0}}}
-        patch.setattr(batch_keys.tq, "kv_batch_get", queue.kv_batch_get)
+        patch.setattr(row_store.tq, "kv_batch_get", queue.kv_batch_get)
         batch, _ = buffer().sample(1, "train", 4)
     assert sorted(batch.keys) == sorted(ended)
     assert [tag["of"] for tag in batch.tags] == batch.keys

@@ -13,7 +13,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine.utils import prepare_micro_batches
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.verl.batches.batch_keys import split_key
+from verl_agentic.verl.batches.row_store import split_key
 from verl_agentic.verl.extensions.methods.trainer.whole_groups import keep_groups_whole
 
 # As verl balances them: siblings are apart.

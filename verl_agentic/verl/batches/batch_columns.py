@@ -14,6 +14,7 @@ from verl.workers.utils.padding import response_from_nested
 from verl_agentic.credit.batch_metrics.diversity import sequence_keys
 from verl_agentic.credit.credit.step_groups import steps_of
 from verl_agentic.rewards.verl_result import AGENT, PLACE
+from verl_agentic.verl.batches.row_store import unwrap
 
 # Columns of whole rows, as engines return them.
 _OF_ENGINES = {"sum_pi_squared_BT": "sum_pi_squared", "target_values_BT": "target_values"}
@@ -37,10 +38,10 @@ def stored_columns(batch: Any) -> dict[str, Any]:
             columns[ours] = _pad_rows(response, width=width, filler=0)
     if "data_source" in fetched:
         sources: dict[str, int] = {}
-        names = [str(_unwrap_data(source)) for source in fetched["data_source"]]
+        names = [str(unwrap(source)) for source in fetched["data_source"]]
         columns["source_B"] = torch.tensor([sources.setdefault(name, len(sources)) for name in names])
     if "extra_fields" in fetched:
-        columns.update(_of_extra([_unwrap_data(extra) for extra in fetched["extra_fields"]]))
+        columns.update(_of_extra([unwrap(extra) for extra in fetched["extra_fields"]]))
     return columns
 
 
@@ -68,7 +69,3 @@ def _pad_rows(nested: torch.Tensor, *, width: int, filler: int) -> torch.Tensor:
     for place, row in enumerate(rows):
         out[place, : len(row)] = row
     return out
-
-
-def _unwrap_data(value: Any) -> Any:
-    return getattr(value, "data", value)

@@ -8,20 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transfer_queue as tq
 
 from verl_agentic.rewards.verl_result import AGENT, PLACE
+from verl_agentic.verl.batches.row_store import read_columns, split_key
 
 GROUP_SIZE = "agentic_group_size"
 """Tag of a row whose group was reduced by a gate: the number of remaining sessions."""
 PLAYED_UID = "agentic_played_uid"
 """Tag of a replayed row: its original uid."""
-
-
-def split_key(key: str) -> tuple[str, str, int]:
-    """Splits verl's key `{uid}_{session}_{index}`."""
-    uid, session, index = key.rsplit("_", 2)
-    return uid, session, int(index)
 
 
 def is_padding(key: str) -> bool:
@@ -42,11 +36,8 @@ def last_rows(keys: Iterable[str]) -> dict[tuple[str, str], str]:
 
 def extras_of(keys: Sequence[str], *, partition_id: str) -> dict[str, dict[str, Any]]:
     """Returns row -> its `extra_fields`; empty if there are none."""
-    if not keys:
-        return {}
-    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=["extra_fields"])
-    columns: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else []
-    return {key: getattr(column, "data", column) for key, column in zip(keys, columns, strict=bool(columns))}
+    extras = read_columns(keys, partition_id=partition_id, names=["extra_fields"]).get("extra_fields", [])
+    return dict(zip(keys, extras, strict=bool(extras)))
 
 
 def group_keys(keys: Sequence[str], parts: Mapping[str, torch.Tensor]) -> list[tuple[str, bool]]:
@@ -87,15 +78,12 @@ class StoredRows:
 def stored_rows(keys: Sequence[str], *, partition_id: str) -> StoredRows:
     """Returns the stored data of rows."""
     last = set(last_rows(keys).values())
-    fields = ["extra_fields", "response_mask"]
-    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
-    raw_extras: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(keys)
-    extras: list[Any] = [getattr(extra, "data", extra) or {} for extra in raw_extras]
-    masks: list[torch.Tensor] = list(fetched["response_mask"].unbind()) if "response_mask" in fetched else []
+    columns = read_columns(keys, partition_id=partition_id, names=["extra_fields", "response_mask"])
+    extras = [extra or {} for extra in columns.get("extra_fields", [{}] * len(keys))]
     is_ours = all(PLACE in extra for extra in extras)
     return StoredRows(
         is_copy=[key not in last and PLACE not in extra for key, extra in zip(keys, extras, strict=True)],
         is_side=[extra[PLACE] == "side" for extra in extras] if is_ours else None,
         agents=tuple(extra.get(AGENT, "") for extra in extras),
-        masks=masks,
+        masks=columns.get("response_mask", []),
     )

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import transfer_queue as tq
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.episode.loop_settings import GREEDY_SESSION
 from verl_agentic.sampling.gate import Group, Session
+from verl_agentic.verl.batches.row_store import read_columns, session_of, split_key
 
 _COLUMNS = {
     "reward": ("rm_scores",),
@@ -55,12 +55,6 @@ def aged(group: Group, versions: int) -> Group:
     return replace(group, sessions=sessions)
 
 
-def session_of(key: str) -> tuple[str, str]:
-    """Returns uid and session of a row's key."""
-    uid, session, _ = key.rsplit("_", 2)
-    return uid, session
-
-
 def read_groups(
     uids: set[str], *, partition_id: str, tags: Mapping[str, Mapping[str, Any]], needs: set[str], step: int
 ) -> list[FinishedGroup]:
@@ -75,7 +69,7 @@ def read_groups(
         ConfigError: a column is missing.
     """
     rows: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for key in sorted((key for key in tags if session_of(key)[0] in uids), key=lambda key: int(key.rsplit("_", 1)[1])):
+    for key in sorted((key for key in tags if session_of(key)[0] in uids), key=lambda key: split_key(key)[2]):
         rows[session_of(key)].append(key)
     extras = _fetch_extras([keys[-1] for keys in rows.values()], partition_id)
     columns = _fetch_columns([key for keys in rows.values() for key in keys], partition_id, needs)
@@ -121,12 +115,9 @@ def _oldest_weights(tag: Mapping[str, Any]) -> int:
 
 def _fetch_extras(keys: list[str], partition_id: str) -> list[tuple[Mapping[str, Any], str | None]]:
     """Returns the extra fields of rows, and the greedy session of each group."""
-    if not keys:
-        return []
-    fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields", GREEDY_SESSION])
-    extras: list[Any] = [getattr(extra, "data", extra) for extra in fetched["extra_fields"]]
-    greedy = [str(int(place)) for place in fetched[GREEDY_SESSION]] if GREEDY_SESSION in fetched else [None] * len(keys)
-    return list(zip(extras, greedy, strict=True))
+    columns = read_columns(keys, partition_id=partition_id, names=["extra_fields", GREEDY_SESSION])
+    greedy = [str(int(place)) for place in columns[GREEDY_SESSION]] if GREEDY_SESSION in columns else [None] * len(keys)
+    return list(zip(columns["extra_fields"] if keys else [], greedy, strict=True))
 
 
 def _fetch_columns(keys: list[str], partition_id: str, needs: set[str]) -> dict[str, dict[str, torch.Tensor]]:
@@ -134,11 +125,10 @@ def _fetch_columns(keys: list[str], partition_id: str, needs: set[str]) -> dict[
     names = sorted({name for need in needs for name in _COLUMNS.get(need, ())})
     if not names or not keys:
         return {key: {} for key in keys}
-    fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=names)
-    if missing := [name for name in names if name not in fetched]:
+    columns = read_columns(keys, partition_id=partition_id, names=names)
+    if missing := [name for name in names if name not in columns]:
         hint = _HINTS.get(missing[0], "play episodes with env_agent")
         raise ConfigError(f"gates need the column {missing[0]!r} of every row, which there is not; {hint}")
-    columns = {name: list(fetched[name]) for name in names}
     return {key: {name: columns[name][place] for name in names} for place, key in enumerate(keys)}
 
 

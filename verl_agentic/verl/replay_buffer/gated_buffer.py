@@ -33,8 +33,9 @@ from verl_agentic.sampling.gating.gate_stats import GateStats
 from verl_agentic.sampling.gating.refill import prompts_due
 from verl_agentic.sampling.gating.starvation import StarvationGuard
 from verl_agentic.verl.batches.batch_keys import GROUP_SIZE
+from verl_agentic.verl.batches.row_store import session_of
 from verl_agentic.verl.patching import wrap
-from verl_agentic.verl.replay_buffer.finished_groups import FinishedGroup, aged, read_groups, session_of
+from verl_agentic.verl.replay_buffer.finished_groups import FinishedGroup, aged, read_groups
 from verl_agentic.verl.replay_buffer.gate_options import GateOptions
 from verl_agentic.verl.replay_buffer.group_replay import ReplayedGroups, check_trainer, forget_memories
 from verl_agentic.verl.sections import plain

@@ -29,6 +29,7 @@ from verl_agentic.sampling.curriculum import check_bounds
 from verl_agentic.sampling.gating.replay_memory import GroupReplay, ReplayGroup, check_replayable, is_worth_replaying
 from verl_agentic.sampling.prompts.pass_rates import task_values
 from verl_agentic.verl.batches.batch_keys import PLAYED_UID
+from verl_agentic.verl.batches.row_store import read_columns, split_key
 from verl_agentic.verl.checkpoints.healthy_checkpoints import is_kept
 
 J = TypeVar("J")
@@ -114,7 +115,7 @@ class ReplayedGroups(Generic[J]):
         places: dict[str, list[int]] = defaultdict(list)
         for place, key in enumerate(batch.keys):
             # A copy whose original has left the memory is not kept.
-            if (uid := key.rsplit("_", 2)[0]) in judged and PLAYED_UID not in batch.tags[place]:
+            if (uid := split_key(key)[0]) in judged and PLAYED_UID not in batch.tags[place]:
                 places[uid].append(place)
         if not places:
             return
@@ -245,17 +246,12 @@ def _uncount_uses(groups: Any) -> None:
 
 def _fetch_rows(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
     """Returns all columns of rows, by key."""
-    fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id)
-    names = list(fetched.keys())
-    columns = {str(name): _list_values(fetched[name]) for name in names}
-    return {key: {name: values[place] for name, values in columns.items()} for place, key in enumerate(keys)}
+    columns = read_columns(keys, partition_id=partition_id)
 
+    def copy(value: Any) -> Any:
+        return value.clone() if isinstance(value, torch.Tensor) else value  # a view would keep the whole batch alive
 
-def _list_values(column: Any) -> list[Any]:
-    if isinstance(column, torch.Tensor):
-        # A view would keep the whole batch alive.
-        return [value.clone() for value in column.unbind()]
-    return [getattr(value, "data", value) for value in column]
+    return {key: {name: copy(values[place]) for name, values in columns.items()} for place, key in enumerate(keys)}
 
 
 def _sum_rewards(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> list[float]:

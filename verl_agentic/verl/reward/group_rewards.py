@@ -25,6 +25,7 @@ from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.score import Score, combine
 from verl_agentic.rewards.scorer import Scorer
 from verl_agentic.rewards.verl_result import PENDING, PLACE, Scored, from_pending
+from verl_agentic.verl.batches.row_store import read_columns, session_of, split_key
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import add, wrap
 
@@ -146,28 +147,28 @@ def _replace_score(rows: list[Row], before: Score, score: Score) -> None:
 
 
 def _fetch_rows(keys: Sequence[str], partition_id: str) -> list[Row]:
-    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=[*_FIELDS, GREEDY_SESSION])
-    columns = [list(fetched[name]) for name in _FIELDS]
-    greedy = [int(place) for place in fetched[GREEDY_SESSION]] if GREEDY_SESSION in fetched else [None] * len(keys)
+    columns = read_columns(keys, partition_id=partition_id, names=[*_FIELDS, GREEDY_SESSION])
+    greedy = [int(place) for place in columns[GREEDY_SESSION]] if GREEDY_SESSION in columns else [None] * len(keys)
     return [
         Row(
             key=key,
-            extra=getattr(extra, "data", extra),
+            extra=extra,
             rewards=rewards,
             mask=mask,
             turn_ids=turn_ids,
-            is_greedy=int(key.rsplit("_", 2)[1]) == baseline,
+            is_greedy=int(split_key(key)[1]) == baseline,
         )
-        for key, baseline, extra, rewards, mask, turn_ids in zip(keys, greedy, *columns, strict=True)
+        for key, baseline, extra, rewards, mask, turn_ids in zip(
+            keys, greedy, *(columns[name] for name in _FIELDS), strict=True
+        )
     ]
 
 
 def _group_by_session(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
     """Returns the rows of every episode, in order."""
     sessions: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: int(row.key.rsplit("_", 1)[1])):
-        uid, session, _ = row.key.rsplit("_", 2)
-        sessions[uid, session].append(row)
+    for row in sorted(rows, key=lambda row: split_key(row.key)[2]):
+        sessions[session_of(row.key)].append(row)
     return sessions
 
 

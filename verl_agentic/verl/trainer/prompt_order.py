@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transfer_queue as tq
 from omegaconf import OmegaConf
 from torch.utils.data import Dataset
 from verl.trainer.ppo.v1 import replay_buffer, trainer_base
@@ -34,7 +33,8 @@ from verl_agentic.sampling.curriculum import CurriculumSettings, load_curriculum
 from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler
 from verl_agentic.sampling.prompts.pass_rates import Floats
 from verl_agentic.sampling.prompts.task_sets import TaskSet
-from verl_agentic.verl.batches.batch_keys import last_rows, split_key
+from verl_agentic.verl.batches.batch_keys import last_rows
+from verl_agentic.verl.batches.row_store import read_columns, split_key, unwrap
 from verl_agentic.verl.features import all_features
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
@@ -190,11 +190,10 @@ def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[st
     last = last_rows(keys)
     if not last:
         return {}
-    fields = ["extra_fields", GREEDY_SESSION]
-    fetched = tq.kv_batch_get(keys=list(last.values()), partition_id=partition_id, select_fields=fields)
-    greedy = [int(place) for place in fetched[GREEDY_SESSION]] if GREEDY_SESSION in fetched else [-1] * len(last)
-    columns: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(last)
-    numbers = [(getattr(column, "data", column) or {}).get("reward_extra_info") or {} for column in columns]
+    columns = read_columns(list(last.values()), partition_id=partition_id, names=["extra_fields", GREEDY_SESSION])
+    greedy = [int(place) for place in columns.get(GREEDY_SESSION, [-1] * len(last))]
+    extras = columns.get("extra_fields", [{}] * len(last))
+    numbers = [(extra or {}).get("reward_extra_info") or {} for extra in extras]
     if not any(name in row for row in numbers):
         raise ConfigError(
             f"data.curriculum.outcome={name} is in no episode's reward_extra_info, got {sorted(numbers[0])}; name "
@@ -313,7 +312,7 @@ def _next_batch(next_batch: Any, self: Any, num_prompts: int | None = None) -> A
     if state.proposals is not None:
         state.proposals.take(sampler)
     batch = next_batch(self, num_prompts)
-    uids = [str(getattr(uid, "data", uid)) for uid in batch["uid"]]
+    uids = [str(unwrap(uid)) for uid in batch["uid"]]
     prompts = sampler.tie(uids)
     for part in state.curriculum_parts:
         part.after_batch(batch, uids)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from verl_agentic.checks.dryrun.events import FOLDER_VARIABLE, read_completions, sampled_flags
+from verl_agentic.verl.batches.row_store import unwrap
 from verl_agentic.verl.patching import wrap
 
 Write = Callable[..., None]
@@ -135,7 +136,7 @@ def _read_floats(data: Any, name: str, place: int) -> list[float]:
 
 def _read_extra(data: Any, place: int) -> dict[str, Any]:
     extra = data["extra_fields"][place] if "extra_fields" in data else {}
-    return getattr(extra, "data", extra) or {}
+    return unwrap(extra) or {}
 
 
 def _copy_parameters(module: Any) -> dict[str, torch.Tensor]:

@@ -26,6 +26,7 @@ from typing import Any
 
 from verl_agentic.base.errors import RAY_IS_SLOW
 from verl_agentic.checks.dryrun.events import FOLDER_VARIABLE, MODEL_VARIABLE, TEMPERATURE_VARIABLE
+from verl_agentic.verl.batches.row_store import split_key, unwrap
 from verl_agentic.verl.import_hooks import when_imported
 from verl_agentic.verl.patching import wrap
 
@@ -122,15 +123,14 @@ def _telling_rows(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _summarise_row(key: str, stored: Any, place: int) -> dict[str, Any]:
-    uid, session, index = key.rsplit("_", 2)
-    extra = stored["extra_fields"][place] if "extra_fields" in stored else {}
-    extra = getattr(extra, "data", extra) or {}
+    uid, session, index = split_key(key)
+    extra = unwrap(stored["extra_fields"][place] if "extra_fields" in stored else {}) or {}
     mask = stored["response_mask"][place].bool()
     advantages = stored["advantages"][place][: len(mask)][mask]
     return {
         "uid": uid,
         "session": int(session),
-        "index": int(index),
+        "index": index,
         "response_tokens": len(stored["responses"][place]),
         "model_tokens": int(mask.sum()),
         "reward": float(stored["rm_scores"][place].sum()) if "rm_scores" in stored else None,

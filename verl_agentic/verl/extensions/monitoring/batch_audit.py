@@ -16,7 +16,8 @@ from verl_agentic.credit.batch_metrics import mask_audit
 from verl_agentic.credit.batch_metrics.mask_audit import Breach
 from verl_agentic.observe.health.health_finding import HealthFinding
 from verl_agentic.rewards.verl_result import PLACE
-from verl_agentic.verl.batches.batch_keys import GROUP_SIZE, split_key
+from verl_agentic.verl.batches.batch_keys import GROUP_SIZE
+from verl_agentic.verl.batches.row_store import split_key, unwrap
 from verl_agentic.verl.extensions.monitoring.health_watch import HealthWatch, watch_of
 from verl_agentic.verl.sections import AGENTIC
 
@@ -45,9 +46,7 @@ def audit_batch(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
     fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*_COLUMNS, "extra_fields"])
     columns = {name: _pad_rows(fetched[name]) for name in _COLUMNS if name in fetched}
     lengths_B = torch.tensor([len(row) for row in fetched["response_mask"].unbind()])
-    extras = (
-        [_unwrap_data(extra) for extra in fetched["extra_fields"]] if "extra_fields" in fetched else [{}] * len(keys)
-    )
+    extras = [unwrap(extra) for extra in fetched["extra_fields"]] if "extra_fields" in fetched else [{}] * len(keys)
     mask_BT = columns["response_mask"]
     breaches = mask_audit.audit(
         mask_BT=mask_BT,
@@ -140,7 +139,3 @@ def _group_sizes(trainer: Any, watch: HealthWatch, uids: Sequence[str], sessions
 
 def _pad_rows(nested: torch.Tensor) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(list(nested.unbind()), batch_first=True)
-
-
-def _unwrap_data(value: Any) -> dict[str, Any]:
-    return getattr(value, "data", value) or {}

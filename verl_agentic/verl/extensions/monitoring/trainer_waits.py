@@ -23,7 +23,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.observe.live.stuck_episodes import BackoffWarner, WaitingOptions, describe, is_fresh
-from verl_agentic.verl.batches.batch_keys import split_key
+from verl_agentic.verl.batches.row_store import split_key
 from verl_agentic.verl.extensions.monitoring.monitoring_features import waiting_options
 from verl_agentic.verl.log_and_continue import log_and_continue
 from verl_agentic.verl.object_state import state_of

@@ -14,6 +14,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.utils.padding import response_from_nested
 
 from verl_agentic.base.errors import ConfigError, DataError, PluginError
+from verl_agentic.verl.batches.row_store import unwrap
 
 
 def extra_row(prompt: torch.Tensor, response: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def _check_text_only(batch: Any, places: Sequence[int]) -> None:
     fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
     positions = fetched["position_ids"].unbind() if "position_ids" in fetched else []
     inputs = list(fetched["multi_modal_inputs"]) if "multi_modal_inputs" in fetched else []
-    if any(row.dim() > 1 for row in positions) or any(getattr(entry, "data", entry) for entry in inputs):
+    if any(row.dim() > 1 for row in positions) or any(map(unwrap, inputs)):
         raise DataError(
             "rows are made anew of prompts that are text, got some with images or with positions of several "
             "dimensions; unset algorithm.prompt_information, and take another loss than sdpo"

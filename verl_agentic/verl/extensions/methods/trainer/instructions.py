@@ -12,6 +12,7 @@ from verl_agentic.base.text.tags import last_block
 from verl_agentic.episode.loop_settings import INSTRUCTION
 from verl_agentic.sampling.prompt_sampler import PromptSampler
 from verl_agentic.sampling.prompts.instructions import InstructionPopulation
+from verl_agentic.verl.batches.row_store import unwrap
 from verl_agentic.verl.extensions.methods.trainer.model_asker import ModelAsker
 
 _log = logging.getLogger(__name__)
@@ -48,5 +49,4 @@ class Reflector:
 
 
 def _last_text(prompt: Any) -> str:
-    messages = getattr(prompt, "data", prompt)
-    return str(list(messages)[-1]["content"])
+    return str(list(unwrap(prompt))[-1]["content"])

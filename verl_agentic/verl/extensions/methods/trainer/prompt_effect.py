@@ -13,7 +13,7 @@ import torch
 import transfer_queue as tq
 
 from verl_agentic.methods.prompt_information import PromptInformationSettings, prompt_information
-from verl_agentic.verl.batches.batch_keys import split_key
+from verl_agentic.verl.batches.row_store import split_key
 from verl_agentic.verl.extensions.methods.method_sections import prompt_information as prompt_information_settings
 from verl_agentic.verl.extensions.methods.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
 from verl_agentic.verl.trainer.trainer_part import TrainerPart

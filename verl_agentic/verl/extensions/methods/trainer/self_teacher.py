@@ -20,7 +20,7 @@ from verl_agentic.base.settings import read_settings
 from verl_agentic.credit.policy_loss import needs_of_loss
 from verl_agentic.episode.codec.control_tokens import Markers, special_tokens
 from verl_agentic.methods.losses.target_network import TargetSettings
-from verl_agentic.verl.batches.batch_keys import split_key
+from verl_agentic.verl.batches.row_store import split_key
 from verl_agentic.verl.extensions.methods.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
 from verl_agentic.verl.sections import plain_section
 from verl_agentic.verl.trainer.trainer_part import TrainerPart, read_outcomes

@@ -12,7 +12,7 @@ import torch
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.verl.batches.batch_keys import split_key
+from verl_agentic.verl.batches.row_store import split_key
 from verl_agentic.verl.trainer.trainer_part import TrainerPart
 
 
