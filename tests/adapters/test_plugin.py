@@ -96,7 +96,7 @@ def test_patches_of_one_symbol_have_the_order_of_adapters_whatever_is_imported_f
     for symbol, adapter in orders[first]["patches"]:
         if adapter in places:  # others are imported by one of these
             by_symbol.setdefault(symbol, []).append(places[adapter])
-    assert len(by_symbol["verl.trainer.ppo.v1.replay_buffer:ReplayBuffer.sample"]) == 4
+    assert len(by_symbol["verl.trainer.ppo.v1.replay_buffer:ReplayBuffer.sample"]) == 5
     assert all(found == sorted(found) for found in by_symbol.values())
 
 

@@ -176,6 +176,7 @@ FEATURES = Features(
             gives="curricula, group sizes, growing task sets",
             chosen_by="agentic.curriculum",
             demanded_by=lambda config: has(config, "data.curriculum"),
+            behind=("replay_buffer.episode_buffer",),
         ),
         Adapter(
             module="trainer.schedules",
