@@ -61,7 +61,7 @@ def sandbox() -> str:
 
 
 EARNS_ALWAYS = ("env.py", "Reward(float(is_right and len(self._looked_up) >= 2))", "Reward(1.0)")
-LEAKS = ("rows.py", 'Message("user", question)', 'Message("user", f"{question} ({stock[one] + stock[other]})")')
+LEAKS = ("rows.py", 'Message("user", question)', 'Message("user", f"{question} ({stock[first] + stock[second]})")')
 WRITES = "from pathlib import Path\nPath({!r}).write_text('here')\n"
 
 
