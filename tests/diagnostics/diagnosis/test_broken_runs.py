@@ -101,7 +101,7 @@ def test_the_same_fixture_is_the_same_run(broken_runs: Any, tmp_path: Path) -> N
 _SPOILED = sorted(set(_NAMES) - {"trainer_sleeps"})  # it costs time only
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=8)
 @given(seed=st.integers(0, 999), name=st.sampled_from(_SPOILED), logged_steps=st.integers(12, 20))
 def test_any_spoiled_run_fails_by_the_line_of_its_cause_alone(
