@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -22,10 +24,13 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Returns the list of the pauses that are made, which take no time."""
+    """Returns the list of the pauses that are made, which take no time; those of servers in other threads do."""
     slept: list[float] = []
+    thread, real_sleep = threading.get_ident(), asyncio.sleep
 
     async def sleep(pause_s: float) -> None:
+        if threading.get_ident() != thread:
+            return await real_sleep(pause_s)
         slept.append(pause_s)
 
     monkeypatch.setattr(http_service.asyncio, "sleep", sleep)
