@@ -77,7 +77,7 @@ class ActTool:
 
     @property
     def is_open(self) -> bool:
-        """Whether the game goes on."""
+        """Tells whether the game goes on."""
         return self.game.status(self.state) == "open"
 
     def begin_turn(self) -> None:

@@ -1,4 +1,4 @@
-"""What the plugin keeps on objects of verl: on trainer, replay buffer and workers, under one attribute of each."""
+"""State of the plugin on objects of verl: on trainer, replay buffer and workers, under one attribute of each."""
 
 from __future__ import annotations
 

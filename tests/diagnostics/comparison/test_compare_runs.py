@@ -71,6 +71,21 @@ def test_runs_with_other_tasks_are_not_paired_and_void_episodes_do_not_count(mak
     assert not difference.is_clear
 
 
+def test_one_group_of_each_run_makes_no_clear_difference_whatever_its_outcomes(make_run: Callable[..., Path]) -> None:
+    def one_group(acc: float) -> Callable[[dict[str, Any]], None]:
+        def change(record: dict[str, Any]) -> None:
+            record["acc"] = acc
+            record["is_void"] = record["uid"] != "s24g0"
+
+        return change
+
+    (difference,) = compare_runs([make_run("none", one_group(0.0)), make_run("all", one_group(1.0))]).differences
+
+    # Newcombe's interval of 1 of 1 and 0 of 1: Wilson's are 0.2065 to 1 and 0 to 0.7935.
+    assert difference is not None and difference.mean == 1.0 and not difference.is_clear
+    assert difference.low == pytest.approx(1 - math.hypot(0.7935, 0.7935), abs=1e-3)
+
+
 def test_only_keys_that_differ_are_shown_and_no_path_that_differs_by_the_name_alone(
     make_run: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ _NAMING_KEYS = ("default_local_dir", "experiment_name", "project_name", "log.dir
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How much more a run solves than the first one."""
+    """The difference between the success of a run and that of the first one."""
 
     mean: float
     low: float
@@ -92,16 +92,21 @@ def _count_equal(rows: Sequence[Sequence[str]]) -> int:
 
 
 def _subtract_runs(run: RunFigures, first: RunFigures) -> Difference | None:
-    if run.success is None or first.success is None:
+    """Returns a difference with its interval: that of the paired mean, or Newcombe's of two proportions.
+
+    Paper: https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<873::AID-SIM779>3.0.CO;2-I (method 10)
+    """
+    if run.success is None or first.success is None or run.interval is None or first.interval is None:
         return None
     tasks = sorted(run.tasks.keys() & first.tasks.keys())
     if len(tasks) >= MIN_PAIRED_TASKS:
         paired = clustered_mean([[run.tasks[task] - first.tasks[task]] for task in tasks])
-        mean, stderr = paired.value, paired.stderr or 0.0
-    else:
-        tasks, mean = [], run.success.value - first.success.value
-        stderr = math.hypot(run.success.stderr or 0.0, first.success.stderr or 0.0)
-    return Difference(mean=mean, low=mean - Z_95 * stderr, high=mean + Z_95 * stderr, num_tasks=len(tasks))
+        half = Z_95 * (paired.stderr or 0.0)
+        return Difference(mean=paired.value, low=paired.value - half, high=paired.value + half, num_tasks=len(tasks))
+    value, base, mean = run.success.value, first.success.value, run.success.value - first.success.value
+    below = math.hypot(value - run.interval[0], first.interval[1] - base)
+    above = math.hypot(run.interval[1] - value, base - first.interval[0])
+    return Difference(mean=mean, low=mean - below, high=mean + above, num_tasks=0)
 
 
 def _find_differing_keys(runs: Sequence[RunFigures]) -> dict[str, list[Any]]:

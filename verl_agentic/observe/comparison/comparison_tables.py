@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from verl_agentic.observe.comparison.compare_runs import Difference, RunComparison
-from verl_agentic.observe.comparison.run_figures import Z_95, RunFigures
+from verl_agentic.observe.comparison.run_figures import RunFigures
 
 Line = tuple[str, Sequence[str]]
 """Label, and a cell for each run."""
@@ -36,10 +35,10 @@ def figure_lines(comparison: RunComparison) -> list[Line]:
 
 def format_success(run: RunFigures) -> str:
     """Returns the mean outcome of a run with its 95 % interval."""
-    if run.success is None:
+    if run.success is None or run.interval is None:
         return "no trajectory log"
-    half = Z_95 * run.success.stderr if run.success.stderr is not None else math.nan
-    return f"{run.success.value:.3f} ± {half:.3f}, {run.success.count} episodes"
+    low, high = run.interval
+    return f"{run.success.value:.3f} ({low:.3f} to {high:.3f}), {run.success.count} episodes"
 
 
 def format_difference(difference: Difference | None) -> str:

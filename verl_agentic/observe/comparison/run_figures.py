@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.evaluate.success_over_attempts import Mean, clustered_mean
+from verl_agentic.evaluate.success_over_attempts import Mean, clustered_mean, success_interval
 from verl_agentic.log.run_files import require_one_run
 from verl_agentic.observe.diagnosis.run_records import RunRecords, is_number
 from verl_agentic.observe.history import REWARD
@@ -51,6 +51,8 @@ class RunFigures:
     """First and last of the steps that are averaged."""
     success: Mean | None
     """Mean outcome of valid training episodes in the window, clustered by group; None without a trajectory log."""
+    interval: tuple[float, float] | None
+    """95 % interval of `success`."""
     tasks: Mapping[str, float]
     """Task -> its mean outcome in the window."""
     curve: Sequence[tuple[float, float, float, float]]
@@ -93,6 +95,7 @@ def read_figures(run_dir: Path, *, name: str, num_last: int) -> RunFigures:
         num_steps=len(steps),
         window=window,
         success=clustered_mean(list(in_window["acc"])) if len(in_window) else None,
+        interval=_compute_interval(list(in_window["acc"])) if len(in_window) else None,
         tasks=_average_tasks(in_window),
         curve=_make_curve(groups, records.metrics),
         validation=_last_values(records.metrics, prefix="val-core/"),
@@ -128,10 +131,18 @@ def _make_curve(groups: Any, metrics: Sequence[Mapping[str, Any]]) -> list[tuple
     width, curve = math.ceil(len(steps) / MAX_POINTS), []
     for start in range(0, len(steps), width):
         pooled = steps[start : start + width]
-        mean = clustered_mean(list(groups[groups["step"].between(pooled[0], pooled[-1])]["acc"]))
-        half = Z_95 * (mean.stderr or 0.0)
-        curve.append((statistics.fmean(pooled), mean.value, mean.value - half, mean.value + half))
+        outcomes = list(groups[groups["step"].between(pooled[0], pooled[-1])]["acc"])
+        curve.append((statistics.fmean(pooled), clustered_mean(outcomes).value, *_compute_interval(outcomes)))
     return curve
+
+
+def _compute_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Returns the 95 % interval of the mean outcome, which is unbounded for one group of outcomes outside 0 to 1."""
+    if all(0 <= outcome <= 1 for group in groups for outcome in group):
+        return success_interval(groups)  # also right where all have failed, or all succeeded
+    mean = clustered_mean(groups)
+    half = math.inf if mean.stderr is None else Z_95 * mean.stderr
+    return mean.value - half, mean.value + half
 
 
 def _average_measures(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:

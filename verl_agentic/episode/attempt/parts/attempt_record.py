@@ -16,7 +16,7 @@ from verl_agentic.episode.constraints.ltl import CallConstraint
 
 @dataclass(kw_only=True)
 class AttemptRecord:
-    """What an attempt has done so far."""
+    """The conversation, tokens, rewards and times of an attempt so far."""
 
     setup: EpisodeSetup
     row: EnvRow
