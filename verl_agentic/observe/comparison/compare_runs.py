@@ -92,9 +92,9 @@ def _count_equal(rows: Sequence[Sequence[str]]) -> int:
 
 
 def _subtract_runs(run: RunFigures, first: RunFigures) -> Difference | None:
-    """Returns a difference with its interval: that of the paired mean, or Newcombe's of two proportions.
+    """Returns a difference with its interval: that of the paired mean, or of two proportions.
 
-    Paper: https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<873::AID-SIM779>3.0.CO;2-I (method 10)
+    The latter is method 10 of Newcombe, Statistics in Medicine 17 (1998), pages 873 to 890.
     """
     if run.success is None or first.success is None or run.interval is None or first.interval is None:
         return None
