@@ -59,7 +59,7 @@ SUBMIT = [ToolCall("submit", {}), ToolCall("submit", {})]
 FIX = edit("str_replace", "quill/texts.py", old_str="len(word) < width", new_str="len(word) <= width")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize("scaffold", SCAFFOLDS)
 def test_the_solution_scores_in_every_scaffold(scaffold: str) -> None:
     async def run() -> tuple[Observation, Reward]:
@@ -168,7 +168,7 @@ def test_a_long_output_keeps_head_and_tail_and_a_slow_command_is_stopped() -> No
 
 @pytest.mark.slow
 def test_the_agent_sees_its_tests_and_no_history() -> None:
-    observations, _, _ = played([bash("python -m pytest -q tests 2>&1 | tail -2"), bash("git log --oneline | wc -l")])
+    observations, _, _ = played([bash("python -m pytest tests 2>&1 | tail -2"), bash("git log --oneline | wc -l")])
     assert "66 passed" in observations[0].messages[0].content
     assert observations[1].messages[0].content.strip() == "1"
 

@@ -37,11 +37,12 @@ def sample_store() -> TaskStore:
         versions = [distribution(name).version.encode() for name in _PYTEST]
     except PackageNotFoundError as cause:
         raise MissingDependencyError(f"the sample tasks need pytest, got {cause}; run pip install pytest") from cause
-    key = hashlib.sha256(b"\0".join([*versions, *(files[path] for path in sorted(files))])).hexdigest()[:16]
+    parts = [Path(__file__).read_bytes(), *versions, *(files[path] for path in sorted(files))]
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     folder = cache_dir() / f"swe_sample_{key}"
     if not (folder / "tasks.jsonl").is_file():
         store = TaskStore(folder)
-        _add_pytest(store)
+        add_pytest(store)
         repository = {path.partition("/")[2]: content for path, content in files.items() if path.startswith("rep")}
         bugs = yaml.safe_load(files["bugs.yaml"])
         groups = [[bug] for bug in bugs] + [[bug, bugs[place - _APART]] for place, bug in enumerate(bugs)]
@@ -110,13 +111,13 @@ def _make_diff(path: str, old: bytes, new: bytes) -> str:
     return "".join(lines)
 
 
-def _add_pytest(store: TaskStore) -> None:
-    """Copies pytest of this environment into the store."""
+def add_pytest(store: TaskStore) -> None:
+    """Copies pytest of this environment into the store, as the site `pytest`."""
     with tempfile.TemporaryDirectory() as scratch:
         site = Path(scratch) / "site"
         for name in _PYTEST:
             for file in distribution(name).files or ():
-                if file.suffix == ".py" and ".." not in file.parts:
+                if (file.suffix == ".py" or file.name == "METADATA") and ".." not in file.parts:
                     (site / file).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy(str(file.locate()), site / file)
         store.add_site(site, key=_SITE)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-from importlib.metadata import distribution
+import functools
+import tempfile
 from pathlib import Path
 
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
+from verl_agentic.swe.sample_store import add_pytest
 
 SLUG = '''"""Slugs."""
 
@@ -199,6 +199,7 @@ PATCH = """--- a/smallkit/slugs.py
 def make_store(folder: Path) -> tuple[TaskStore, RepoTask]:
     """Writes the task into a store."""
     store = TaskStore(folder)
+    (folder / "sites").symlink_to(Path(_folder_with_pytest().name, "sites"))
     task = RepoTask(
         instance_id="smallkit-1",
         repo="local/smallkit",
@@ -208,25 +209,14 @@ def make_store(folder: Path) -> tuple[TaskStore, RepoTask]:
         pass_to_pass=P2P,
         base_commit=store.add_tree(BASE),
         tests=store.add_tests(HIDDEN),
-        site=make_site(folder / "sites" / "pytest").name,
+        site="pytest",
     )
     store.write([task])
     return store, task
 
 
-def make_site(folder: Path) -> Path:
-    """Copies pytest and its requirements of this interpreter into a folder of installed packages."""
-    if not folder.is_dir():
-        folder.mkdir(parents=True)
-        for name in ("pytest", "pluggy", "iniconfig", "packaging", "pygments"):
-            for top in {path.parts[0] for path in distribution(name).files or () if path.parts[0] not in ("..", "bin")}:
-                source = Path(str(distribution(name).locate_file(top)))
-                if source.is_dir():
-                    shutil.copytree(
-                        source, folder / top, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
-                    )
-                elif top.endswith(".py"):
-                    shutil.copy(source, folder / top)
-        if sys.version_info < (3, 11):
-            raise NotImplementedError("exceptiongroup and tomli must be copied, too")
+@functools.cache
+def _folder_with_pytest() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    add_pytest(TaskStore(Path(folder.name)))
     return folder
