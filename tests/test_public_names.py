@@ -99,6 +99,7 @@ def test_docs_and_skeleton_import_public_names() -> None:
     assert deep.isdisjoint(verl_agentic._ADDRESSES.values())
 
 
+@pytest.mark.slow
 def test_no_two_public_classes_share_a_name() -> None:
     homes: dict[str, list[str]] = {}
     for path in sorted((ROOT / "verl_agentic").rglob("*.py")):

@@ -44,6 +44,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> installs.Install:
     return installs.with_failing_module(folder, "verl_agentic/plugin.py", "the disk\nis full")
 
 
+@pytest.mark.nightly
 def test_a_plugin_that_raises_is_reported_once_however_often_it_is_loaded(broken: installs.Install) -> None:
     process = broken.run("-W", "ignore", "-c", _TWICE)
     assert process.returncode == 0 and process.stdout.endswith("on\n"), process.stderr
@@ -52,6 +53,7 @@ def test_a_plugin_that_raises_is_reported_once_however_often_it_is_loaded(broken
     assert "OSError: the disk is full (" in line and "plugin.py:1)" in line
 
 
+@pytest.mark.nightly
 def test_runs_that_ask_for_a_plugin_that_raises_stop_and_others_go_on(broken: installs.Install) -> None:
     process = broken.run("-W", "ignore", "-c", _RUNS)
     ours, by_name, by_section, recipe = process.stdout.strip().splitlines()[-4:]

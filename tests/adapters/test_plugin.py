@@ -68,6 +68,7 @@ def failing_adapter(tmp_path_factory: pytest.TempPathFactory) -> installs.Instal
     return installs.with_failing_adapter(tmp_path_factory.mktemp("adapter"), "rollout.agent_loop", "the disk\nis full")
 
 
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.sample(3, slow=3)
 @pytest.mark.parametrize("first", _FIRST)
 @pytest.mark.slow
@@ -105,7 +106,7 @@ def test_the_metrics_of_time_are_made_before_the_log_and_the_health_of_a_run_rea
     assert modules.index("extensions.monitoring.step_time") < modules.index("extensions.monitoring.trainer_log")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_an_entry_point_a_recipe_of_ours_stops_before_ray(tmp_path: Path) -> None:
     process = installs.without_entry_point(tmp_path).run_main_ppo(platform="")
     _assert_stopped(process)

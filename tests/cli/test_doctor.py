@@ -75,7 +75,7 @@ def test_a_missing_entry_point_is_found(tmp_path: Path) -> None:
         assert "pip install" in check["advice"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_adapter_that_raises_is_found_and_shown_to_people(tmp_path: Path) -> None:
     # Square brackets are markup to the library that draws the table.
     process = installs.with_failing_adapter(

@@ -30,6 +30,7 @@ def marks_of(env_id: str) -> tuple[Any, ...]:
     return () if env_id == "python_math" else (pytest.mark.slow,)
 
 
+@pytest.mark.sample(6, slow=6)
 @pytest.mark.parametrize("env_id", [pytest.param(env_id, marks=marks_of(env_id)) for env_id in known_envs()])
 def test_every_bundled_environment_validates(env_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     package = load_env_package(env_id)
@@ -51,6 +52,7 @@ def test_every_bundled_environment_validates(env_id: str, tmp_path: Path, capsys
     assert (found["env"], found["protocol"]) == (env_id, "chat") and found["rows"] >= (1 if env_id in ONE_ROW else 4)
 
 
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("env_id", "protocol"),

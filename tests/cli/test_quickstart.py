@@ -167,7 +167,8 @@ def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World,
     assert world.done == []
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize(
     ("change", "first"),
     [

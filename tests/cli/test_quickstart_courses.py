@@ -141,7 +141,8 @@ def test_all_evaluations_are_in_summary_metrics_table_and_report(
     assert "3: rl_2" in report and "in step 5" in report
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize(
     ("old", "new", "first"),
     [

@@ -58,7 +58,7 @@ def test_training_and_held_out_rows_share_no_operand(made: Path) -> None:
     assert all(str(eval(r.prompt[0].content.removeprefix("What is ").rstrip("?"))) == r.ground_truth for r in train)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize(
     ("recipe", "seed"), [("quickstart", 0), ("quickstart", 7), ("math_rubric", 0), ("search_qa", 0), ("text_game", 0)]
 )

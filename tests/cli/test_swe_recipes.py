@@ -92,6 +92,7 @@ def test_a_step_on_a_cpu_is_right(name: str, folder: Path, tmp_path: Path, capsy
     assert report["proof"]["due"] == report["proof"]["due_with_gradient"] > 0
 
 
+@pytest.mark.nightly
 def test_a_step_of_rejection_sampling_runs_on_a_cpu(folder: Path, tmp_path: Path) -> None:
     row = {"input_ids": list(range(10, 40)), "loss_mask": [0] * 10 + [1] * 20}
     (tmp_path / "solved.jsonl").write_text(f"{json.dumps(row)}\n" * 8)

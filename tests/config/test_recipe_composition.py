@@ -42,7 +42,7 @@ def defaults_composed(folder: Path, *defaults: str) -> DictConfig:
         return compose("my_run", overrides=[search])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=8)
 @pytest.mark.parametrize("names", COMBINATIONS, ids="-".join)
 def test_a_run_gets_every_value_of_its_groups(names: tuple[str, ...], tmp_path: Path) -> None:
     values = [
@@ -135,6 +135,7 @@ trainer: {logger: [file]}
 """Values of recipes that do not depend on the device."""
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("trainer", "base", "group"),

@@ -129,7 +129,8 @@ def as_values(row: EnvRow, extra_keys: set[str]) -> dict[str, Any]:
 ADDED = {"index", "task_id", "split", "env", "tool_selection"}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_row_arrives_as_it_was_written(
     writer: str, tiny_chat: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -180,7 +181,7 @@ TYPED = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=4)
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_export_arrives_as_it_was_written_or_is_refused(shape: str, suffix: str, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def spoilt(answer: str, protocol: str, filler: str, broken: str) -> Iterator[str
     yield answer.replace(opening, f"{opening}<think>")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(
     game=st.sampled_from(PLAYED),
     filler=st.text("ab 7.\n", max_size=12),
@@ -145,7 +145,8 @@ def test_a_right_answer_in_reasoning_unclosed_or_beside_a_broken_call_earns_noth
         assert not episode.is_void and episode.reward.outcome == 0.0, (text, episode.error)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.sample(1, slow=12)
 @pytest.mark.parametrize("game", PLAYED, ids="-".join)
 @pytest.mark.parametrize("before", ["", "<think>first</think>\n", "<think>one</think> <think>two</think>\n"])
 def test_a_complete_answer_outside_reasoning_is_paid(games: Any, game: tuple[str, str], before: str) -> None:

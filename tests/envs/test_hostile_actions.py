@@ -38,6 +38,7 @@ def chat(tiny_model: Path) -> tuple[Any, Any]:
 
 
 @pytest.mark.nightly
+@pytest.mark.nightly
 def test_random_hostile_actions_neither_void_an_episode_nor_raise(actions: ModuleType, chat: tuple[Any, Any]) -> None:
     tokenizer, codec = chat
     played = asyncio.run(actions.play_many(60, codec=codec, tokenizer=tokenizer, seed=0))

@@ -36,6 +36,7 @@ def test_an_environment_passes_its_validation(
     assert code == 0, capsys.readouterr().out
 
 
+@pytest.mark.sample(6, slow=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 @pytest.mark.parametrize("recipe", RECIPES)

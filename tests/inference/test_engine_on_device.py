@@ -49,6 +49,7 @@ def serve_and_update(model: Any, tokenizer: Any, weights: dict[str, torch.Tensor
     return [*before, outcome[0]]  # type: ignore[list-item]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["qwen3 tied", "gpt_neox"])
 def test_a_device_gets_the_tokens_and_log_probs_of_the_cpu(

@@ -168,7 +168,7 @@ for i in range(20):
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=4)
 @pytest.mark.parametrize("how", _HIDING)
 async def test_no_file_is_hidden_from_the_limit(sandbox: Sandbox, how: str) -> None:
     code = _FILL.replace("{how}", _HIDING[how])

@@ -180,6 +180,7 @@ def test_a_full_queue_is_answered_with_429_and_a_long_wait_with_504(tmp_path: Pa
     assert 'answers_total{status="429"} 1' in metrics and 'answers_total{status="504"} 1' in metrics
 
 
+@pytest.mark.slow
 def test_without_the_token_nothing_runs() -> None:
     with serving(LocalBackend(is_trusted=True), size=1, token=TOKEN) as service:
         body = {"code": "print(1)", "language": "python"}

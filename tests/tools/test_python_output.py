@@ -68,7 +68,7 @@ def without_chance(text: str) -> str:
     return re.sub(r"\d+\.\d+s|0x[0-9a-f]+", "N", text)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(5, slow=30)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_both_tools_print_what_python_prints(pool: SandboxPool, name: str, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def check(folder: Path, copy: str, *, num_facts: int) -> None:
         assert not [claim for claim, holds in facts.items() if not holds]
 
 
+@pytest.mark.nightly
 def test_the_target_follows_the_critic_stands_in_for_it_and_survives_a_restart(ran: tuple[Path, str]) -> None:
     folder, said = ran
     check(folder, "target", num_facts=16)

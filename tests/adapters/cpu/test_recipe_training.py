@@ -43,6 +43,7 @@ def test_rows_of_every_environment_train_in_one_run(tmp_path: Path) -> None:
     assert set(frame.env) == set(envs) and frame.reward.tolist() == pytest.approx(frame.paid.tolist())
 
 
+@pytest.mark.nightly
 def test_a_rubric_that_ranks_groups_trains_and_its_parts_are_metrics(tmp_path: Path) -> None:
     recipe = OmegaConf.load(recipes_dir() / "math_rubric" / "grpo.yaml")
     recipe.agentic.rubric.components.append({"use": f"{RANK}:rank", "weight": 0.4})

@@ -55,6 +55,7 @@ def test_two_ranks_train_an_actor_with_a_reference_and_a_critic_with_bins(tmp_pa
         assert weights.get_slice("score.weight").get_shape()[0] == 16
 
 
+@pytest.mark.slow
 def test_lora_trains_in_the_mode_colocate_async(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.settings = {
@@ -79,7 +80,7 @@ def test_lora_trains_in_the_mode_colocate_async(tmp_path: Path) -> None:
             assert step["training/rollout_probs_diff_mean"] < 5e-5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_group_for_one_gpu_trains_actor_reference_and_critic_in_its_types(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.settings = {

@@ -13,6 +13,7 @@ from verl_agentic.credit.cudnn_attention import VARIABLE
 _PRINT = "import os; import verl.workers.engine.fsdp.transformer_impl; print('is', os.environ.get({0!r}))"
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize(("chosen", "expected"), [(None, "1"), ("0", "0")])
 def test_an_engine_puts_cudnn_last(chosen: str | None, expected: str) -> None:

@@ -263,6 +263,7 @@ def check_splits(name: str, **more: Any) -> None:
         assert total_and_slope(name, parts, num_rows=20, **more) == pytest.approx(whole, rel=1e-4, abs=1e-7), parts
 
 
+@pytest.mark.sample(8, slow=8)
 @pytest.mark.sample(3, slow=40)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", [*policy_loss_names(), *sorted(set(core_algos.POLICY_LOSS_REGISTRY) - BY_SPLIT)])
@@ -279,6 +280,7 @@ def test_the_loss_of_dr_grpo_is_a_sum_of_tokens_over_rows_and_the_longest_respon
     assert split == float(core_algos.agg_loss(*padded, mode, **info)) == 0.875
 
 
+@pytest.mark.sample(3, slow=3)
 @pytest.mark.sample(3, slow=12)
 @pytest.mark.parametrize("method", recipe_names("method"))
 def test_the_gradient_of_a_bundled_method_does_not_depend_on_the_split(method: str) -> None:

@@ -174,7 +174,7 @@ def test_without_a_folder_the_driver_still_says_last_what_ended_it(tmp_path: Pat
     assert process.stderr.count("why the run failed") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_two_actors_one_that_raises_and_one_that_is_killed_are_both_told_below_all_of_rays_output(
     tmp_path: Path,
 ) -> None:

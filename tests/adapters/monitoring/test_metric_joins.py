@@ -100,6 +100,7 @@ def test_an_update_may_have_no_number_for_a_metric(value: Any) -> None:
     assert join(updates[:1]) == {"episode/episodes": 3.0, **({} if number is None else {"episode/acc": number})}
 
 
+@pytest.mark.slow
 def test_every_name_of_a_metric_in_the_package_has_a_description() -> None:
     names = sorted({name for path in Path(verl_agentic.__file__).parent.rglob("*.py") for name in _names(path)})
     without = [name for name in names if find_metric(name.replace("*", "x"), METRICS) is None]

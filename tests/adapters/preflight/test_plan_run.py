@@ -92,6 +92,8 @@ def failed(run: PlannedRun) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.sample(5, slow=5)
 @pytest.mark.usefixtures("fixtures")
 @pytest.mark.sample(1, slow=10)
 @pytest.mark.parametrize("name", FAULTS)
@@ -143,7 +145,7 @@ def test_every_recipe_passes(recipe: str, tiny_model: Path, tmp_path: Path) -> N
     assert not (tmp_path / "out").exists(), "looking at a run leaves nothing of it"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize("system", FORMS)
 def test_a_solution_has_the_form_that_its_system_rewards(system: str, tiny_model: Path, tmp_path: Path) -> None:
     env, options = FORMS[system]
@@ -187,7 +189,7 @@ SCORE = "    async def score(self, transcript):\n        "
 EXACT = SCORE + "return Reward(float(transcript.final_answer == self.row.ground_truth))"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=4)
 @pytest.mark.usefixtures("fixtures")
 @pytest.mark.parametrize(
     ("score", "gold", "truth", "status", "says"),

@@ -149,6 +149,7 @@ def test_the_groups_for_one_gpu_pass_where_flash_attn_is_missing(group: str, one
         assert rollout["max_model_len"] == 2024 and rollout["engine_kwargs"]["vllm"]["kv_cache_memory_bytes"] > 2**30
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("section", ["actor_rollout_ref.model", "critic.model"])
 def test_a_run_that_leaves_a_model_at_flash_attention_fails_before_it_starts(section: str, one_gpu: Any) -> None:

@@ -31,6 +31,7 @@ def cluster() -> Iterator[None]:
 
 @pytest.mark.slow
 # pytest takes back the filter that the adapter sets: such tensors are for reading.
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 async def test_every_worker_gets_the_masters_weights_again_and_again(cluster: None) -> None:
     master = ObjectStoreCheckpointEngine(bucket_size=1_000, is_master=True)

@@ -99,7 +99,7 @@ def own_tokens(given: dict[tuple[int, int], torch.Tensor], story: Story, session
     return tokens
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, slow=14)
 @every
 @few
 @given(rest=groups(), story=groups(void=False).map(lambda group: group[0]), gain=st.sampled_from([0.1, 1.0]))
@@ -142,7 +142,7 @@ CHANGES: dict[str, Callable[[Story], Story]] = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, slow=14)
 @every
 @few
 @given(change=st.sampled_from(sorted(CHANGES)), rest=groups(), outcome=OUTCOMES, earlier=st.sampled_from([0.0, 0.2]))
@@ -177,7 +177,7 @@ def test_what_is_known_of_a_rejected_row_does_not_matter_where_sessions_are_comp
         torch.testing.assert_close(row, plain[place], atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(7, slow=14)
 @every
 @few
 @given(
@@ -278,6 +278,7 @@ def test_token_baselines_stay_within_the_span_when_the_policy_is_sure(
         assert all(float(row.abs().max()) <= 1.0 + 1e-6 for row in given.values())
 
 
+@pytest.mark.sample(8, slow=14)
 @every
 @few
 @given(
@@ -305,7 +306,7 @@ OVER_THE_BATCH = {"gpg", "lite_ppo", "safe_gdpo", "gdpo", "reinforce_plus_plus_b
 """They scale by a spread of the whole batch, guided or not."""
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, slow=6)
 @pytest.mark.parametrize("name", COMPARING)
 @few
 @given(plain=groups(), outcomes=st.lists(OUTCOMES, min_size=2, max_size=3))

@@ -353,13 +353,13 @@ HOSTILE = (
 
 @pytest.fixture
 def within_cpu_seconds() -> Any:
-    """Ends a test whose process has computed for 40 seconds, however busy the machine is."""
+    """Ends a test whose process has computed for 20 seconds, however busy the machine is."""
 
     def stop(*_: Any) -> None:
         raise AssertionError("this takes longer than it should")
 
     before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, 40)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 20)
     yield
     signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     signal.signal(signal.SIGVTALRM, before)
@@ -373,7 +373,7 @@ def test_no_turn_takes_minutes_to_read(tiny_chat: Any, format_name: str, within_
     reader = CallReader(parser, tool_format=form)
     fragments = {*HOSTILE, *form.tags, *(form.value or ())}
     for fragment in sorted(fragments):
-        many = fragment * (250_000 // len(fragment))
+        many = fragment * (60_000 // len(fragment))
         for text in (many, form.prefix("python") + many + form.call[1] + form.block[1]):
             asyncio.run(reader.read(text, turn=0, tools=(), starts_in_reasoning=False))
 
@@ -405,7 +405,7 @@ def test_no_turn_of_a_text_protocol_takes_minutes_to_read(name: str, within_cpu_
     fences += ("<function=a>" + "<parameter=b></parameter>" + "</function>", "<function" + " " * 50)
     lists = ("<tool_call>", "</tool_call>", "<tool_call>{}</tool_call>", '{"name": "a"}\n', "<response>", "</response>")
     for fragment in (*HOSTILE, *braces, *fences, *lists):
-        many = fragment * (250_000 // len(fragment))
+        many = fragment * (60_000 // len(fragment))
         for text in (many, f"<answer>{many}</answer>", f"<search>{many}</search>", f"<tool_call>{many}</tool_call>"):
             actions.read(text, turn=0, parameters={}, in_reasoning=False)
 

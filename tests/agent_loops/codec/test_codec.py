@@ -123,7 +123,7 @@ def test_the_stream_is_the_rendering_of_the_whole_conversation(tiny_chat: Chat, 
     assert recorder.prompts == [render(tokenizer, episode.messages[:i], prompt=True) for i in ends]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("turns", CONVERSATIONS, ids=["answer", "one call", "three turns", "several calls"])
 def test_every_prompt_is_the_rendering_of_the_turns_as_they_were_sampled(model_chat: Chat, turns: list[str]) -> None:
     tokenizer, _ = model_chat

@@ -64,7 +64,7 @@ def play(chat: Any, protocol: str, turns: Sequence[str], *, budget_of: str) -> t
     return episode, tool
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("protocol", sorted(CALLS))
 def test_a_call_that_ends_with_its_budget_is_carried_out(chatml: Any, protocol: str) -> None:
     call, answer = f"{'long ' * 9}{CALLS[protocol]}", ANSWERS[protocol]

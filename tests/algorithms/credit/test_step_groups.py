@@ -100,7 +100,7 @@ def test_steps_know_their_neighbours_over_the_rows_of_a_session() -> None:
     assert at_steps(torch.tensor([10, 11, 12, 13]), steps.after_N, default=END).tolist() == [END, 12, 10, END]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2, slow=2)
 @each
 @given(data=st.data())
 def test_the_order_of_rows_does_not_matter(

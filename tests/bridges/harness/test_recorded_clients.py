@@ -168,7 +168,7 @@ async def play_interleaved(
     return await stage.play(agent, gates, score=score, ignore=shape.ignore)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize("name", SHAPES)
 async def test_the_order_of_side_requests_changes_nothing(stage: Any, client: Any, name: str) -> None:
     is_text = name == "mini_swe_agent"

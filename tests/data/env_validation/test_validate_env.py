@@ -247,7 +247,7 @@ class ChangesItsRow(BoxEnv):
         return self.row.prompt
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=4)
 @pytest.mark.parametrize(
     ("make_env", "problems"),
     [
@@ -344,7 +344,8 @@ class ForgetsItsSeed(BoxEnv):
         return Reward(reward.outcome, parts={"luck": 0.1 * random.random()})
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize(
     ("make_env", "problem"),
     [
@@ -439,7 +440,8 @@ def nameless(*, split: str, count: int, seed: int) -> list[EnvRow]:
     return [replace(r, extra={"box": r.extra["box"]}) for r in make_rows(split=split, count=count, seed=seed)]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -692,7 +694,8 @@ class PaysTheQuestion(BoxEnv):
         )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize(
     ("env", "problem"),
     [

@@ -140,7 +140,7 @@ _FORGERIES = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize("name", _FORGERIES)
 async def test_code_cannot_forge_the_verdict_on_itself(sandbox: str, name: str) -> None:
     changed = SOURCES["env.py"].replace(*EARNS_ALWAYS[1:])

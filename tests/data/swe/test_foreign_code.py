@@ -171,6 +171,7 @@ def _planted(folder: Path, marker: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 def test_a_planted_build_backend_runs_with_plain_pip_and_not_here(
     backend: str, index: tuple[Path, _Index], tmp_path: Path

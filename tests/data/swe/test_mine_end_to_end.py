@@ -89,6 +89,7 @@ def test_mutations_are_small_and_break_some_tests(mined: Path) -> None:
     assert all(task.fail_to_pass and task.pass_to_pass and task.patch.count("\n+") <= 3 for task in tasks)
 
 
+@pytest.mark.nightly
 def test_all_tasks_hold_and_a_changed_one_does_not(mined: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["swe", "combine", str(mined), "--max", "2", "--json", "--backend", "namespaces"]) == 0
     capsys.readouterr()

@@ -341,7 +341,7 @@ def test_a_run_that_goes_well_is_silent(seed: int) -> None:
     assert monitor.metrics() == {f"health/{name}": 0.0 for name in ALARMS}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=12)
 @pytest.mark.parametrize("case", BREAKS)
 def test_a_fault_raises_its_alarm_once_and_no_other(case: str) -> None:
     name, (change, words) = case.split(":")[0], BREAKS[case]

@@ -45,7 +45,7 @@ def test_a_healthy_run_is_ok_in_every_line(broken_runs: Any, tmp_path: Path) -> 
     assert exit_code(verdicts) == 0
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=10)
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_fault_is_named_by_its_line_alone(name: str, broken_runs: Any, tmp_path: Path) -> None:
     fault = broken_runs.FAULTS[name]
@@ -101,6 +101,7 @@ def test_the_same_fixture_is_the_same_run(broken_runs: Any, tmp_path: Path) -> N
 _SPOILED = sorted(set(_NAMES) - {"trainer_sleeps"})  # it costs time only
 
 
+@pytest.mark.nightly
 @pytest.mark.nightly
 @settings(max_examples=8)
 @given(seed=st.integers(0, 999), name=st.sampled_from(_SPOILED), logged_steps=st.integers(12, 20))

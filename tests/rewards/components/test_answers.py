@@ -63,7 +63,7 @@ def test_nothing_that_the_policy_writes_is_an_error_or_right(name: str, text: st
     assert score(name, sample(text, ground_truth="Paris"), **options) <= 0.2
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, slow=12)
 @pytest.mark.parametrize("name", ["exact_match", "f1", "search_r1", "research", "arpo", "ssrl", "router_r1", "prs"])
 @pytest.mark.parametrize(
     "unit", ["<answer>", "</think>", "<search>a</search>", r"\boxed{", "the ", "<answer>x</answer>"]

@@ -118,7 +118,7 @@ def test_strict_wants_calls_that_were_carried_out() -> None:
     assert value(format, episode) == 0.0  # .2 - .2: a tool that is too slow was still called well
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize("piece", ["<think>", "</think>", "</think> ", "<answer>", "</think><answer>", " ", "<|a|>"])
 def test_ten_megabytes_of_tags_are_judged_at_once(piece: str) -> None:
     episode = sample("<think>" + piece * (10_000_000 // len(piece)) + "</answer>", num_tokens=[1])

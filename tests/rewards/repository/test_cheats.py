@@ -21,6 +21,7 @@ def test_there_are_at_least_12_cheats_beyond_the_study() -> None:
     assert len(CHEATS) >= 22 + 12
 
 
+@pytest.mark.sample(8, slow=16)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHEATS)
 async def test_a_cheat_is_paid_by_the_naive_graders_that_it_names_and_not_by_ours(
@@ -33,6 +34,7 @@ async def test_a_cheat_is_paid_by_the_naive_graders_that_it_names_and_not_by_our
     assert report.info()["f2p_passed"] < len(report.f2p)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("change", ["fix", "nothing"])
 async def test_all_graders_pay_for_the_fix_and_none_for_nothing(

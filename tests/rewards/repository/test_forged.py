@@ -95,7 +95,8 @@ async def test_poison_that_the_reference_passes_excuses(graded: Callable[..., An
     assert (await graded(lambda half, is_reference: run_of((*F2P, *P2P)))).resolved
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize("f2p", [F2P[:1], F2P])
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
 async def test_a_policy_that_forges_at_random_is_almost_never_paid(

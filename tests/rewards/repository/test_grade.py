@@ -33,7 +33,7 @@ async def test_a_deleted_module_breaks_its_tests(backend: Backend, store: TaskSt
     assert set(report.f2p.values()) == set(report.p2p.values()) == {"missing"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_poison_that_the_reference_passes_too_is_no_evidence(
     backend: Backend, store: TaskStore, task: RepoTask
 ) -> None:

@@ -167,6 +167,7 @@ async def test_a_suspicious_pass_is_paid_only_if_that_is_wanted(
 
 
 @pytest.mark.nightly
+@pytest.mark.nightly
 async def test_lines_of_the_base_tree_and_reads_of_the_reference_solution_are_not_suspicious(
     backend: Backend, store: TaskStore, task: RepoTask
 ) -> None:
@@ -232,6 +233,8 @@ def test_a_test_passes_only_if_its_own_function_returned(is_called: int, is_repl
     assert last.split()[3] == outcome
 
 
+@pytest.mark.slow
+@pytest.mark.sample(5, slow=5)
 @pytest.mark.sample(1, slow=3)
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_the_solution_is_paid_whatever_form_the_tests_have(shape: str, backend: Backend, tmp_path: Path) -> None:

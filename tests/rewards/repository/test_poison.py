@@ -195,7 +195,8 @@ def test_a_test_that_gets_its_value_by_parameter_gets_none_that_others_of_the_fi
     assert new or rows == ROWS
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.sample(1, slow=1)
 @pytest.mark.parametrize("seed", range(3))
 async def test_honest_code_passes_no_poisoned_test_and_all_others(seed: int, backend: Backend, site: Path) -> None:
     tests = {**HIDDEN, "tests/test_forms.py": FORMS.encode()}

@@ -191,7 +191,7 @@ async def test_cancelling_removes_the_machine(cloud: Cloud, when: str) -> None:
         task = asyncio.ensure_future(backend.create())
     else:
         sandbox = await backend.create()
-        task = asyncio.ensure_future(sandbox.run(Command(code="import time; time.sleep(60)"), limits=Limits(wall_s=60)))
+        task = asyncio.ensure_future(sandbox.run(Command(code="import time; time.sleep(3)"), limits=Limits(wall_s=60)))
     before = len(cloud.fake.requests)
     while len(cloud.fake.requests) == before:
         await asyncio.sleep(0.01)

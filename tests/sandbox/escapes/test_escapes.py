@@ -74,7 +74,7 @@ def contender(request: pytest.FixtureRequest, outside: dict[str, str]) -> Iterat
         del os.environ["SECRET"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=200)
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 def test_contained(probe: Probe, contender: tuple[Contender, Run], outside: dict[str, str]) -> None:
     chosen, run = contender
