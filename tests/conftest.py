@@ -33,7 +33,7 @@ for _name, _num_examples in {"few": 10, "many": 100, "new": 100}.items():
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
 # So many cases of a parametrised test run in `make test`, without a mark `sample`.
-_MAX_CASES = 8
+_MAX_CASES = 5
 
 # Texts of tests are short: threads of the tokenizer cost more than they save.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -37,6 +37,7 @@ def sources() -> tuple[tuple[str, ast.Module], ...]:
     return tuple((name, ast.parse(path.read_text())) for name, path in paths.items())
 
 
+@functools.cache
 def bindings(tree: ast.Module) -> dict[str, str]:
     """Returns name -> what of verl it is bound to, as `module:name`, or `module:` for a module."""
     bound = {}
@@ -54,6 +55,8 @@ def bindings(tree: ast.Module) -> dict[str, str]:
 
 def declared_patches(tree: ast.Module) -> Iterator[DeclaredPatch]:
     """Yields what a file patches of verl; owners must be imported names, and attributes literals."""
+    if not _imported(tree):
+        return
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, Function)}
     for node in ast.walk(tree):
         if isinstance(node, Function):
@@ -134,7 +137,7 @@ def _names_one_of(node: ast.AST, names: set[str]) -> bool:
 
 def _kind(tree: ast.Module, node: ast.AST) -> str:
     """Returns which function of `verl.patching` a node calls; empty for none."""
-    name = ast.unparse(node.func) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+    name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
     return name if name in _imported(tree) else ""
 
 
