@@ -191,6 +191,8 @@ class Attempt(AttemptRows):
             for beginning in beginnings
             if beginning
         ]
+        if not options:
+            return []
         choosing = choose_call(self.setup.policy, options, stream=self.trajectory.token_ids, request_id=self.request_id)
         ids = await self._limit_time(await_guarded(choosing, PolicyError, "choosing a call"), "choosing a call")
         if not ids or len(ids) >= self._compute_budget()[0]:
