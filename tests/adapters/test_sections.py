@@ -281,6 +281,7 @@ def wrong_values(right: Any) -> list[Any]:
     return [3.5, True, "text"]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("path", "value", "context"), CASES)
 def test_a_value_of_a_wrong_type_is_refused_in_every_section(path: str, value: Any, context: Any) -> None:

@@ -154,6 +154,7 @@ def test_a_complete_answer_outside_reasoning_is_paid(games: Any, game: tuple[str
     assert played.play_turns([*turns[:-1], before + turns[-1]]).reward.outcome == 1.0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("game", PLAYED, ids="-".join)
 def test_a_turn_that_a_budget_cuts_is_no_answer(games: Any, game: tuple[str, str]) -> None:
     played, turns = games[game]

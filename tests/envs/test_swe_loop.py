@@ -97,6 +97,7 @@ def test_turns_without_a_function_end_the_episode(tiny_model: Path, row: EnvRow)
     assert sum("no function call was found" in message.content for message in episode.messages) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["drop_observations", "summary"])
 def test_a_shortened_conversation_keeps_the_repository(tiny_model: Path, row: EnvRow, strategy: Any) -> None:

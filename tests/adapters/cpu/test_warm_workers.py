@@ -92,6 +92,7 @@ def test_a_worker_is_forked_with_the_arguments_environment_folder_files_and_sign
     }
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("variables", "context"),

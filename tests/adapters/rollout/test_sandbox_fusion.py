@@ -39,6 +39,7 @@ def block(code: str) -> str:
     return f"Here it is:\n```python\n{code}\n```\n"
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("code", "score", "states"),

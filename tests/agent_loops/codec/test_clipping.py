@@ -54,7 +54,7 @@ def test_an_observation_of_501_tokens_is_cut_to_500_and_a_marker(model_chat: Cha
     assert [part.removeprefix("\n").removesuffix("\n") for part in parts] == expected
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("keep", KEEPS)
 def test_an_observation_of_500_tokens_stays_as_it_is(model_chat: Chat, keep: Keep) -> None:
     tokenizer, _ = model_chat

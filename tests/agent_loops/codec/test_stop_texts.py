@@ -64,7 +64,7 @@ def play(chat: Any, protocol: str, turns: Sequence[str], *, budget_of: str) -> t
     return episode, tool
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("protocol", sorted(CALLS))
 def test_a_call_that_ends_with_its_budget_is_carried_out(chatml: Any, protocol: str) -> None:
     call, answer = f"{'long ' * 9}{CALLS[protocol]}", ANSWERS[protocol]
@@ -72,6 +72,7 @@ def test_a_call_that_ends_with_its_budget_is_carried_out(chatml: Any, protocol: 
     assert tool.calls == 1 and (episode.stop_reason, episode.reward.outcome) == (StopReason.ANSWERED, 1.0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("protocol", sorted(CALLS))
 def test_an_answer_that_ends_with_its_budget_is_complete(chatml: Any, protocol: str) -> None:
     answer = f"{'long ' * 9}{ANSWERS[protocol]}"

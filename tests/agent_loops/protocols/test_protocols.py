@@ -76,7 +76,7 @@ def summary(action: Action) -> tuple[str | None, list[Any]]:
     return action.answer, calls
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("protocol", [p for p in TEXT_PROTOCOLS if p not in WITHOUT_ANSWER])
 def test_an_answer_may_speak_of_the_tag_that_opens_reasoning(
     chat: Any, codecs: Mapping[str, TextCodec], protocol: str

@@ -55,6 +55,7 @@ def honest(half: PoisonedTests) -> TestRun:
     return run_of([test for test in (*F2P, *P2P) if test not in half.poisoned])
 
 
+@pytest.mark.slow
 async def test_an_honest_change_is_paid(graded: Callable[..., Any]) -> None:
     assert (await graded(lambda half, is_reference: honest(half))).resolved
 

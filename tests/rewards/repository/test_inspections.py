@@ -115,6 +115,7 @@ async def inspections(backend: Backend, site: Path, module: str, call: str) -> l
     return [(one.kind, one.line, one.target) for one in run.inspections if one.path == "module.py"]
 
 
+@pytest.mark.slow
 async def test_every_way_to_inspect_the_runner_or_the_tests_is_reported(backend: Backend, site: Path) -> None:
     lines = [f"    try: {peek}\n    except Exception: pass\n" for peek in _PEEKS]
     found = await inspections(backend, site, _PEEKING + "".join(lines), "peek")

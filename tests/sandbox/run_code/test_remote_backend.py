@@ -124,6 +124,7 @@ async def test_many_calls_at_once_each_get_their_own_answer(pool: SandboxPool) -
     assert [result.stdout for result in results] == [f"{i}\n" for i in range(24)]
 
 
+@pytest.mark.slow
 async def test_what_a_service_without_memory_cannot_do_is_a_clear_error(pool: SandboxPool) -> None:
     async with pool.lease() as sandbox:
         for call in (
