@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections import Counter
@@ -165,9 +166,13 @@ F = TypeVar("F")
 
 def optional(env: Env, feature: type[F]) -> F | None:
     """Returns an environment as one with an optional feature, or None if it has no method of the feature."""
-    methods = [name for name in vars(feature) if not name.startswith("_")]
     # Not isinstance: from Python 3.12 on it does not see what `__getattr__` of a wrapped environment passes on.
-    return cast("F", env) if any(hasattr(env, name) for name in methods) else None
+    return cast("F", env) if any(hasattr(env, name) for name in _list_methods(feature)) else None
+
+
+@functools.cache
+def _list_methods(feature: type) -> list[str]:
+    return [name for name in vars(feature) if not name.startswith("_")]
 
 
 def require_selection(env: Env) -> SelectsAnswers:
