@@ -69,7 +69,7 @@ EPISODES = {
     "branching": {"initial": 2, "beam": 2, "probability": 0.5, "entropy_weight": 0.2, "entropy_tokens": 20},
     "max_void_share": 0.25,
     "external_sessions": 1,
-    "log": {"dir": "somewhere", "file_mb": 1.5, "total_gb": 2},
+    "log": {"dir": "somewhere", "file_mb": 1.5, "total_gb": 2, "console": "all"},
     "audit": "warn",
     "health": {
         "enabled": True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, setting
@@ -20,6 +21,9 @@ class LogOptions(Settings):
     total_gb: float | None = setting(None, above=0)
     """Maximum size of all files of a table, in GiB. The oldest files are removed first. Every process keeps the file
     that it writes, so the table can take `file_mb` for each process. None: all files stay."""
+
+    console: Literal["short", "all"] = "short"
+    """What a run with a log prints of each step: about ten numbers, or all metrics as verl does."""
 
     def check_together(self) -> None:
         if self.total_gb is not None and self.total_gb * 1024 < self.file_mb:

@@ -28,6 +28,8 @@ from verl_agentic.verl.object_state import state_of
 class Trainer:
     """verl's trainer, as far as the log sees it."""
 
+    total_training_steps = 3
+
     def __init__(self, *, n: int = 2, **agentic: Any) -> None:
         rollout = {"n": n, "temperature": 1.0, "custom": {"agentic": agentic}}
         self.config: DictConfig = OmegaConf.create(

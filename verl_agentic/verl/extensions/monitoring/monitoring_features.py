@@ -55,6 +55,12 @@ FEATURES = Features(
             chosen_by="agentic.log.dir",
         ),
         Adapter(
+            module="extensions.monitoring.console_line",
+            needs="verl.utils.logger.aggregate_logger",
+            gives="about ten numbers a step on the console of a run with a log",
+            chosen_by="agentic.log.console",
+        ),
+        Adapter(
             module="extensions.monitoring.episode_waits",
             needs="verl.experimental.agent_loop",
             gives="what episodes wait for, and their timelines",

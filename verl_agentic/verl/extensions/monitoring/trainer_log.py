@@ -29,6 +29,7 @@ from verl_agentic.verl.batches.batch_columns import stored_columns
 from verl_agentic.verl.batches.batch_keys import PLAYED_UID
 from verl_agentic.verl.batches.row_store import split_key
 from verl_agentic.verl.extensions.monitoring.batch_audit import audit_batch
+from verl_agentic.verl.extensions.monitoring.console_line import short_console
 from verl_agentic.verl.extensions.monitoring.health_actions import act, target_of_rollback
 from verl_agentic.verl.extensions.monitoring.health_watch import watch_of
 from verl_agentic.verl.log_and_continue import log_and_continue
@@ -53,14 +54,17 @@ def _time_block(trainer: Any, timer: str) -> Iterator[None]:
 
 @wrap(PPOTrainer, "fit")
 def _log_run(fit: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    folder = watch_of(self).options.dir
+    options = watch_of(self).options
+    folder = options.dir
     if folder is None:
         return fit(self, *args, **kwargs)
     write_config(Path(folder), OmegaConf.to_container(self.config, resolve=True))
     write_tokenizer(Path(folder), self.tokenizer)
     ends = Lines(Path(folder) / ENDED)
     ends.append({"step": self.global_steps, "time": time.time(), "ended": False})
-    fit_result = fit(self, *args, **kwargs)
+    is_short = options.console == "short"
+    with short_console(num_steps=self.total_training_steps) if is_short else contextlib.nullcontext():
+        fit_result = fit(self, *args, **kwargs)
     ends.append({"step": self.global_steps, "time": time.time(), "ended": True})
     print(f"Every trajectory of this run: verl-agentic view {folder}", flush=True)
     return fit_result
