@@ -24,11 +24,22 @@ def config_in(text: str) -> dict:
 
 
 def test_every_file_of_every_group_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [" ".join(line.split()) for line in shown(capsys).splitlines()]
+    lines = [" ".join(line.split()) for line in shown(capsys, "--all").splitlines()]
     for group in GROUPS:
         for name in recipe_names(group):
             recipe = load_recipe(group, name)
             assert f"{name} {recipe.title}: {recipe.summary}" in lines
+
+
+def test_the_short_list_has_few_systems_and_no_method_of_one_system(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [line.split()[0] for line in shown(capsys).split("agentic/scale")[0].splitlines() if line.strip()]
+    systems = set(recipe_names("system")) & set(names)
+    assert len(systems) == 8
+    assert {"dapo", "gigpo", "ppo"} <= set(names) and "spa_rl" not in names and "coderl" not in names
+
+
+def test_a_method_in_the_place_of_a_system_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "dapo"]) == 2 and "--method dapo" in capsys.readouterr().err
 
 
 def test_a_system_comes_with_its_authors_method_and_the_nearest_scale(capsys: pytest.CaptureFixture[str]) -> None:

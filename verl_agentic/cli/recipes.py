@@ -17,6 +17,8 @@ _NAME = "my_run"
 _BASE = "agentic/plugin"
 _WIDTH = 200
 """Columns of tables that go to a file or a pipe."""
+_SYSTEMS = ("arpo", "deepswe", "r1", "ragen_starpo", "retool", "search_r1", "toolrl", "webrl")
+"""Systems of the short list: one of each kind of task."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", metavar="NAME", help="take this method (default: that of the system's authors)")
     parser.add_argument("--scale", metavar="NAME", help="take this scale (default: the one nearest to the authors')")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the config to this file")
+    parser.add_argument("--all", action="store_true", help="list all systems, and the methods of one system, too")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     recipes = _load_recipes(args)
     if not recipes:
-        _print_groups(console)
+        _print_groups(console, is_short=not args.all)
         return 0
     path = args.write or Path(f"{_NAME}.yaml")
     text = my_run(recipes, name=path.stem)
@@ -46,19 +49,21 @@ def run(args: argparse.Namespace) -> int:
         print(text)
     else:
         _write_config(path, text)
-    print("\n".join(commands(recipes, path)))
     for recipe in recipes:
         console.print(_make_values_table(recipe))
     if readme := next((recipe.readme for recipe in recipes), ""):
         print(f"\n{readme}")
+    print("\n" + "\n".join(commands(recipes, path)))  # last: it is what to do next
     return 0
 
 
 def _load_recipes(args: argparse.Namespace) -> list[Recipe]:
     """Returns system, method and scale of a command line; the last two are the system's if they are not named."""
     from verl_agentic.base.errors import ConfigError
-    from verl_agentic.config.recipe_groups import load_recipe
+    from verl_agentic.config.recipe_groups import load_recipe, recipe_names
 
+    if args.system in set(recipe_names("method")) - set(recipe_names("system")):
+        raise ConfigError(f"{args.system} is a method and no system; run verl-agentic recipes --method {args.system}")
     system = load_recipe("system", args.system) if args.system else None
     names = {"method": args.method, "scale": args.scale}
     if system is not None:
@@ -134,20 +139,28 @@ def _write_config(path: Path, text: str) -> None:
     print(f"wrote {path}")
 
 
-def _print_groups(console: Console) -> None:
-    """Prints one line for each file of each group."""
+def _print_groups(console: Console, *, is_short: bool) -> None:
+    """Prints one line for each file of each group. The short list has some systems, and no methods of one system."""
     from rich.table import Table
 
     from verl_agentic.config.recipe_groups import GROUPS, load_recipe, recipe_names
 
+    systems = recipe_names("system")
     for group in GROUPS:
+        names = recipe_names(group)
+        if is_short and group == "system":
+            names = [name for name in names if name in _SYSTEMS]
+        elif is_short and group == "method":
+            names = [name for name in names if name not in systems]
         table = Table(title=f"agentic/{group}", title_justify="left", box=None, pad_edge=False)
         table.add_column("name", no_wrap=True, style="bold")
         table.add_column("")
-        for name in recipe_names(group):
+        for name in names:
             recipe = load_recipe(group, name)
             table.add_row(name, f"{recipe.title}: {recipe.summary}")
         console.print(table, "")
+    if is_short:
+        console.print(f"--all lists all {len(systems)} systems and the methods that belong to one")
     console.print("verl-agentic recipes SYSTEM [--method NAME] [--scale NAME] [--write FILE] shows a combination")
 
 
