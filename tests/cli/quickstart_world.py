@@ -12,6 +12,7 @@ import pytest
 from verl_agentic.base.env import EnvRow
 from verl_agentic.cpu.quickstart import stages, tasks
 from verl_agentic.cpu.quickstart.course import Course
+from verl_agentic.cpu.quickstart.phases import Quickstart
 from verl_agentic.data.export.export_run import Exported, ExportOptions
 from verl_agentic.data.stored_samples import STORED_SAMPLE
 
@@ -64,6 +65,7 @@ class World:
         (out / "eval").mkdir(exist_ok=True)
         (out / "eval" / f"{name}_sampled.json").write_text(json.dumps(episodes))
         greedily = {"greedy": score + 0.125, "tool_rate_greedy": 0.0} if greedy else {}
+        (out / "eval" / f"{name}_greedy.json").write_text(json.dumps([{**episodes[0], "outcome": float(name == "rl")}]))
         return {"num_tasks": 5, "sampled": score, "tool_rate_sampled": score / 2, **greedily}
 
     def sample(
@@ -98,3 +100,10 @@ class World:
             model.mkdir(parents=True, exist_ok=True)
             (model / "config.json").write_text(str(step))
             (model / "model.safetensors").touch()
+
+
+def run_course(quickstart: Quickstart) -> None:
+    """Runs a quickstart whose display announces exactly the phases that run."""
+    announced = [name for name, _ in quickstart._list_phases()]
+    assert quickstart.run() == 0
+    assert announced == list(quickstart._records)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quickstart_world import World
+from quickstart_world import World, run_course
 
 from verl_agentic.base import paths
 from verl_agentic.base.errors import ConfigError, MissingDependencyError
@@ -34,7 +34,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def run(out: Path, *, fresh: bool = False, **changes: Any) -> dict[str, Any]:
-    assert Quickstart(out, QuickstartSettings(**{**SETTINGS, **changes}), fresh=fresh).run() == 0
+    run_course(Quickstart(out, QuickstartSettings(**{**SETTINGS, **changes}), fresh=fresh))
     return json.loads((out / "summary.json").read_text())
 
 
@@ -157,7 +157,7 @@ def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: 
         ["after sft", "0.250", "0.053 to 0.664", "0.375", "0.125"],
         ["after rl", "0.875", "0.440 to 0.984", "1.000", "0.438"],
     ]
-    assert "verl-agentic play --model" in shown.replace("\n", "")
+    assert "--env python_math --protocol chat 'a question'" in shown.replace("\n", "")  # which the model solves
 
 
 def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World, tmp_path: Path) -> None:

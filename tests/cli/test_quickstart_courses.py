@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from quickstart_world import World
+from quickstart_world import World, run_course
 
 from verl_agentic.base import paths
 from verl_agentic.base.errors import ConfigError
@@ -57,7 +57,7 @@ def write(folder: Path, stages: str, **files: str) -> Sequence[CourseStage]:
 
 def run(folder: Path, **changes: Any) -> dict[str, Any]:
     settings = {"recipe": "mine", "seed": 0, "control": False, "rl_steps": None, "sft_steps": None, "eval_tasks": 5}
-    assert Quickstart(folder / "out", QuickstartSettings(**{**settings, **changes})).run() == 0
+    run_course(Quickstart(folder / "out", QuickstartSettings(**{**settings, **changes})))
     return json.loads((folder / "out" / "summary.json").read_text())
 
 

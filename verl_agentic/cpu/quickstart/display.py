@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Column
 
 _TITLES = {
@@ -34,6 +42,13 @@ class Display:
             console=self.console,
         )
         self._task = self._progress.add_task("", visible=False, note="")
+        self._waiting: dict[str, TaskID] = {}
+
+    def announce(self, phases: Iterable[tuple[str, str]]) -> None:
+        """Shows phases that are to come, by name and title."""
+        for name, title in phases:
+            label = f"[dim]{_label_phase(name, title)}"
+            self._waiting[name] = self._progress.add_task(label, start=False, total=None, note="")
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -45,9 +60,11 @@ class Display:
     @contextlib.contextmanager
     def phase(self, name: str, title: str = "") -> Iterator[Display]:
         """Shows a phase while its block runs; a stage has a title behind its name."""
-        first, _, rest = name.partition(" ")
-        label = f"{name}: {title}" if title else f"{_TITLES[first]} {rest}".strip()
-        self._task = self._progress.add_task(label, total=None, note="")
+        if name not in self._waiting:
+            self.announce([(name, title)])
+        self._task = self._waiting.pop(name)
+        self._progress.update(self._task, description=_label_phase(name, title))
+        self._progress.start_task(self._task)
         yield self
         total = self._progress.tasks[self._task].total or 1
         self._progress.update(self._task, total=total, completed=total)
@@ -69,6 +86,11 @@ class Display:
             value = last["data"].get(metric)
             note = "" if value is None else f"{metric} {value:.3f}"  # verl's log writes nan as null
             self._progress.update(self._task, total=steps, completed=last["step"], note=note)
+
+
+def _label_phase(name: str, title: str) -> str:
+    first, _, rest = name.partition(" ")
+    return f"{name}: {title}" if title else f"{_TITLES[first]} {rest}".strip()
 
 
 def _last_record(metrics: Path) -> dict | None:

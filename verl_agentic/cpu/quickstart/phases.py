@@ -62,6 +62,7 @@ class Quickstart:
 
     def run(self) -> int:
         """Runs unfinished phases, and writes summary, metrics and report; returns the exit code."""
+        self._display.announce(self._list_phases())
         try:
             with self._display, termination_as_interrupt():
                 self._make_start()
@@ -82,11 +83,24 @@ class Quickstart:
         summary.show()
         return 0
 
+    def _list_phases(self) -> list[tuple[str, str]]:
+        """Returns name and title of all phases, in order."""
+        data = [(f"data {name}".strip(), "") for name in self._list_courses()]
+        phases = [(MODEL, ""), *data, ("eval base", "")]
+        for stage in self._stages:
+            phases.append((stage.name, stage.title))
+            if MODEL in stage.products(self._state.folder(stage.name)):
+                phases.append((f"eval {stage.name}", ""))
+        return phases
+
+    def _list_courses(self) -> list[str]:
+        """Returns the names of all courses whose data the stages use."""
+        return list({"": None, **{stage.course: None for stage in self._stages if isinstance(stage, ModelStage)}})
+
     def _make_start(self) -> None:
         """Makes the model that the course begins with, and the tasks and demonstrations of its stages."""
         out, seed, course, num_eval = self.out, self.settings.seed, self._course, self.settings.eval_tasks
-        named = {stage.course: None for stage in self._stages if isinstance(stage, ModelStage)}
-        courses = {name: course.named(name) for name in {"": None, **named}}
+        courses = {name: course.named(name) for name in self._list_courses()}
         inputs = [seed, *(stage_course.inputs() for stage_course in courses.values())]
         self._run_phase(MODEL, lambda: tasks.make_model(courses.values(), out / MODEL, seed), inputs)
         self._state.products[MODEL] = out / MODEL

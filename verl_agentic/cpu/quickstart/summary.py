@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -84,10 +85,16 @@ class Summary:
             console.print(f"{title} {sum(seconds.values()):.0f} s ({phases})")
         console.print(f"peak memory {f['peak_rss_gb']:.1f} GB")
         console.print(f"report: {self._out / 'report.html'}")
-        if self._state.settings.recipe == "quickstart":
-            console.print(
-                f"try it: verl-agentic play --model {self._out / 'checkpoint'} 'What is 123*456?'", soft_wrap=True
-            )
+        if question := self._find_solved_question():
+            course = self._state.course
+            options = ["--model", str(self._out / "checkpoint"), "--env", course.env, "--protocol", course.protocol]
+            console.print(f"try it: {shlex.join(['verl-agentic', 'play', *options, question])}", soft_wrap=True)
+
+    def _find_solved_question(self) -> str:
+        """Returns a held-out question of one message that the last model solves greedily; empty if there is none."""
+        episodes = json.loads((self._out / "eval" / f"{self._models[-1]}_greedy.json").read_text())
+        prompts = (episode[STORED_SAMPLE]["sample"]["prompt"] for episode in episodes if episode["outcome"] == 1.0)
+        return next((prompt[0]["content"] for prompt in prompts if len(prompt) == 1), "")
 
     def _read_metrics(self) -> list[dict[str, Any]]:
         """Returns the logged steps of all stages in order; for a step that was logged twice (a resumed run), the last

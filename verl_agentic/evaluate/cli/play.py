@@ -18,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--env", default="python_math", help="use this environment (default %(default)s)")
     parser.add_argument(
+        "--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default %(default)s)"
+    )
+    parser.add_argument(
         "--temperature", type=float, default=0.0, help="sample at this temperature; 0 is greedy (default %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="set the seed of sampling (default %(default)s)")
@@ -46,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if not (args.model / "config.json").is_file():
         raise DataError(f"no such model folder, got {args.model}; run `make quickstart`, or name a Hugging Face folder")
     device = read_device(args)
-    tokenizer, codec = load_codec(str(args.model))
+    tokenizer, codec = load_codec(str(args.model), protocol=args.protocol)
     model = LocalModel(
         model_path=args.model,
         tokenizer=tokenizer,
