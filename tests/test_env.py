@@ -14,7 +14,7 @@ from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.base.errors import ConfigError, DataError, EnvError, ScoringError
 from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.base.types import Action, Message, Reward, StopReason, ToolCall
-from verl_agentic.episode.env_package import load_env, load_env_package
+from verl_agentic.episode.env_package import absolute_id, load_env, load_env_package
 
 ROW = EnvRow(prompt=(Message("user", "q"),), ground_truth="1")
 
@@ -192,6 +192,11 @@ def test_an_environment_may_be_a_function_of_a_module_or_a_file(
         assert package.make_env(ROW) == "played" and package.gold is not None and package.folder == tmp_path
     with pytest.raises(ConfigError, match="'small_env:make_env' has no function make_env"):
         load_env("small_env:make_env")
+
+
+@pytest.mark.parametrize("env_id", ["python_math", "textarena/Nim-v0", "my_package.my_env", "my_package.my_env:play"])
+def test_an_id_without_a_path_has_no_absolute_form(env_id: str) -> None:
+    assert absolute_id(env_id) == env_id
 
 
 def test_arguments_that_make_env_does_not_take_are_refused_at_once() -> None:

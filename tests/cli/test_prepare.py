@@ -31,7 +31,8 @@ def test_both_splits_are_written_with_the_command_line_that_uses_them(
     out = tmp_path / "rows"
     assert main(["prepare", "python_math", "--out", str(out), "--train", "5", "--test", "2", "--seed", "3"]) == 0
     shown = capsys.readouterr().out
-    assert f"data.train_files={out / 'train.parquet'} data.val_files={out / 'test.parquet'}" in shown
+    files = f"data.train_files={out / 'train.parquet'} data.val_files={out / 'test.parquet'}"
+    assert f"{files} agentic.env=python_math\n" in shown
     train, test = (read_records(out / f"{split}.parquet") for split in ("train", "test"))
     assert (len(train), len(test)) == (5, 2)
     make_rows = load_env_package("python_math").make_rows
@@ -42,7 +43,7 @@ def test_both_splits_are_written_with_the_command_line_that_uses_them(
             read = row_of_columns(record, "row")
             assert (read.prompt, read.ground_truth) == (row.prompt, row.ground_truth)
             info = record["extra_info"]
-            assert (info["split"], info["env"], record["agent_name"]) == (split, "python_math", "env_agent")
+            assert (info["split"], info["env"], record["agent_name"]) == (split, "", "env_agent")
 
 
 @pytest.mark.parametrize("truth", ["", "see the proof", "42"])
@@ -91,15 +92,33 @@ def test_tools_that_do_not_exist_options_that_are_unknown_and_too_many_rows_are_
     assert not (tmp_path / "x").exists()
 
 
-def test_the_path_of_an_environment_is_recorded_so_that_any_worker_finds_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("env", "override", "name"),
+    [
+        ("./kiosk", "{here}/kiosk", "./kiosk"),
+        ("{here}/kiosk", "{here}/kiosk", "./kiosk"),
+        ("kiosk/__init__.py:make_env", "{here}/kiosk/__init__.py:make_env", "./kiosk/__init__.py:make_env"),
+        ("python_math", "python_math", "python_math"),
+    ],
+)
+def test_rows_name_their_environment_only_when_asked_and_never_by_an_absolute_path(
+    env: str,
+    override: str,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    main(["env", "new", "shop", "--dir", str(tmp_path)])
+    main(["env", "new", "kiosk", "--dir", str(tmp_path)])
     monkeypatch.chdir(tmp_path)
-    assert main(["prepare", "./shop", "--train", "2", "--test", "1"]) == 0
-    record = read_records(tmp_path / "data" / "shop" / "train.parquet")[0]
-    assert record["extra_info"]["env"] == str(tmp_path / "shop")
-    assert row_of_columns(record, "row").extra["stock"]
+    path = tmp_path / "rows" / "train.parquet"
+    arguments = ["prepare", env.format(here=tmp_path), "--out", "rows", "--train", "2", "--test", "0"]
+    for options, chosen, named in (([], override.format(here=tmp_path), ""), (["--name-env"], "null", name)):
+        capsys.readouterr()
+        assert main([*arguments, *options]) == 0
+        assert capsys.readouterr().out.endswith(f"data.train_files={path} agentic.env={chosen}\n")
+        assert {record["extra_info"]["env"] for record in read_records(path)} == {named}
+    assert str(tmp_path).encode() not in path.read_bytes()
 
 
 def test_files_are_checked_by_name_row_and_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,12 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+def can_be_tiny(system: str) -> bool:
+    """Tells whether main_ppo trains a system on rows of `prepare`. Prompts of swe_rl hold files of any size."""
+    recipe = load_recipe("system", system)
+    return "\nverl-agentic prepare" in recipe.readme and not recipe.noted("trainer") and system != "swe_rl"
+
+
 def config_in(text: str) -> dict:
     """Returns the config at the start of what is shown."""
     return yaml.safe_load(text[: text.index("\n\n")])
@@ -60,6 +66,32 @@ def test_method_and_scale_are_choices(capsys: pytest.CaptureFixture[str]) -> Non
     ]
     assert "VERL_PLATFORM=cpu python -m verl.trainer.main_ppo --config-dir . --config-name my_run" in text
     assert "agentic/system" not in (alone := shown(capsys, "--method", "gspo")) and "agentic/method: gspo" in alone
+
+
+@pytest.mark.sample(1, slow=4)
+@pytest.mark.parametrize("name", [name for name in recipe_names("system") if can_be_tiny(name)])
+def test_the_commands_of_a_tiny_model_make_a_run_that_can_start(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("verl")
+    from system_runs import prepared
+
+    from verl_agentic.checks.preflight.result import judge
+    from verl_agentic.verl.extensions.preflight.plan_run import plan
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    text = shown(capsys, name, "--scale", "cpu_tiny", "--write", "tiny.yaml")
+    lines = text[: text.index(" preflight ")].replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("verl-agentic ")]
+    config = yaml.safe_load(Path("tiny.yaml").read_text())
+    assert commands[0][1] == "tiny-model" and main(commands[0][1:]) == 0
+    for words in commands[1:]:
+        if words[1] == "prepare":
+            prepared(words[2:], Path(config["data"]["train_files"]).parent, count=16)
+    run = plan(Path(), "tiny")
+    assert [finding for finding in judge(run) if finding.status == "fail"] == []
+    assert run.total_steps == 4 and run.model is not None
 
 
 @pytest.mark.sample(6)

@@ -222,11 +222,20 @@ def test_rows_that_their_environment_scores_without_ground_truth_pass_and_can_be
     assert len(datasets.concatenate_datasets(joined)) == 9
 
 
+@pytest.mark.parametrize("is_column", [True, False])
+def test_rows_of_verl_that_all_leave_the_agent_loop_to_the_run_are_fine(is_column: bool) -> None:
+    check([{**record, "agent_name": None} if is_column else _without(record, "agent_name") for record in records_of()])
+
+
+def _without(record: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != key}
+
+
 def test_all_problems_are_counted_and_the_first_ones_listed() -> None:
     records = copy.deepcopy(records_of(count=30))
     for record in records:
-        record["agent_name"] = None
-    with pytest.raises(DataError, match=r"got 30 problems; fix them:\nrow 0, agent_name.*\n(.*\n)*\.\.\. and 20 more"):
+        record["data_source"] = None
+    with pytest.raises(DataError, match=r"got 30 problems; fix them:\nrow 0, data_source.*\n(.*\n)*\.\.\. and 20 more"):
         check(records)
     with pytest.raises(DataError, match="has no rows"):
         check([])

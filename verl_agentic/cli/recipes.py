@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 _NAME = "my_run"
 _BASE = "agentic/plugin"
+_SHORT_RUN: dict[str, Any] = {
+    "data": {"train_batch_size": 4, "max_prompt_length": 2_048, "max_response_length": 2_048},
+    "actor_rollout_ref": {"actor": {"ppo_mini_batch_size": 4}, "rollout": {"val_kwargs": {"n": 1}}},
+    "trainer": {"total_training_steps": 4, "critic_warmup": 0, "val_before_train": False},
+}
+"""Sizes of a system that fit the 4,096 positions of a tiny model, and the time of a CPU. No scale has them, because the
+groups set different keys."""
 _WIDTH = 200
 """Columns of tables that go to a file or a pipe."""
 _SYSTEMS = ("arpo", "deepswe", "r1", "ragen_starpo", "retool", "search_r1", "toolrl", "webrl")
@@ -98,12 +105,23 @@ def my_run(recipes: list[Recipe], *, name: str) -> str:
         config["agentic"] = {**example_values.get("agentic", {}), "log": {"dir": "${trainer.default_local_dir}"}}
     names = {"experiment_name": name, "default_local_dir": f"runs/{name}"}
     config["trainer"] = {**names, **example_values.get("trainer", {})}
+    if any(recipe.noted("model") for recipe in recipes):
+        _merge(config, _SHORT_RUN)
     title = ", ".join(recipe.title for recipe in recipes)
     return f"# {title}\n{yaml.safe_dump(config, sort_keys=False, width=120)}"
 
 
+def _merge(config: dict[str, Any], values: dict[str, Any]) -> None:
+    """Sets values at any depth of a config."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            _merge(config.setdefault(key, {}), value)
+        else:
+            config[key] = value
+
+
 def commands(recipes: list[Recipe], path: Path) -> list[str]:
-    """Returns the commands of a run: rows, checks, training."""
+    """Returns the commands of a run: model, rows, checks, training."""
     config = f"--config-dir {path.parent} --config-name {path.stem}"
     if recipes[0].noted("trainer"):
         return (
@@ -112,6 +130,7 @@ def commands(recipes: list[Recipe], path: Path) -> list[str]:
     environment = "VERL_PLATFORM=cpu " if _find_base(recipes) != _BASE else ""
     preparation = _find_code_block(recipes[0], "bash").partition("verl-agentic preflight")[0]
     return [
+        *filter(None, (recipe.noted("model") for recipe in recipes)),
         *preparation.splitlines(),
         f"{environment}verl-agentic preflight {config}",
         f"verl-agentic dryrun {config}",

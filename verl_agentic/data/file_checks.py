@@ -40,9 +40,10 @@ async def check_records(
     problems: list[str] = []
     rows_by_index: dict[Any, int] = {}
     problems += null_arguments(location, records)
+    is_named = any(record.get("agent_name") is not None for record in records)  # else the run's default agent loop
     for number, record in enumerate(records):
         name = f"{location}row {number}"
-        row_problems = [f"{name}, {problem}" for problem in _problems_of(record)]
+        row_problems = [f"{name}, {problem}" for problem in _problems_of(record, is_named=is_named)]
         row_problems += [f"{name}, {problem}" for problem in _index_problems(record, number, rows_by_index)]
         row_problems = row_problems or [f"{name}, {problem}" for problem in unmet_truth(record, components)]
         if not row_problems:
@@ -89,10 +90,10 @@ def foreign_truth(record: Mapping[str, Any]) -> str:
     return ""
 
 
-def _problems_of(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the faults of a row."""
+def _problems_of(record: Mapping[str, Any], *, is_named: bool) -> Iterator[str]:
+    """Yields the faults of a row; `is_named`: of a file whose rows name their agent loops."""
     yield from _prompt_problems(record.get("prompt"))
-    for name in ("data_source", "agent_name"):
+    for name in ("data_source", "agent_name") if is_named else ("data_source",):
         value = record.get(name)
         if not isinstance(value, str) or not value:
             yield f"{name}: must be a text, got {value!r}"

@@ -46,8 +46,7 @@ def mutated_rows(record: Mapping[str, Any], reply: str, *, count: int) -> list[d
         extra = {**row.extra, "task_id": f"mutated-{digest}", "mutated_from": str(row.extra.get("task_id", ""))}
         prompt = (*row.prompt[:-1], replace(row.prompt[-1], content=text))
         new.append(replace(row, prompt=prompt, ground_truth=None, extra=extra))
-    env_id, agent = str(row.extra.get("env", "")), str(record.get("agent_name", ""))
-    records = to_records(new, env_id=env_id, split="train", agent_name=agent)
+    records = to_records(new, split="train", agent_name=str(record.get("agent_name", "")))
     return [{key: new_record.get(key) for key in record} for new_record in records]
 
 

@@ -44,15 +44,15 @@ def make_rows(
 
 
 def to_records(
-    rows: Sequence[EnvRow], *, env_id: str, split: str, agent_name: str, tool_selection: Sequence[str] = ()
+    rows: Sequence[EnvRow], *, split: str, agent_name: str, env_id: str = "", tool_selection: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
     """Returns rows as the columns of a file for verl; the columns are the same for all environments.
 
     Args:
         rows: of the file.
-        env_id: address of the environment for workers.
         split: recorded in `extra_info`.
         agent_name: verl's name of the agent loop.
+        env_id: name of the environment in rows of several environments; empty: that which a row has, or none.
         tool_selection: the policy's tools; empty: those that the row selects, or else all.
     """
     labelled_rows = [
@@ -62,7 +62,7 @@ def to_records(
                 **row.extra,
                 "task_id": str(row.extra.get("task_id", "")),
                 "split": split,
-                "env": env_id,
+                "env": env_id or str(row.extra.get("env") or ""),
                 "tool_selection": list(tool_selection or row.extra.get("tool_selection") or ()),
             },
         )

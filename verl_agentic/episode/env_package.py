@@ -102,6 +102,52 @@ def load_env_package(env_id: str) -> EnvPackage:
     )
 
 
+def choose_env(row_env: str | None, run_env: str | None, *, rows: str = "the row") -> str:
+    """Returns the id of a row's environment: that of the run, or of the row if the run has none.
+
+    Args:
+        row_env: the row's `extra_info.env`.
+        run_env: `agentic.env`.
+        rows: the rows' name in errors.
+
+    Raises:
+        ConfigError: neither is set, or both are and name different environments.
+    """
+    if not row_env and not run_env:
+        raise ConfigError(
+            f"no environment chosen: {rows} has no extra_info.env and agentic.env is not set; set agentic.env=NAME, "
+            "which `verl-agentic prepare NAME` prints"
+        )
+    if row_env and run_env and row_env != run_env and _locate(row_env) != _locate(run_env):
+        raise ConfigError(
+            f"two environments for {rows}, got extra_info.env={row_env!r} and agentic.env={run_env!r}; write the rows "
+            "again with `verl-agentic prepare`, which leaves the environment to the config, or set agentic.env=null to "
+            "use that of the rows"
+        )
+    return str(run_env or row_env)
+
+
+def absolute_id(env_id: str) -> str:
+    """Returns an id with its path made absolute. Names of bundled environments and modules stay as they are."""
+    path, colon, function = env_id.rpartition(":") if ":" in env_id else (env_id, "", "")
+    is_path = path.endswith(".py") if colon else "/" in path or path.startswith(".")
+    if not is_path or _bundled_folder(env_id) is not None:
+        return env_id
+    return f"{Path(path).resolve()}{colon}{function}"
+
+
+def _locate(env_id: str) -> str:
+    """Returns where an environment is, the same for all of its ids, without importing it."""
+    return str(_bundled_folder(env_id) or absolute_id(env_id))
+
+
+def _bundled_folder(env_id: str) -> Path | None:
+    """Returns the folder of a bundled environment, also by the id of one of its tasks."""
+    name = env_id.partition("/")[0]
+    folders = (folder / name for folder in (envs_dir(), _BRIDGES) if name.isidentifier())
+    return next((folder.resolve() for folder in folders if (folder / "__init__.py").is_file()), None)
+
+
 def known_envs() -> list[str]:
     """Returns the names of the bundled environments; `EnvCard.tasks` has those of their tasks."""
     return sorted(path.parent.name for folder in (envs_dir(), _BRIDGES) for path in folder.glob("*/__init__.py"))

@@ -56,7 +56,7 @@ class LoopSettings(Settings):
     """Settings of episodes."""
 
     env: str | None = None
-    """Id of the environment. A row's `extra_info.env` takes precedence."""
+    """Id of the environment. Null: each row names its own (`extra_info.env`). Rows of another one are refused."""
     env_config: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment."""
     limits: EpisodeLimits

@@ -221,17 +221,16 @@ def summarise(records: Sequence[Mapping[str, Any]], *, price: Price | None = Non
     for record in counted:
         tasks.setdefault(record["task"], []).append(record)
     successes = [[float(is_success(r)) for r in group] for group in tasks.values()]
-    means = {
-        "success": successes,
-        "outcome": [[float(r["outcome"]) for r in group] for group in tasks.values()],
-        **{
-            name: [[float(r["numbers"][name]) for r in group] for group in tasks.values()]
-            for name in ("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors")
-        },
+    outcomes = [[float(r["outcome"]) for r in group] for group in tasks.values()]
+    counts = {
+        name: [[float(r["numbers"][name]) for r in group] for group in tasks.values()]
+        for name in ("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors")
     }
     return {
         "tasks": len(tasks),
-        **{name: figure(groups) for name, groups in means.items()},
+        "success": figure(successes),
+        "outcome": figure(outcomes),
+        **{name: figure(groups, is_share=False) for name, groups in counts.items()},
         **_summarise_at_k(successes),
         **summary,
     }
@@ -246,10 +245,15 @@ def _sum_costs(records: Sequence[Mapping[str, Any]], price: Price) -> dict[str, 
     return {"total": total, "per_episode": per_episode, "per_solved": total / solved if solved else None}
 
 
-def figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Returns the mean over groups with its standard error; also its 95 % interval if all values are 0 or 1."""
+def figure(groups: Sequence[Sequence[float]], *, is_share: bool = True) -> dict[str, Any]:
+    """Returns the mean over groups with its standard error.
+
+    Args:
+        groups: the values of each task.
+        is_share: the mean is a share, which also has a 95 % interval if all values are 0 or 1. Counts have none.
+    """
     mean = clustered_mean(groups)
-    is_proportion = all(value in (0.0, 1.0) for group in groups for value in group)
+    is_proportion = is_share and all(value in (0.0, 1.0) for group in groups for value in group)
     interval = {"ci95": list(success_interval(groups))} if is_proportion else {}
     return {"mean": mean.value, "stderr": mean.stderr, **interval}
 

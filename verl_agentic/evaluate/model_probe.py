@@ -69,7 +69,7 @@ def probe_figures(records: Sequence[_Record], summary: Mapping[str, Any]) -> dic
         "mixed": figure([[float(0 < sum(map(is_success, g)) < len(g))] for g in groups]) if groups else None,
         "valid_calls": {"mean": valid / calls, "ci95": list(proportion_interval(valid, calls))} if calls else None,
         "calls": calls,
-        "entropy": figure(entropies) if any(entropies) else None,
+        "entropy": figure(entropies, is_share=False) if any(entropies) else None,
         "offers_tools": any(r["numbers"].get("tools_offered", 0) > 0 for group in groups for r in group),
         "void": summary["void"] / summary["episodes"] if summary["episodes"] else None,
     }

@@ -120,5 +120,5 @@ def _make_choices(config: DictConfig) -> Iterator[str]:
         except OmegaConfBaseException:  # an interpolation leads nowhere, which verl reports
             continue
         for key, value, reason in choices:
-            OmegaConf.update(config, key, value, force_add=True)
+            OmegaConf.update(config, key, value, merge=False, force_add=True)
             yield f"{key}={value} ({root_key(reason)})"

@@ -19,7 +19,7 @@ from verl_agentic.checks.preflight.planned_run import PlannedRun
 from verl_agentic.checks.preflight.result import check_names, judge
 from verl_agentic.config.recipe_groups import load_recipe
 from verl_agentic.cpu.quickstart.course import load_course
-from verl_agentic.data.prepare import make_rows, to_records, write_parquet
+from verl_agentic.data.prepare import make_rows, read_records, to_records, write_parquet
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.verl.extensions.preflight.compose import compose
 from verl_agentic.verl.extensions.preflight.plan_run import plan
@@ -220,6 +220,19 @@ def test_only_what_gives_right_answers_their_score_is_ok(
     found = [finding for finding in judge(run) if finding.check == "reward"]
     assert {finding.status for finding in found} == {status}, found
     assert any(says in finding.found for finding in found), found
+
+
+@pytest.mark.usefixtures("fixtures")
+def test_rows_of_another_environment_than_that_of_the_run_fail(data: Path, tmp_path: Path) -> None:
+    made = [
+        {**row, "extra_info": {**row["extra_info"], "env": "/gone/vault"}}
+        for row in read_records(data / "train.parquet")
+    ]
+    write_parquet(made, tmp_path / "old.parquet")
+    overrides = ["hydra.searchpath=[pkg://verl_agentic.config]", f"data.train_files={tmp_path / 'old.parquet'}"]
+    found = failed(plan(BROKEN, "base", overrides))
+    assert set(found) == {"plugin", "prompt"}
+    assert all("extra_info.env='/gone/vault' and agentic.env='python_math'" in message for message in found.values())
 
 
 @pytest.mark.sample(1)

@@ -207,16 +207,20 @@ async def test_what_the_configuration_cannot_mean_is_refused_when_the_loop_is_ma
     assert isinstance(caught.value, ConfigError) or isinstance(caught.value.__cause__, ConfigError)
 
 
-async def test_the_environment_comes_from_the_row_before_the_configuration_and_must_exist(stage: Stage) -> None:
-    servers = Servers(stage.tokenizer, ["42"])
-    chosen = row()
-    chosen["extra_info"] = {"env": str(stage.folder)}
-    (output,) = await stage.loop(servers, env="no_such_env").run(dict(SAMPLING), **chosen)
-    assert output.reward_score == 0.875
-    with pytest.raises(ConfigError, match="unknown environment, got 'no_such_env'"):
-        await stage.loop(servers, env="no_such_env").run(dict(SAMPLING), **row())
-    with pytest.raises(ConfigError, match=r"no environment chosen; set actor_rollout_ref.rollout.custom.agentic.env"):
-        await stage.loop(servers, env=None).run(dict(SAMPLING), **row())
+async def test_the_environment_comes_from_the_configuration_or_the_row_and_never_from_two(stage: Stage) -> None:
+    servers = Servers(stage.tokenizer, ["42"] * 3)
+    named = row()
+    named["extra_info"] = {"env": str(stage.folder)}
+    for env, played in ((None, named), (str(stage.folder), row()), (f"{stage.folder}/", named)):
+        (output,) = await stage.loop(servers, env=env).run(dict(SAMPLING), **played)
+        assert output.reward_score == 0.875
+    for env, played, message in (
+        ("python_math", named, r"got extra_info.env='.*' and agentic.env='python_math'; write the rows again"),
+        ("no_such_env", row(), "unknown environment, got 'no_such_env'"),
+        (None, row(), r"no environment chosen: .* set agentic.env=NAME"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            await stage.loop(servers, env=env).run(dict(SAMPLING), **played)
 
 
 async def test_options_of_an_agent_loop_file_lie_over_the_configuration(stage: Stage) -> None:

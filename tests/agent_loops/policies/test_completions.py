@@ -248,7 +248,9 @@ async def test_a_path_of_ones_own_is_kept(server: Server, running: Server, conne
     assert server.paths == ["/proxy/openai/completions", "/v1/completions"]
 
 
-@pytest.mark.parametrize("config", [{"url": "localhost:8000"}, {"request_timeout_s": 0}, {"max_retries": -1}])
+@pytest.mark.parametrize(
+    "config", [{"url": "localhost:8000"}, {"request_timeout_s": 0}, {"max_retries": -1}, {"extra": {"max_tokens": 64}}]
+)
 def test_configurations_that_cannot_work_are_refused(config: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         EndpointConfig(**{"url": "http://h", "model": "m", **config})

@@ -201,6 +201,14 @@ async def test_the_summary_is_that_of_a_hand_calculation(tmp_path: Path) -> None
     json.dumps(summary)
 
 
+async def test_counts_of_0_and_1_are_no_shares(tmp_path: Path) -> None:
+    summary = summarise(await run(tmp_path, says_42_where(lambda a: False), samples=4))
+    assert summary["num_turns"] == {"mean": 1.0, "stderr": 0.0} and summary["tool_calls"] == {
+        "mean": 0.0,
+        "stderr": 0.0,
+    }
+
+
 async def test_no_success_at_all_is_not_certain(tmp_path: Path) -> None:
     records = await run(tmp_path, says_42_where(lambda a: False), samples=4)
     success = summarise(records)["success"]

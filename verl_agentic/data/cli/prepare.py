@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tools", metavar="NAME,...", help="give the policy only these tools (default: all)")
     parser.add_argument("--agent-name", default="env_agent", metavar="NAME", help="write this agent loop of verl "
                         "into the rows (default %(default)s)")  # fmt: skip
+    parser.add_argument("--name-env", action="store_true", help="name the environment in every row, so that a run can "
+                        "mix files of several environments (default: agentic.env names it)")  # fmt: skip
     parser.add_argument("--learnable", type=Path, metavar="FILE", help="leave out tasks that were always or never "
                         "solved in this episodes.jsonl of an evaluation")  # fmt: skip
     parser.add_argument("--reward", nargs="+", default=[], metavar="NAME", help="refuse rows whose ground truth no "
@@ -96,10 +99,10 @@ def _write_files(args: argparse.Namespace, package: Any, check: Callable[..., Co
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.prepare import make_rows, to_records, write_parquet
+    from verl_agentic.episode.env_package import absolute_id
 
     options = parse_key_values(args.option, option="--option")
-    is_path = "/" in args.env or args.env.startswith(".")
-    env_id = str(package.folder) if is_path else args.env  # a worker may have another working folder
+    env_id = _relative_id(args.env) if args.name_env else ""
     out = _choose_out_folder(args, package)
     selection = [name.strip() for name in (args.tools or "").split(",") if name.strip()]
     if not args.train + args.test:
@@ -108,7 +111,7 @@ def _write_files(args: argparse.Namespace, package: Any, check: Callable[..., Co
     for split, count in (("train", args.train), ("test", args.test)):
         if count:
             rows = make_rows(package, split=split, count=count, seed=args.seed, options=options)
-            records = to_records(rows, env_id=env_id, split=split, agent_name=args.agent_name, tool_selection=selection)
+            records = to_records(rows, split=split, agent_name=args.agent_name, env_id=env_id, tool_selection=selection)
             asyncio.run(check(records, location=f"{split}: "))
             records_by_split[split] = (
                 _select_learnable(records, args.learnable) if split == "train" and args.learnable else records
@@ -117,8 +120,19 @@ def _write_files(args: argparse.Namespace, package: Any, check: Callable[..., Co
         write_parquet(records, out / _FILES[split])
         print(f"{out / _FILES[split]}: {len(records)} rows")
     keys = {"train": "data.train_files", "test": "data.val_files"}
-    print(" ".join(f"{keys[split]}={(out / _FILES[split]).resolve()}" for split in records_by_split))
+    overrides = [f"{keys[split]}={(out / _FILES[split]).resolve()}" for split in records_by_split]
+    if args.agent_name == "env_agent":
+        overrides.append(f"agentic.env={'null' if args.name_env else absolute_id(args.env)}")
+    print(" ".join(overrides))
     return 0
+
+
+def _relative_id(env_id: str) -> str:
+    """Returns an id whose path begins at the working folder, as it does in `agentic.env`."""
+    from verl_agentic.episode.env_package import absolute_id
+
+    address = absolute_id(env_id)
+    return os.path.join(".", os.path.relpath(address)) if address.startswith("/") else address
 
 
 def _choose_out_folder(args: argparse.Namespace, package: Any) -> Path:

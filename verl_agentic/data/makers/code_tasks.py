@@ -107,7 +107,6 @@ async def _import_task(task: Any) -> Record:
         "extra_info": {
             "task_id": f"made-{hashlib.sha256(question.encode()).hexdigest()[:10]}",
             "solution": solution,
-            "env": "code_tests",
         },
         "agent_name": "env_agent",
     }

@@ -234,7 +234,7 @@ def _make_row(world: _World, text: str, query: Query, answer: str) -> Record:
     }
     if world.corpus:
         steps = json.dumps(list(dict.fromkeys(_iter_steps(world, query))))
-        extra |= {"corpus": world.corpus, "kind": "name", "steps": steps, "env": "browse"}
+        extra |= {"corpus": world.corpus, "kind": "name", "steps": steps}
     return {
         "data_source": "browse" if world.corpus else "set_questions",
         "prompt": [{"role": "user", "content": f"{text}\n\n{_FORM}"}],

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _HOPELESS = {401: "see the key", 403: "see the key", 404: "see the URL, which ends with /v1, and the model"}
 _MAX_WAIT_S = 60.0
+_LENGTHS = ("max_tokens", "max_completion_tokens")
+"""Fields of a request that the episode loop sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,11 @@ class EndpointConfig(Settings):
     def check_together(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"url must begin with http:// or https://, got {self.url!r}; write it out")
+        if lengths := {name: self.extra[name] for name in _LENGTHS if name in self.extra}:
+            raise ConfigError(
+                f"the budgets of the episode set the length of an answer, got {lengths} for every request, which hides "
+                "the reason of a cut; limit turns by --limit max_turn_tokens=N"
+            )
 
 
 class TurnRefusedError(PolicyError):

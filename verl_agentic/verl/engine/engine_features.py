@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.verl.engine.attention import check_attention
 from verl_agentic.verl.features import Adapter, Features
+from verl_agentic.verl.recipe_options import options_without_recipe, replacing_in_errors
 from verl_agentic.verl.sections import has, plain_section, section
 
 _LOSS = "actor_rollout_ref.actor.policy_loss"
@@ -24,10 +25,16 @@ def policy_loss_options(config: Any) -> Mapping[str, Any]:
     options = plain_section(config, f"{_LOSS}.options")
     name = str(OmegaConf.select(config, f"{_LOSS}.loss_mode"))
     if is_policy_loss(name):
-        load_policy_loss(name).check_options(options)
+        with replacing_in_errors(f"{_LOSS}.options"):
+            load_policy_loss(name).check_options(options)
     elif options:
         raise ConfigError(f"{_LOSS}.options are for losses of ours, got {options} for {name!r}; unset them")
     return options
+
+
+def choose_options(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the options of the policy loss without those of a recipe's."""
+    return options_without_recipe(config, chooser=f"{_LOSS}.loss_mode", place=f"{_LOSS}.options")
 
 
 def _read_loss_mode(config: Any) -> str:
@@ -43,6 +50,7 @@ def _is_our_loss(config: Any) -> bool:
 _FSDP = "verl.workers.engine.fsdp.transformer_impl"
 FEATURES = Features(
     places={f"policy_loss.{key}": f"{_LOSS}.{key}" for key in ("options", "per_session")},
+    choices=(choose_options,),
     needs_trainer=(f"{_LOSS}.per_session",),
     checks=(check_attention,),
     adapters=(

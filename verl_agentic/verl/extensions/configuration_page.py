@@ -104,7 +104,8 @@ of them at once. Numbers are never infinite or NaN.
 
 A section is set if one of its keys is set. To take all defaults of an optional section, set one key to its default:
 `agentic.prompt_information.every=10`. If a section is set, its keys marked `required` must be set, too. Keys of
-`env_config` and `options` are free: write `agentic.env_config={top_k: 1}`, or `+agentic.env_config.top_k=1`.
+`env_config` and `options` are free: write `agentic.env_config={top_k: 1}`, or `+agentic.env_config.top_k=1`. If your
+config already has such keys, `'~agentic.env_config' '+agentic.env_config={top_k: 1}'` replaces all of them.
 
 **Places in verl's configuration.** Before anything else reads the configuration, the plugin moves every key to the
 place where verl passes it on, and removes the root `agentic`. The place is named below each heading. Errors and logged
@@ -113,7 +114,8 @@ is an error.
 
 **Choices.** The plugin also chooses what your keys need, and logs it in one line: `trainer.v1.trainer_mode=agentic_*`
 for features that need it, `trainer.v1.sampler.custom_sampler` for gates and replay,
-`reward.reward_manager.name=rubric` for a rubric, the agent loop `env_agent` if `agentic.env` is set, and
+`reward.reward_manager.name=rubric` for a rubric, the agent loop `env_agent` if `agentic.env` is set, the options of an
+estimator or a loss without those that a system or method sets for another estimator or loss, and
 `rollout.skip_tokenizer_init=False` for SGLang with a protocol whose turns end with a text. A value of yours that
 contradicts such a choice is an error.
 

@@ -44,7 +44,7 @@ from verl_agentic.episode.attempt.exploration import Exploration
 from verl_agentic.episode.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.codec.decoding import exact_decoder
-from verl_agentic.episode.env_package import load_env
+from verl_agentic.episode.env_package import choose_env, load_env
 from verl_agentic.episode.loop_settings import GREEDY_SESSION, INSTRUCTION
 from verl_agentic.episode.policies.policy import Completion, FinishReason
 from verl_agentic.episode.protocols.factory import make_codec
@@ -64,7 +64,6 @@ from verl_agentic.verl.rollout import external_sessions, verl_rows
 from verl_agentic.verl.rollout.episode_rows import EnvAgentOutput
 from verl_agentic.verl.rollout.rollout_features import loop_settings
 from verl_agentic.verl.rollout.token_builder import give_token_builder
-from verl_agentic.verl.sections import AGENTIC
 
 # verl logs every call that it cannot read; the loop answers and counts them.
 tool_parser.logger.setLevel(logging.CRITICAL)
@@ -193,9 +192,7 @@ class EnvAgentLoop(AgentLoopBase):
             ConfigError, DataError: what no retry can help; verl marks the whole group as failed.
         """
         row = env_row(kwargs)
-        env_id = row.extra.get("env") or self._settings.env
-        if not env_id:
-            raise ConfigError(f"no environment chosen; set {AGENTIC}.env, or extra_info.env in every row")
+        env_id = choose_env(row.extra.get("env"), self._settings.env)
         if (make_env := self._envs.get(env_id)) is None:  # finding one reads folders, and would block all episodes
             make_env = self._envs[env_id] = load_env(env_id, **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex

@@ -73,6 +73,13 @@ def warn_of_truncation(config: Any) -> None:
         logging.getLogger(__name__).warning(warning)
 
 
+def check_environments(config: Any) -> None:
+    """Refuses rows whose environment is not that of the run."""
+    from verl_agentic.verl.rollout.row_envs import check_row_envs
+
+    check_row_envs(config)
+
+
 def is_env_agent(config: Any) -> bool:
     """Tells whether the agent loop of a run is env_agent."""
     custom = OmegaConf.select(config, f"{ROLLOUT}.custom") or {}
@@ -109,7 +116,7 @@ def choose_tokenizer(config: Any) -> Iterator[tuple[str, Any, str]]:
 FEATURES = Features(
     choices=(choose_agent_loop, choose_log_folder, choose_tokenizer),
     needs_trainer=(f"{AGENTIC}.guidance",),  # who was guided is a number that verl's own trainers do not pass on
-    checks=(warn_of_truncation,),
+    checks=(warn_of_truncation, check_environments),
     adapters=(
         Adapter(
             module="rollout.agent_loop",

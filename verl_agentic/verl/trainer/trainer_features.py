@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
 from verl_agentic.verl.features import Adapter, Features, all_features
+from verl_agentic.verl.recipe_options import options_without_recipe, replacing_in_errors
 from verl_agentic.verl.reward.reward_features import has_rubric
 from verl_agentic.verl.rollout.rollout_features import is_env_agent
 from verl_agentic.verl.sections import AGENTIC, ROLLOUT, has, plain, plain_section, section
@@ -49,7 +50,8 @@ def credit_settings(config: Any) -> CreditSettings:
     settings = read_settings(CreditSettings, plain_section(config, "algorithm.credit"), section="algorithm.credit")
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
     if is_advantage(name):
-        load_advantage(name).check_options(settings.options)
+        with replacing_in_errors("algorithm.credit.options"):
+            load_advantage(name).check_options(settings.options)
     elif settings.options:
         raise ConfigError(
             f"algorithm.credit.options are for estimators of ours, got {dict(settings.options)} for {name!r}; unset "
@@ -73,6 +75,11 @@ def choose_trainer(config: Any) -> Iterator[tuple[str, Any, str]]:
         return
     if needing and mode in ("sync", "colocate_async", "separate_async"):
         yield key, f"agentic_{mode}", needing[0]
+
+
+def choose_options(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the options of the estimator without those of a recipe's."""
+    return options_without_recipe(config, chooser="algorithm.adv_estimator", place="algorithm.credit.options")
 
 
 def choose_data_seed(config: Any) -> Iterator[tuple[str, Any, str]]:
@@ -152,7 +159,7 @@ def _has_schedule(config: Any) -> bool:
 
 FEATURES = Features(
     places={"curriculum": "data.curriculum", "credit": "algorithm.credit"},
-    choices=(choose_trainer, choose_data_seed),
+    choices=(choose_options, choose_trainer, choose_data_seed),
     needs_trainer=("algorithm.credit.by_source",),
     checks=(check_trainer, check_estimator, check_loss),
     adapters=(

@@ -26,7 +26,7 @@ from verl_agentic.base.types import Message, ToolCall
 from verl_agentic.checks.preflight.planned_run import CallTrial, FirstPrompt, Model
 from verl_agentic.episode.codec.codec import ChatTemplateCodec, Codec
 from verl_agentic.episode.codec.served_tools import ToolForm, find_difference, served_tool
-from verl_agentic.episode.env_package import load_env
+from verl_agentic.episode.env_package import choose_env, load_env
 from verl_agentic.log.files.parquet import env_row
 from verl_agentic.verl.rollout.token_builder import give_token_builder
 
@@ -216,7 +216,7 @@ async def _first_request(worker: Worker, loop: Any, row: Mapping[str, Any]) -> M
 async def _start_env(worker: Worker, loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Any]]:
     """Returns the messages and the tools' schemas of an environment that has started."""
     settings, played = loop._settings, env_row(row)
-    env = load_env(played.extra.get("env") or settings.env, **settings.env_config)(played)
+    env = load_env(choose_env(played.extra.get("env"), settings.env), **settings.env_config)(played)
     try:
         messages = await env.start()
         return [message.to_dict() for message in messages], list_schemas(env.tools)

@@ -16,7 +16,7 @@ from verl_agentic.base.errors import AgenticError
 from verl_agentic.base.types import StopReason
 from verl_agentic.checks.preflight.planned_run import GoldTrial
 from verl_agentic.episode.collect import scripted
-from verl_agentic.episode.env_package import EnvPackage, load_env_package
+from verl_agentic.episode.env_package import EnvPackage, choose_env, load_env_package
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.records.episode_samples import to_sample
 from verl_agentic.episode.run_episode import run_episode
@@ -60,7 +60,7 @@ async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]])
     try:
         for index, row in enumerate(rows[:_NUM_ROWS]):
             played = env_row(row)
-            package = load_env_package(played.extra.get("env") or settings.env)
+            package = load_env_package(choose_env(played.extra.get("env"), settings.env))
             if settings.protocol_options.self_written:
                 gold.append(GoldTrial(row=index, outcome=None, why="nothing answers the searches of a solution"))
                 continue
