@@ -222,10 +222,14 @@ def test_rows_that_their_environment_scores_without_ground_truth_pass_and_can_be
     assert len(datasets.concatenate_datasets(joined)) == 9
 
 
-def test_all_problems_are_counted_and_the_first_ones_listed() -> None:
+def test_all_problems_are_counted_equal_ones_once_and_the_first_ones_listed() -> None:
     records = copy.deepcopy(records_of(count=30))
     for record in records:
         record["agent_name"] = None
+    with pytest.raises(DataError, match=r"got 30 problems; fix them:\n30 x agent_name: .* row 0$"):
+        check(records)
+    for number, record in enumerate(records):
+        record["agent_name"] = number
     with pytest.raises(DataError, match=r"got 30 problems; fix them:\nrow 0, agent_name.*\n(.*\n)*\.\.\. and 20 more"):
         check(records)
     with pytest.raises(DataError, match="has no rows"):

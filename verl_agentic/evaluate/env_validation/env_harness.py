@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -191,8 +192,9 @@ class EnvHarness:
     def _make_solution(self, index: int) -> NextText:
         if self.package.gold is None:
             return NULL.begin()
-        solution = self.package.gold(self.rows[index])
-        return lambda messages: render_next_action(self.codec, solution(messages), before=messages)
+        # Asked in the first turn, so that an exception makes this episode void, and no other.
+        solution = functools.cache(functools.partial(self.package.gold, self.rows[index]))
+        return lambda messages: render_next_action(self.codec, solution()(messages), before=messages)
 
     def _make_beginning(self, index: int) -> NextText:
         solutions = [self._make_solution(index)]

@@ -6,14 +6,19 @@ import copy
 import itertools
 import json
 import operator
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from verl_agentic.base.env import EnvRow
+from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import ConfigError, EnvUnavailableError
 from verl_agentic.base.finding import Finding
+from verl_agentic.base.paths import envs_dir
+from verl_agentic.base.text.grouped_lines import group_lines
 from verl_agentic.base.types import Message
+from verl_agentic.data.prepare import make_rows
 from verl_agentic.data.row_checks import answers_of, appears_in, is_json, making_problems
 from verl_agentic.episode.codec.codec import Codec, Schema
 from verl_agentic.episode.env_package import EnvPackage
@@ -69,7 +74,7 @@ def rows_to_validate(package: EnvPackage, *, count: int) -> list[EnvRow]:
     examples = package.folder / "example.jsonl"
     rows = read_rows(examples) if examples.is_file() else []
     if package.make_rows is not None:
-        rows += package.make_rows(split="test", count=count, seed=0)
+        rows += make_rows(package, split="test", count=count, seed=0)
     if not rows:
         raise ConfigError(
             f"environment {package.env_id!r} has nothing to validate it with, got neither example.jsonl nor make_rows; "
@@ -110,7 +115,7 @@ async def validate(
         except (ConfigError, EnvUnavailableError):
             raise
         except Exception as error:  # foreign code: whatever it raises is the finding
-            problems, detail = [f"{type(error).__name__}: {error}"], ""
+            problems, detail = [_describe_failure("", describe_cause(error), error)], ""
         checks.append(_make_finding(name, problems, detail))
         on_check(checks[-1])
     return Validation(
@@ -118,17 +123,37 @@ async def validate(
     )
 
 
-_Findings = tuple[list[str], str]
+class Problem(NamedTuple):
+    """What is wrong in one place."""
+
+    place: str
+    """The row and the policy; empty for a problem of the whole environment."""
+    text: str
+    traceback: str = ""
+
+
+_Findings = tuple[list[Problem], str]
 """Problems, and a detail."""
 
 
-def _make_finding(name: str, problems: list[str], detail: str) -> Finding:
-    evidence = {"detail": detail, "problems": problems}
+def _make_finding(name: str, problems: list[Problem], detail: str) -> Finding:
+    lines = [": ".join(filter(None, (problem.place, problem.text))) for problem in problems]
+    tracebacks = list(dict.fromkeys(problem.traceback for problem in problems if problem.traceback))
+    evidence = {"detail": detail, "problems": lines, **({"tracebacks": tracebacks} if tracebacks else {})}
     if not problems:
         return Finding(check=name, status="ok", found=detail, evidence=evidence)
-    hidden = len(problems) - _SHOWN_PROBLEMS
-    shown_problems = [*problems[:_SHOWN_PROBLEMS], *([f"and {hidden} more"] if hidden > 0 else [])]
-    return Finding(check=name, status="fail", found="\n".join(shown_problems), evidence=evidence)
+    shown_lines = group_lines((problem.place, problem.text) for problem in problems)
+    hidden = len(shown_lines) - _SHOWN_PROBLEMS
+    shown_lines[_SHOWN_PROBLEMS:] = [f"and {hidden} more"] if hidden > 0 else []
+    return Finding(check=name, status="fail", found="\n".join(shown_lines), evidence=evidence)
+
+
+def _describe_failure(place: str, text: str, error: Exception) -> Problem:
+    return Problem(place, text, "".join(traceback.format_exception(error.__cause__ or error)))
+
+
+def _unplaced(texts: Iterable[str]) -> list[Problem]:
+    return [Problem("", text) for text in texts]
 
 
 @dataclass(kw_only=True)
@@ -167,44 +192,45 @@ class _Examination:
         }
 
     async def _look_at_rows(self) -> _Findings:
-        problems: list[str] = []
+        problems: list[Problem] = []
         for index, row in enumerate(self.harness.rows):
             if not row.prompt:
-                problems.append(f"{self._name_row(index)}: the prompt is empty")
+                problems.append(Problem(self._name_row(index), "the prompt is empty"))
             if not is_json(row.extra) or not is_json(row.ground_truth):
-                problems.append(f"{self._name_row(index)}: extra and ground_truth must be plain JSON values")
+                problems.append(Problem(self._name_row(index), "extra and ground_truth must be plain JSON values"))
         package = self.harness.package
         examples = package.folder / "example.jsonl"
-        is_elsewhere = package.card is not None and package.card.kind == "servers"  # whatever it serves
-        if not is_elsewhere and (not examples.is_file() or len(read_rows(examples)) < _MIN_EXAMPLES):
-            problems.append(f"example.jsonl must have at least {_MIN_EXAMPLES} rows")
+        is_bundled = package.folder.is_relative_to(envs_dir())
+        if is_bundled and (not examples.is_file() or len(read_rows(examples)) < _MIN_EXAMPLES):
+            problems.append(Problem("", f"example.jsonl must have at least {_MIN_EXAMPLES} rows"))
         if package.make_rows is None:
             return problems, "the package makes none"
-        problems += making_problems(package.make_rows, len(self.harness.rows))
+        problems += _unplaced(making_problems(package.make_rows, len(self.harness.rows)))
         return problems, "the same rows when made again; train and test share none"
 
     async def _look_at_reset(self) -> _Findings:
-        problems: list[str] = []
+        problems: list[Problem] = []
         for index, row in enumerate(self.harness.rows):
             try:
                 first, second = [await self.harness.start(row) for _ in range(2)]
             except EnvUnavailableError:
                 raise  # each episode would wait for the server
             except Exception as error:  # foreign code: whatever it raises is the finding
-                problems.append(f"{self._name_row(index)}: start failed, got {type(error).__name__}: {error}")
+                text = f"start failed, got {describe_cause(error)}"
+                problems.append(_describe_failure(self._name_row(index), text, error))
                 continue
             self.prompts[index], self.schemas[index] = first
             if first != second:
                 difference = "prompts" if first[0] != second[0] else "tools"
-                problems.append(f"{self._name_row(index)}: two starts gave different {difference}")
+                problems.append(Problem(self._name_row(index), f"two starts gave different {difference}"))
         return problems, "two starts of every row gave the same"
 
     async def _look_at_solution(self) -> _Findings:
         if self.harness.package.gold is None:
-            return ["the package has no gold(row); add the solution of its tasks"], ""
+            return _unplaced(["the package has no gold(row); add the solution of its tasks"]), ""
         solved = self.firsts["the solution"] = await self.harness.run_solution()
         problems = [
-            f"{self._name_row(index)}: {_end_of(episode)}"
+            Problem(self._name_row(index), _end_of(episode) + _last_failed_call(episode), episode.traceback)
             for index, episode in enumerate(solved)
             if episode.is_void or abs(episode.reward.outcome - 1.0) > 1e-9
         ]
@@ -216,7 +242,7 @@ class _Examination:
 
     async def _look_at_malformed(self) -> _Findings:
         special_tokens = list(self.harness.tokenizer.all_special_tokens)
-        problems: list[str] = []
+        problems: list[Problem] = []
         names: set[str] = set()
         skipped: dict[str, None] = {}
         for index in range(len(self.harness.rows)):
@@ -243,7 +269,7 @@ class _Examination:
         detail = f"{len(results)} policies on {len(indices)} rows"
         if best.outcome:
             detail += f"; {best.name}: mean outcome {best.outcome:.3g} of at most {bound:g}"
-        return script_problems(results, max_outcome=bound, solution=solution), detail
+        return _unplaced(script_problems(results, max_outcome=bound, solution=solution)), detail
 
     async def _look_at_guesses(self) -> _Findings:
         solved = self.firsts.get("the solution", [])
@@ -252,22 +278,23 @@ class _Examination:
             return [], "without a solution"
         name, outcome = self.answers.best_action
         detail = f"{self.answers.num_policies} policies on {num_rows} rows"
-        return self.answers.paid, f"{detail}; {name}: mean outcome {outcome:.3g}" if outcome else detail
+        return _unplaced(self.answers.paid), f"{detail}; {name}: mean outcome {outcome:.3g}" if outcome else detail
 
     async def _look_at_spellings(self) -> _Findings:
-        return self.answers.refused, ""
+        return _unplaced(self.answers.refused), ""
 
     def _list_scripted_indices(self) -> range:
         return spread_indices(len(self.harness.rows), MAX_SCRIPTED_ROWS)
 
-    async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[str]:
+    async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[Problem]:
         """Returns the rows in which an adversary broke the environment or scored above 0."""
         episodes = await self.harness.run(adversary.begin, [self.harness.rows[index] for index in indices])
         self.firsts[adversary.name] = episodes
         problems = []
         for index, episode in zip(indices, episodes, strict=True):
             if episode.is_void or episode.reward.outcome > 0:
-                problems.append(f"{self._name_row(index)}, {adversary.name}: {_end_of(episode)}")
+                place = f"{self._name_row(index)}, {adversary.name}"
+                problems.append(Problem(place, _end_of(episode), episode.traceback))
             if not adversary.is_answered:
                 after_prompt = episode.messages[len(self.prompts.get(index, ())) :]
                 self.unearned_texts += [
@@ -285,7 +312,7 @@ class _Examination:
             replayed["the solution"] = (firsts["the solution"], await harness.replay_solution())
             replayed["the solution's first turn"] = (await harness.run_beginning(), await harness.replay_beginning())
         problems = [
-            f"{self._name_row(index)}, {name}: {problem}"
+            Problem(f"{self._name_row(index)}, {name}", problem)
             for name, (first, rest) in replayed.items()
             for index in range(len(harness.rows))
             if (problem := replay_problem([first[index], *rest[index]]))
@@ -293,7 +320,7 @@ class _Examination:
         return problems, f"{', '.join(replayed)}: {NUM_PLAYS} runs of each row gave the same"
 
     async def _look_for_answer(self) -> _Findings:
-        problems: list[str] = []
+        problems: list[Problem] = []
         skipped: dict[str, int] = {}
         for index, row in enumerate(self.harness.rows):
             answers, reason = answers_of(row.ground_truth)
@@ -305,13 +332,13 @@ class _Examination:
                 (f"the observations of {adversary!r}", text) for i, adversary, text in self.unearned_texts if i == index
             ]
             places = {place for place, text in texts for answer in answers if appears_in(answer, text)}
-            problems += [f"{self._name_row(index)}: the ground truth is in {place}" for place in sorted(places)]
+            problems += [Problem(self._name_row(index), f"the ground truth is in {place}") for place in sorted(places)]
         looked_at = len(self.harness.rows) - sum(skipped.values())
         return problems, "; ".join([f"{looked_at} rows", *(f"{n} skipped: {why}" for why, n in skipped.items())])
 
     async def _look_at_tokens(self) -> _Findings:
         problems = {problem for episode in self.harness.episodes for problem in _find_token_problems(episode)}
-        return sorted(problems), f"{len(self.harness.episodes)} episodes"
+        return _unplaced(sorted(problems)), f"{len(self.harness.episodes)} episodes"
 
     async def _look_for_leftovers(self) -> _Findings:
         leftovers = await find_leftovers(self.harness.burst, episodes=BURST)
@@ -319,12 +346,12 @@ class _Examination:
             f"{kind}: {first} more after {3 * BURST} environments, {second} more after {3 * BURST} others"
             for kind, (first, second) in leftovers.items()
         ]
-        return problems, "after episodes that were finished, only started, and cancelled"
+        return _unplaced(problems), "after episodes that were finished, only started, and cancelled"
 
     async def _look_for_changes(self) -> _Findings:
         pairs = enumerate(zip(self.before, self.harness.rows, strict=True))
         changed = [index for index, (before, row) in pairs if before != row]
-        return [f"{self._name_row(index)}: an episode changed its row, which siblings share" for index in changed], ""
+        return [Problem(self._name_row(i), "an episode changed its row, which siblings share") for i in changed], ""
 
     def _name_row(self, index: int) -> str:
         task_id = self.harness.rows[index].extra.get("task_id")
@@ -335,6 +362,15 @@ def _end_of(episode: Episode) -> str:
     if episode.is_void:
         return f"void ({episode.stop_reason.value}), got {episode.error}"
     return f"scored {episode.reward.outcome:g}, stopped by {episode.stop_reason.value}"
+
+
+def _last_failed_call(episode: Episode) -> str:
+    """Returns the last failed tool call of an episode, with the place of its exception; empty without one."""
+    failed_calls = [message for message in episode.messages if message.role == "tool" and message.is_error]
+    if not failed_calls:
+        return ""
+    place = f" ({failed_calls[-1].error_place})" if failed_calls[-1].error_place else ""
+    return f"; its last failed call, of {failed_calls[-1].name!r}: {failed_calls[-1].content}{place}"
 
 
 def _find_token_problems(episode: Episode) -> list[str]:

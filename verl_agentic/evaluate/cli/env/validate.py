@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.finding import Finding, log_only_from
-from verl_agentic.cli.findings import print_findings
+from verl_agentic.cli.findings import print_findings, print_tracebacks
 from verl_agentic.cli.options.numbers import whole
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({**validation.to_dict(), "protocol": args.protocol}))
     else:
         _print_validation(validation, console, title=f"{args.env}: {len(rows)} rows, protocol {args.protocol}")
+    if args.traceback:
+        print_tracebacks(trace for check in validation.checks for trace in check.evidence.get("tracebacks", ()))
     return 0 if validation.ok else 1
 
 
