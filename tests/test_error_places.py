@@ -44,7 +44,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any
 
 
 def raised_by(function: Callable[..., Any], *arguments: Any) -> Exception:
-    with pytest.raises(Exception) as caught:
+    with pytest.raises((ValueError, KeyError)) as caught:
         function(*arguments)
     return caught.value
 

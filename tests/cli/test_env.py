@@ -124,7 +124,7 @@ def test_an_exception_at_import_has_its_place_and_the_option_shows_the_whole(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("from .tasks import build\nbuild({})\n")
     (tmp_path / "mine" / "tasks.py").write_text("def build(tasks):\n    return tasks['missing']\n")
-    for command in (["env", "validate"], ["prepare"]):
+    for command in (["env", "validate"], ["prepare"], ["env", "play"]):
         assert main([*command, "./mine"]) == 2
         error = capsys.readouterr().err
         assert "got KeyError: 'missing' (mine/tasks.py:2 in build)\n" in error and "Traceback" not in error

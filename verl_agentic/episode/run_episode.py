@@ -163,10 +163,10 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
         return _Result(stop=stop, error="the episode was still running at its deadline")
     except (EnvError, PolicyError, ScoringError, DataError) as cause:
         if attempt.actions and isinstance(cause, (DataError, ScoringError)) and is_by_policy(cause):
-            return _Result(stop=StopReason.POLICY_FAULT, **_describe_failure(cause))
+            return _make_failed_result(StopReason.POLICY_FAULT, cause)
         if not isinstance(cause, (EnvError, PolicyError, ScoringError)):
             raise
-        return _Result(stop=StopReason.INFRA_ERROR, **_describe_failure(cause), error_kind=_kind_of(cause))
+        return _make_failed_result(StopReason.INFRA_ERROR, cause, kind=_kind_of(cause))
     finally:
         if env is not None:
             await _close_env(env, limits.close_timeout_s, label)
@@ -206,10 +206,10 @@ def _make_episode(attempt: Attempt, result: _Result, *, retries: int, before: st
     )
 
 
-def _describe_failure(error: AgenticError) -> dict[str, str]:
-    """Returns the message of a failure, and the traceback of its cause."""
+def _make_failed_result(stop: StopReason, error: AgenticError, *, kind: ErrorKind | None = None) -> _Result:
     trace = "".join(traceback.format_exception(error.__cause__ or error))[-_MAX_TRACE_CHARS:]
-    return {"error": f"{type(error).__name__}: {describe_error(error)}", "traceback": trace}
+    message = f"{type(error).__name__}: {describe_error(error)}"
+    return _Result(stop=stop, error=message, error_kind=kind, traceback=trace)
 
 
 def _kind_of(error: AgenticError) -> ErrorKind:

@@ -77,8 +77,8 @@ def rows_to_validate(package: EnvPackage, *, count: int) -> list[EnvRow]:
         rows += make_rows(package, split="test", count=count, seed=0)
     if not rows:
         raise ConfigError(
-            f"environment {package.env_id!r} has nothing to validate it with, got neither example.jsonl nor make_rows; "
-            "add one of them, or name a file with --rows"
+            f"environment {package.env_id!r} has no rows, got neither example.jsonl nor make_rows; add one of them, or "
+            "name a file with --rows"
         )
     return rows
 
