@@ -149,6 +149,7 @@ def test_a_failure_in_every_episode_has_its_place_and_the_option_prints_its_trac
     shown, error = capsys.readouterr()
     assert "no attribute 'tries' (tried/env.py:" in " ".join(shown.split())
     assert "Traceback (most recent call last)" in error and "self.tries" in error
+    assert error.startswith("rows: ok\n") and "\ngold scores 1: fail\n" in error
 
 
 @pytest.mark.slow

@@ -8,12 +8,15 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 _PACKAGE = Path(__file__).parents[1]
 _INSTALLED = tuple(f"{folder}{os.sep}" for folder in (_PACKAGE, *map(sysconfig.get_path, ("stdlib", "platstdlib"))))
 """Beginnings of names of files that are not the user's."""
 _INSTALLED_PARTS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
+_OF_LOOP = os.path.join("asyncio", "events.py")
+"""End of the name of the file that calls what an event loop runs."""
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 
 
@@ -47,6 +50,16 @@ def locate_trace(text: str) -> str:
         if _is_of_user(filename)
     ]
     return places[-1] if places else ""
+
+
+def locate_frame(frame: FrameType) -> str:
+    """Returns the same of running code of an event loop, from a frame to the loop."""
+    current: FrameType | None = frame
+    while current is not None and not current.f_code.co_filename.endswith(_OF_LOOP):
+        if _is_of_user(current.f_code.co_filename):
+            return f"{_shorten_path(current.f_code.co_filename)}:{current.f_lineno} in {current.f_code.co_name}"
+        current = current.f_back
+    return ""
 
 
 def iter_causes(error: BaseException) -> Iterator[BaseException]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -133,10 +134,11 @@ def test_a_sound_environment_passes_every_check(check: Callable[..., Validation]
         "tokens and masks",
         "nothing is left",
         "rows are unchanged",
+        "event loop is free",
     ]
     assert {"start_s_median", "start_s_p95", "step_s_median", "step_s_p95", "close_s_median"} <= set(found.figures)
     as_json = json.loads(json.dumps(found.to_dict()))
-    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 14)
+    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 15)
 
 
 def test_every_kind_of_malformed_turn_is_played(check: Callable[..., Validation]) -> None:
@@ -436,6 +438,44 @@ def test_a_solution_that_fails_because_of_a_tool_names_the_failed_call(
     found = wrong(check(make_env=BrokenEnv))["gold scores 1"]
     assert "its last failed call, of 'open_box': " in found and problem in found
     assert ("in call)" in found) == (delay_s == 0.0)
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_code_that_blocks_the_event_loop_is_named_with_the_time_and_code_that_waits_is_not(
+    package: EnvPackage, tiny_chat: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, blocks: bool
+) -> None:
+    class Slow(BoxEnv):
+        waits: ClassVar[list[int]] = [1]
+
+        async def start(self) -> tuple[Message, ...]:
+            if self.waits:
+                self.waits.clear()
+                await (asyncio.sleep(1.5) if not blocks else sleep_blocking())
+            return await super().start()
+
+    async def sleep_blocking() -> None:
+        time.sleep(1.5)  # noqa: ASYNC251
+
+    monkeypatch.setattr(validate_env, "_BLOCKED_S", 0.7)
+    monkeypatch.setattr(leaks, "_SETTLE_S", 0.3)
+    tokenizer, codec = tiny_chat
+    reports: list[tuple[str, str]] = []
+    tried = replace(package, make_env=Slow)
+    found = asyncio.run(
+        validate(tried, [make_row(0)], codec=codec, tokenizer=tokenizer, on_progress=lambda *r: reports.append(r))
+    )
+    places = {place for _, place in reports if place}
+    problems = wrong(found)
+    assert {text for text, _ in reports} >= {"gold scores 1", "gold scores 1: 1 episodes"}
+    assert set(problems) == ({"event loop is free"} if blocks else set()), problems
+    if blocks:
+        assert all(re.fullmatch(r".*test_validate_env.py:\d+ in sleep_blocking", place) for place in places) and places
+        blocked = re.search(
+            r"in sleep_blocking: blocked the event loop for ([\d.]+) s; await", problems["event loop is free"]
+        )
+        assert blocked is not None and 1.2 < float(blocked[1]) < 10
+    else:
+        assert not places
 
 
 def test_a_gold_that_raises_is_told_with_its_place(check: Callable[..., Validation]) -> None:

@@ -49,6 +49,8 @@ class EnvHarness:
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     episodes: list[Episode] = field(default_factory=list)
     """All finished episodes."""
+    on_episode: Callable[[Episode], None] = lambda episode: None
+    """Called as each episode ends."""
 
     async def start(self, row: EnvRow) -> tuple[tuple[Message, ...], list[Schema]]:
         """Starts an environment, closes it, and returns its prompt and the schemas of its tools.
@@ -182,6 +184,7 @@ class EnvHarness:
             make_env=make_env,
             setup_for=lambda index, row: self._make_setup(policy_of(index), limits, codec),
             max_concurrent=max_concurrent,
+            on_episode=self.on_episode,
         )
         self.episodes += episodes
         return episodes

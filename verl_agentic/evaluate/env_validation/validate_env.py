@@ -15,6 +15,7 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import ConfigError, EnvUnavailableError
 from verl_agentic.base.finding import Finding
+from verl_agentic.base.loop_watch import LoopWatch, watched_loop
 from verl_agentic.base.paths import envs_dir
 from verl_agentic.base.text.grouped_lines import group_lines
 from verl_agentic.base.types import Message
@@ -33,8 +34,13 @@ from verl_agentic.log.files.rows import read_rows
 
 _MIN_EXAMPLES = 4
 _SHOWN_PROBLEMS = 5
+_BLOCKED_S = 2.0
+"""Time after which an environment blocks the event loop. A busy machine delays other code for shorter."""
 MAX_SCRIPTED_ROWS = 8
 """Number of rows that the scripted policies run."""
+
+Report = Callable[[str, str], None]
+"""Takes what runs, and the place in the user's code that blocks the event loop; empty if nothing does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +97,7 @@ async def validate(
     tokenizer: Any,
     config: Mapping[str, Any] | None = None,
     on_check: Callable[[Finding], None] = lambda check: None,
+    on_progress: Report = lambda text, place: None,
 ) -> Validation:
     """Validates an environment.
 
@@ -101,26 +108,61 @@ async def validate(
         tokenizer: of the codec.
         config: keyword arguments of `make_env`.
         on_check: called after every check.
+        on_progress: called with what runs; from another thread while the environment blocks the event loop.
 
     Raises:
         ConfigError: the environment cannot run with these settings, such as a protocol without its tools.
         EnvUnavailableError: its server cannot be reached.
     """
-    harness = EnvHarness(package=package, rows=list(rows), codec=codec, tokenizer=tokenizer, config=dict(config or {}))
+    progress = _Progress(report=on_progress)
+    harness = EnvHarness(
+        package=package,
+        rows=list(rows),
+        codec=codec,
+        tokenizer=tokenizer,
+        config=dict(config or {}),
+        on_episode=progress.count_episode,
+    )
     examination = _Examination(harness=harness, before=copy.deepcopy(harness.rows))
     checks: list[Finding] = []
-    for name, look in examination.looks().items():
-        try:
-            problems, detail = await look()
-        except (ConfigError, EnvUnavailableError):
-            raise
-        except Exception as error:  # foreign code: whatever it raises is the finding
-            problems, detail = [_describe_failure("", describe_cause(error), error)], ""
-        checks.append(_make_finding(name, problems, detail))
-        on_check(checks[-1])
+    with watched_loop(blocked_s=_BLOCKED_S, on_blocked=progress.report_block) as watch:
+        for name, look in examination.looks(watch).items():
+            progress.begin(name)
+            try:
+                problems, detail = await look()
+            except (ConfigError, EnvUnavailableError):
+                raise
+            except Exception as error:  # foreign code: whatever it raises is the finding
+                problems, detail = [_describe_failure("", describe_cause(error), error)], ""
+            checks.append(_make_finding(name, problems, detail))
+            on_check(checks[-1])
     return Validation(
         env_id=package.env_id, num_rows=len(harness.rows), checks=tuple(checks), figures=harness.stopwatch.figures()
     )
+
+
+@dataclass(kw_only=True)
+class _Progress:
+    """What runs now."""
+
+    report: Report
+    name: str = ""
+    num_episodes: int = 0
+
+    def begin(self, name: str) -> None:
+        """Begins a check."""
+        self.name, self.num_episodes = name, 0
+        self.report(name, "")
+
+    def count_episode(self, episode: Episode) -> None:
+        """Counts a finished episode."""
+        self.num_episodes += 1
+        self.report(f"{self.name}: {self.num_episodes} episodes", "")
+
+    def report_block(self, place: str, lag_s: float) -> None:
+        """Reports that the event loop is blocked."""
+        if place:
+            self.report(f"{self.name}: {place} blocks the event loop, for {lag_s:.0f} s now", place)
 
 
 class Problem(NamedTuple):
@@ -172,7 +214,7 @@ class _Examination:
     unearned_texts: list[tuple[int, str, str]] = field(default_factory=list)
     """Row, probe and text of observations that probes got without a valid tool call."""
 
-    def looks(self) -> dict[str, Callable[[], Awaitable[_Findings]]]:
+    def looks(self, watch: LoopWatch) -> dict[str, Callable[[], Awaitable[_Findings]]]:
         """Returns name -> check, in order; later checks use earlier results."""
         return {
             "rows": self._look_at_rows,
@@ -189,6 +231,7 @@ class _Examination:
             "tokens and masks": self._look_at_tokens,
             "nothing is left": self._look_for_leftovers,
             "rows are unchanged": self._look_for_changes,
+            "event loop is free": lambda: _look_for_blocks(watch),
         }
 
     async def _look_at_rows(self) -> _Findings:
@@ -356,6 +399,16 @@ class _Examination:
     def _name_row(self, index: int) -> str:
         task_id = self.harness.rows[index].extra.get("task_id")
         return f"row {index}" + (f" ({task_id})" if task_id else "")
+
+
+async def _look_for_blocks(watch: LoopWatch) -> _Findings:
+    """Returns the user's code that has blocked the event loop, and with it all other episodes."""
+    problems = [
+        Problem(place, f"blocked the event loop for {longest_s:.1f} s; await the work, or run it in a thread")
+        for place, longest_s in watch.longest_s.items()
+        if place
+    ]
+    return problems, f"no code of the environment blocked it for {_BLOCKED_S:g} s"
 
 
 def _end_of(episode: Episode) -> str:

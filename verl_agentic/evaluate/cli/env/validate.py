@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +16,7 @@ from verl_agentic.cli.options.numbers import whole
 from verl_agentic.evaluate.cli.env.codec_options import add_codec_options, make_chosen_codec
 
 if TYPE_CHECKING:
-    from verl_agentic.evaluate.env_validation.validate_env import Validation
+    from verl_agentic.evaluate.env_validation.validate_env import Report, Validation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,14 +47,18 @@ def run(args: argparse.Namespace) -> int:
     config = parse_key_values(args.config, option="--config")
     package.configured(config)  # one error instead of one per episode
     tokenizer, codec = make_chosen_codec(args)
-    console = Console(stderr=args.json)
-    with log_only_from(logging.CRITICAL, logger="verl_agentic"), console.status("rows") as status:
-
-        def on_check(check: Finding) -> None:
-            status.update(f"{check.check}: {check.status}")
-
+    console = Console()
+    with log_only_from(logging.CRITICAL, logger="verl_agentic"), _show_progress() as (on_check, on_progress):
         validation = asyncio.run(
-            validate(package, rows, codec=codec, tokenizer=tokenizer, config=config, on_check=on_check)
+            validate(
+                package,
+                rows,
+                codec=codec,
+                tokenizer=tokenizer,
+                config=config,
+                on_check=on_check,
+                on_progress=on_progress,
+            )
         )
     if args.json:
         print(json.dumps({**validation.to_dict(), "protocol": args.protocol}))
@@ -60,6 +67,32 @@ def run(args: argparse.Namespace) -> int:
     if args.traceback:
         print_tracebacks(trace for check in validation.checks for trace in check.evidence.get("tracebacks", ()))
     return 0 if validation.ok else 1
+
+
+@contextlib.contextmanager
+def _show_progress() -> Iterator[tuple[Callable[[Finding], None], Report]]:
+    """Shows on the error stream what runs: in one line, or, outside of a terminal, in a line per check and per place that
+    blocks the event loop.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    printed_places: set[str] = set()
+
+    def print_check(check: Finding) -> None:
+        if not console.is_terminal:
+            print(f"{check.check}: {check.status}", file=sys.stderr)
+
+    with console.status("rows") as status:
+
+        def show(text: str, place: str) -> None:
+            status.update(escape(text))
+            if place and not console.is_terminal and place not in printed_places:
+                printed_places.add(place)
+                print(text, file=sys.stderr)
+
+        yield print_check, show
 
 
 def _print_validation(validation: Validation, console: Any, *, title: str) -> None:
