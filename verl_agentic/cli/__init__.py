@@ -17,7 +17,7 @@ from verl_agentic.cli.command_group import sentence
 GROUPS = {
     "Main path": {
         "quickstart": "train a tiny model to use a tool on this machine, in minutes",
-        "env": "list, create and validate environments",
+        "env": "list, create, validate and play environments",
         "recipes": "list published systems, methods and scales, and write the config of a combination",
         "preflight": "check a config and show its first prompt, derived sizes and problems",
         "dryrun": "run one training step of a config on a CPU and check its mask by gradient",

@@ -454,7 +454,7 @@ def test_code_that_blocks_the_event_loop_is_named_with_the_time_and_code_that_wa
             return await super().start()
 
     async def sleep_blocking() -> None:
-        time.sleep(1.5)  # noqa: ASYNC251
+        time.sleep(1.5)
 
     monkeypatch.setattr(validate_env, "_BLOCKED_S", 0.7)
     monkeypatch.setattr(leaks, "_SETTLE_S", 0.3)

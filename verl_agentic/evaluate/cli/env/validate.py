@@ -71,9 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _show_progress() -> Iterator[tuple[Callable[[Finding], None], Report]]:
-    """Shows on the error stream what runs: in one line, or, outside of a terminal, in a line per check and per place that
-    blocks the event loop.
-    """
+    """Shows what runs on the error stream: in one line, or outside of a terminal in a line per check and block."""
     from rich.console import Console
     from rich.markup import escape
 
