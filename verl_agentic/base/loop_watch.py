@@ -49,8 +49,8 @@ class LoopWatch:
         return now - self._asked if self._is_asked else 0.0
 
     def _record_answer(self) -> None:
-        if self.stack:
-            lag_s = self.lag_s(time.monotonic())
+        lag_s = self.lag_s(time.monotonic())
+        if self.stack and lag_s >= self._blocked_s:  # the stack may be of code that ran just after the answer
             self.longest_s[self.place] = max(lag_s, self.longest_s.get(self.place, 0.0))
         self._is_asked, self.stack, self.place = False, [], ""
 

@@ -119,8 +119,7 @@ class Message:
     elapsed_s: float = 0.0
     """Duration of the tool call, in seconds; for scorers."""
     error_place: str = field(default="", repr=False, compare=False)
-    """Place in the user's code where the tool raised an exception; for authors, neither scorers nor the policy see it.
-    """
+    """Place in the user's code where the tool raised an exception; for authors, the policy does not see it."""
     quoted: str = field(default="", repr=False, compare=False)
     """The end of `content` that came from the policy, a tool or an environment, such as a summary in the prompt. The
     codec neutralises it as it does a tool's output."""
