@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,6 +97,16 @@ async def test_a_tool_may_have_a_deadline_of_its_own() -> None:
 async def test_a_tool_that_raises_is_a_failed_environment() -> None:
     with pytest.raises(EnvError, match="tool 'echo' failed, got OSError: broken pipe"):
         await env().step(act(ToolCall("echo", {"raise": True})))
+
+
+async def test_the_place_of_a_tools_exception_is_for_authors_and_not_for_the_policy() -> None:
+    class Buggy(Echo):
+        async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+            raise KeyError("count")
+
+    (message,) = (await ToolEnv(ROW, [Buggy()]).step(act(ToolCall("echo", {})))).messages
+    assert re.fullmatch(r"tests/test_env.py:\d+ in call", message.error_place), message.error_place
+    assert "KeyError" in message.content and "test_env" not in str(message.to_dict())
 
 
 async def test_when_one_call_fails_the_others_are_ended_before_that_is_told() -> None:

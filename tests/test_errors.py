@@ -59,7 +59,7 @@ def test_a_foreign_exception_is_attributed_to_the_layer_it_crossed() -> None:
 
 
 def test_the_innermost_attribution_wins() -> None:
-    message = r"^generating failed, got OSError: gone$"
+    message = r"^generating failed, got OSError: gone \("
     with (  # the last one named is the innermost
         pytest.raises(PolicyError, match=message),
         boundary(EnvError, "outer"),

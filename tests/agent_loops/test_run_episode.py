@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -178,7 +179,10 @@ async def test_a_scorer_that_fails_is_an_error_and_not_a_reward_of_0() -> None:
             raise KeyError("ground_truth")
 
     episode, env = await play(script("42"), Scoreless(ROW))
-    assert episode.is_void and "ground_truth" in (episode.error or "") and env.closed == 1
+    assert episode.is_void and env.closed == 1
+    place = r"\(tests/agent_loops/test_run_episode.py:\d+ in score\)"
+    assert re.fullmatch(rf"ScoringError: scoring failed, got KeyError: 'ground_truth' {place}", episode.error or "")
+    assert episode.traceback.endswith("KeyError: 'ground_truth'\n") and "in score\n" in episode.traceback
 
 
 async def test_cancellation_closes_the_environment_once_and_goes_on() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -109,11 +110,46 @@ def test_a_broken_environment_is_told_with_row_and_reason_and_exit_code_1(
     capsys.readouterr()
     assert main(["env", "validate", str(tmp_path / "broken"), "--count", "1"]) == 1
     shown = " ".join(capsys.readouterr().out.split())
-    assert "null scores 0 FAIL row 0 (train-" in shown and "scored 1, stopped by answered" in shown
+    assert re.search(r"null scores 0 FAIL \d x scored 1, stopped by answered; first in row 0 \(train-", shown), shown
     rows = tmp_path / "one.jsonl"
     rows.write_text((tmp_path / "broken" / "example.jsonl").read_text().split("\n")[0] + "\n")
     assert main(["env", "validate", str(tmp_path / "broken"), "--rows", str(rows), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["rows"] == 1
+
+
+def test_an_exception_at_import_has_its_place_and_the_option_shows_the_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("from .tasks import build\nbuild({})\n")
+    (tmp_path / "mine" / "tasks.py").write_text("def build(tasks):\n    return tasks['missing']\n")
+    for command in (["env", "validate"], ["prepare"], ["env", "play"]):
+        assert main([*command, "./mine"]) == 2
+        error = capsys.readouterr().err
+        assert "got KeyError: 'missing' (mine/tasks.py:2 in build)\n" in error and "Traceback" not in error
+        assert error.endswith("--traceback shows the whole traceback\n")
+        assert main([*command, "./mine", "--traceback"]) == 2
+        assert "Traceback (most recent call last)" in (error := capsys.readouterr().err)
+        assert "return tasks['missing']" in error
+
+
+@pytest.mark.slow
+def test_a_failure_in_every_episode_has_its_place_and_the_option_prints_its_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["env", "new", "tried", "--dir", str(tmp_path)])
+    source = tmp_path / "tried" / "env.py"
+    source.write_text(source.read_text().replace("is_answer =", "self.tries\n        is_answer =", 1))
+    for name in [name for name in sys.modules if name.startswith("verl_agentic_env_tried")]:
+        monkeypatch.delitem(sys.modules, name)  # a user's next command is another process
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert main(["env", "validate", "./tried", "--count", "1", "--traceback"]) == 1
+    shown, error = capsys.readouterr()
+    assert "no attribute 'tries' (tried/env.py:" in " ".join(shown.split())
+    assert "Traceback (most recent call last)" in error and "self.tries" in error
+    assert error.startswith("rows: ok\n") and "\ngold scores 1: fail\n" in error
 
 
 @pytest.mark.slow

@@ -306,9 +306,11 @@ def test_the_viewer_shows_void_attempts_and_the_last_one_of_several_and_older_re
         del row["segments"], row["token_rewards"]  # as they were stored before
     del first["spans"], first["num_side_rows"]
     void = {**second, "void": True, "stop_reason": "infra_error", "error": "gone", "stored_sample": None}
+    void["traceback"] = "Traceback: gone"
     path.write_text("".join(json.dumps(record) + "\n" for record in (void, first, {**void, "error": "gone again"})))
     rows, details = viewed(tmp_path / "out", tmp_path)
     assert {row["error"] for row in rows} == {"", "gone again"} and [row["is_void"] for row in rows].count(True) == 1
+    assert sorted(detail["traceback"] for detail in details) == ["", "Traceback: gone"]
     assert all({s["kind"] for s in detail["segments"]} == {"model", "tool"} for detail in details)
     assert all(detail["prompt"] and len(detail["turns"]) == 2 for detail in details)
 

@@ -76,7 +76,7 @@ def test_tools_that_do_not_exist_options_that_are_unknown_and_too_many_rows_are_
 ) -> None:
     arguments = ["prepare", "python_math", "--out", str(tmp_path / "x"), "--train", "2"]
     for more, message in (
-        (["--tools", "python,nope"], "train: row 0, extra_info.tool_selection: the environment has no tool 'nope'"),
+        (["--tools", "python,nope"], "2 x extra_info.tool_selection: the environment has no tool 'nope'"),
         (["--option", "level=3"], "unknown options of the rows of 'python_math', got ['level']"),
         (["--option", "level"], "--option takes KEY=VALUE, each key once, got 'level'"),
         (["--test", "10000000"], "making 10000000 test rows"),
@@ -85,7 +85,7 @@ def test_tools_that_do_not_exist_options_that_are_unknown_and_too_many_rows_are_
         (["--per-task", "3"], "--per-task needs --solved RUN_DIR, got none"),
         (["--rewriter", "model=m"], "--rewriter needs --rewrite RUN_DIR, got none"),
         (["--model", "folder"], "--model needs --hindsight, --solved or --rewrite, got 'folder' alone"),
-        (["--agent-name", ""], "train: row 0, agent_name: must be a text, got ''"),
+        (["--agent-name", ""], "2 x agent_name: must be a text, got ''; first in train: row 0"),
     ):
         assert main([*arguments, *more]) == 2
         assert message in capsys.readouterr().err
@@ -132,7 +132,8 @@ def test_files_are_checked_by_name_row_and_field(tmp_path: Path, capsys: pytest.
     assert main(["prepare", "python_math", "--check", str(good)]) == 0
     assert capsys.readouterr().out == f"{good}: 3 rows, fine\n"
     assert main(["prepare", "python_math", "--check", str(good), str(bad)]) == 2
-    assert f"{bad}: row 0, extra_info.tools_kwargs.calc: is None" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "3 x extra_info.tools_kwargs.calc: is None" in error and f"first in {bad}: row 0" in error
 
 
 def test_rows_that_an_evaluation_always_or_never_solved_are_left_out(

@@ -231,10 +231,14 @@ def _without(record: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != key}
 
 
-def test_all_problems_are_counted_and_the_first_ones_listed() -> None:
+def test_all_problems_are_counted_equal_ones_once_and_the_first_ones_listed() -> None:
     records = copy.deepcopy(records_of(count=30))
     for record in records:
         record["data_source"] = None
+    with pytest.raises(DataError, match=r"got 30 problems; fix them:\n30 x data_source: .* row 0$"):
+        check(records)
+    for number, record in enumerate(records):
+        record["data_source"] = number
     with pytest.raises(DataError, match=r"got 30 problems; fix them:\nrow 0, data_source.*\n(.*\n)*\.\.\. and 20 more"):
         check(records)
     with pytest.raises(DataError, match="has no rows"):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, cast
 
 from verl_agentic.base.deadlines import OverrunError, within
+from verl_agentic.base.error_places import locate_error
 from verl_agentic.base.errors import ConfigError, EnvError, boundary, is_infrastructure
 from verl_agentic.base.text.reasoning import outside_reasoning
 from verl_agentic.base.tools.delegate import DelegateTool, SubAgentRunner
@@ -305,6 +306,7 @@ class ToolEnv:
                 call_id=call.call_id,
                 is_error=result.is_error,
                 error_kind=result.error_kind,
+                error_place=result.error_place,
                 elapsed_s=elapsed_s,
             )
             for call, (result, elapsed_s) in zip(action.tool_calls, answers, strict=True)
@@ -396,14 +398,19 @@ async def _run_tool(tool: Tool, call: ToolCall) -> ToolResult:
         except (Exception, SystemExit) as cause:
             if is_infrastructure(cause):
                 raise
-            kind = type(cause).__name__
+            kind, place = type(cause).__name__, locate_error(cause)
             if (call.name, kind) not in _raised:
                 _raised.add((call.name, kind))
-                logger.warning("tool %r raised %s, which the policy is told; told once", call.name, kind, exc_info=True)
+                logger.warning(
+                    "tool %r raised %s (%s), which the policy is told; told once",
+                    *(call.name, kind, place or "in an installed package"),
+                    exc_info=True,
+                )
             if isinstance(cause, TimeoutError):
-                return ToolResult("Error: no result in time", is_error=True, error_kind="tool_timeout")
+                text = "Error: no result in time"
+                return ToolResult(text, is_error=True, error_kind="tool_timeout", error_place=place)
             text = f"Error: {call.name!r} failed on these arguments: {kind}: {_shorten_message(cause)}"
-            return ToolResult(text, is_error=True, error_kind="tool_raised")
+            return ToolResult(text, is_error=True, error_kind="tool_raised", error_place=place)
 
 
 def _shorten_message(error: BaseException) -> str:

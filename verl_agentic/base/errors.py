@@ -26,9 +26,9 @@ All of them pickle, because they cross process boundaries inside Ray.
 from __future__ import annotations
 
 import errno
-import sysconfig
 import traceback
-from pathlib import Path
+
+from verl_agentic.base.error_places import describe_cause, iter_causes, locate_error
 
 _OF_ARGUMENTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 _ERRNOS_OF_ARGUMENTS = frozenset(
@@ -124,7 +124,8 @@ class boundary:
     Errors of this package pass unchanged, so the innermost attribution wins.
 
     Raises:
-        error: with `what`, the original type and message, chained to the original exception.
+        error: with `what`, the original type and message and its place in the user's code, chained to the original
+            exception.
     """
 
     __slots__ = ("_error", "_what")
@@ -141,7 +142,7 @@ class boundary:
         if cause is None:  # nearly always
             return
         if isinstance(cause, (Exception, SystemExit)) and not isinstance(cause, AgenticError):
-            raise self._error(f"{self._what} failed, got {type(cause).__name__}: {cause}") from cause
+            raise self._error(f"{self._what} failed, got {describe_cause(cause)}") from cause
 
 
 def is_infrastructure(error: BaseException) -> bool:
@@ -152,19 +153,11 @@ def is_infrastructure(error: BaseException) -> bool:
     counts as the exception itself, because HTTP clients wrap those. A bare `TimeoutError` is none: arguments can make
     work slow.
     """
-    seen_ids: set[int] = set()
-    pending: list[object] = [error]
-    while pending:
-        part = pending.pop()
-        if not isinstance(part, BaseException) or id(part) in seen_ids:
-            continue
-        seen_ids.add(id(part))
+    for part in iter_causes(error):
         if isinstance(part, AgenticError) and not isinstance(part, DataError):
             return True
         if isinstance(part, OSError) and not _depends_on_arguments(part, is_bare=part is error):
             return True
-        pending += [part.__cause__, None if part.__suppress_context__ else part.__context__]
-        pending += getattr(part, "exceptions", None) or ()
     return False
 
 
@@ -193,24 +186,20 @@ def _depends_on_arguments(error: OSError, *, is_bare: bool) -> bool:
 def describe_error(error: BaseException) -> str:
     """Returns type, message and place of an exception in one line.
 
-    The place is the innermost frame outside of installed packages, in which code of a user runs, else the innermost
-    frame. An error of this package is its message, with the place of its cause.
+    The place is in the user's code, else the innermost frame. An error of this package is its message, with the place
+    of its cause.
     """
-    cause = error.__cause__ or error
-    frames = traceback.extract_tb(cause.__traceback__)
-    frame = next((frame for frame in reversed(frames) if _is_of_user(frame.filename)), None)
     text = " ".join(str(error).split()) or "no reason given"
-    text = text if isinstance(error, AgenticError) else f"{type(error).__name__}: {text}"
-    frame = frame or (frames[-1] if frames and not isinstance(error, AgenticError) else None)
-    return text if frame is None else f"{text} ({frame.filename}:{frame.lineno} in {frame.name})"
+    if isinstance(error, AgenticError):
+        place = locate_error(error.__cause__ or error)
+    else:
+        text, place = f"{type(error).__name__}: {text}", locate_error(error) or _locate_last_frame(error)
+    return text if not place or place in text else f"{text} ({place})"
 
 
-def _is_of_user(filename: str) -> bool:
-    return not filename.startswith(_INSTALLED)
-
-
-_INSTALLED = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]), "<")
-"""Beginnings of file names whose code is not the user's."""
+def _locate_last_frame(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
 
 
 RAY_IS_SLOW = "The current node timed out during startup"

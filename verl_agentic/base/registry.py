@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
+from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import AgenticError, ConfigError
 from verl_agentic.base.settings import check_options, did_you_mean
 
@@ -135,9 +136,7 @@ def import_place(place: str, what: str) -> ModuleType:
     except AgenticError:
         raise
     except (Exception, SystemExit) as cause:
-        raise ConfigError(
-            f"the {what} cannot be imported, got {type(cause).__name__}: {cause}; give {_FORMS}"
-        ) from cause
+        raise ConfigError(f"the {what} cannot be imported, got {describe_cause(cause)}; give {_FORMS}") from cause
 
 
 def import_file(path: Path, *, name: str) -> ModuleType:

@@ -118,6 +118,8 @@ class Message:
     """One of `CALL_ERRORS` when the call was not even carried out; for scorers."""
     elapsed_s: float = 0.0
     """Duration of the tool call, in seconds; for scorers."""
+    error_place: str = field(default="", repr=False, compare=False)
+    """Place in the user's code where the tool raised an exception; for authors, the policy does not see it."""
     quoted: str = field(default="", repr=False, compare=False)
     """The end of `content` that came from the policy, a tool or an environment, such as a summary in the prompt. The
     codec neutralises it as it does a tool's output."""

@@ -9,6 +9,7 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from verl_agentic.cli.command_group import sentence
@@ -16,7 +17,7 @@ from verl_agentic.cli.command_group import sentence
 GROUPS = {
     "Main path": {
         "quickstart": "train a tiny model to use a tool on this machine, in minutes",
-        "env": "list, create and validate environments",
+        "env": "list, create, validate and play environments",
         "recipes": "list published systems, methods and scales, and write the config of a combination",
         "preflight": "check a config and show its first prompt, derived sizes and problems",
         "dryrun": "run one training step of a config on a CPU and check its mask by gradient",
@@ -64,16 +65,21 @@ MODULES = {
     "tiny-model": "verl_agentic.cpu.cli.tiny_model",
 }
 """Subcommand -> its module, an address, because most commands belong to extensions."""
+_TRACEBACK = "--traceback"
+"""Option of every command. It is read here, so that the help of each command stays short."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code: 0 fine, 1 the check or run failed, 2 wrong use."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    shows_traceback = _TRACEBACK in arguments
+    arguments = [argument for argument in arguments if argument != _TRACEBACK]
     parser = argparse.ArgumentParser(
         prog="verl-agentic",
         usage="verl-agentic COMMAND ...",
         description=_format_overview(),
-        epilog="Show the options of a command: verl-agentic COMMAND --help",
+        epilog="Show the options of a command: verl-agentic COMMAND --help\n"
+        f"Show the whole traceback of an error: add {_TRACEBACK} to any command",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = parser.add_subparsers(
@@ -94,6 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         parser.error(f"unknown command, got {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)} See --help")
     parsed = _parse_arguments(parser, arguments)
+    parsed.traceback = shows_traceback
     # Progress bars of other libraries would break ours.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
@@ -101,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        return _print_error(error)
+        return _print_error(error, shows_traceback=shows_traceback)
 
 
 class _ShowVersions(argparse.Action):
@@ -140,7 +147,8 @@ def _load_command(name: str):
     return importlib.import_module(MODULES[name])
 
 
-def _print_error(error: Exception) -> int:
+def _print_error(error: Exception, *, shows_traceback: bool) -> int:
+    from verl_agentic.base.error_places import locate_error
     from verl_agentic.base.errors import AgenticError
 
     text = str(error)
@@ -150,5 +158,10 @@ def _print_error(error: Exception) -> int:
         raise error
     is_terminal = sys.stderr.isatty()
     red, plain = ("\033[31m", "\033[0m") if is_terminal else ("", "")
+    if shows_traceback:
+        traceback.print_exception(error)
+        return 2
     print(f"{red}{type(error).__name__}: {text}{plain}", file=sys.stderr)
+    if error.__cause__ is not None and locate_error(error.__cause__):
+        print(f"{_TRACEBACK} shows the whole traceback", file=sys.stderr)
     return 2

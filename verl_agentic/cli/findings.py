@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,12 @@ def print_findings(
             cell.append(printable("".join(f"\nsee: {place}" for place in finding.look_at)), style="dim")
         table.add_row(Text((titles or {}).get(finding.check, finding.check)), _MARKS[finding.status], cell)
     console.print(table)
+
+
+def print_tracebacks(texts: Iterable[str]) -> None:
+    """Prints each different traceback once, to the error stream."""
+    for text in dict.fromkeys(filter(None, texts)):
+        print(f"\n{printable(text.rstrip())}", file=sys.stderr)
 
 
 def printable(text: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from verl_agentic.base.env import EnvRow
-from verl_agentic.base.errors import AgenticError, DataError
+from verl_agentic.base.errors import AgenticError, DataError, EnvError, boundary
+from verl_agentic.base.text.grouped_lines import group_lines
 from verl_agentic.data.truth_checks import unmet_truth
 from verl_agentic.log.files.parquet import BY_ENVIRONMENT, extra_of, ground_truth_of
 from verl_agentic.log.files.plain_values import null_paths, to_plain, value_paths
@@ -37,24 +38,24 @@ async def check_records(
     Raises:
         DataError: a row is invalid; the message names rows and fields.
     """
-    problems: list[str] = []
     rows_by_index: dict[Any, int] = {}
-    problems += null_arguments(location, records)
+    problems = [("", problem) for problem in null_arguments(location, records)]
     is_named = any(record.get("agent_name") is not None for record in records)  # else the run's default agent loop
     for number, record in enumerate(records):
-        name = f"{location}row {number}"
-        row_problems = [f"{name}, {problem}" for problem in _problems_of(record, is_named=is_named)]
-        row_problems += [f"{name}, {problem}" for problem in _index_problems(record, number, rows_by_index)]
-        row_problems = row_problems or [f"{name}, {problem}" for problem in unmet_truth(record, components)]
+        row_problems = [
+            *_problems_of(record, is_named=is_named),
+            *_index_problems(record, number, rows_by_index),
+        ]
+        row_problems = row_problems or list(unmet_truth(record, components))
         if not row_problems:
-            problems_of_env = _start_problems(record, check_row) or await _tool_problems(record, tools_of)
-            row_problems = [f"{name}, {problem}" for problem in problems_of_env]
-        problems += row_problems
+            row_problems = _start_problems(record, check_row) or await _tool_problems(record, tools_of)
+        problems += [(f"{location}row {number}", problem) for problem in row_problems]
     if not records:
-        problems.append(f"{location or 'the file '}has no rows")
+        problems.append(("", f"{location or 'the file '}has no rows"))
     if problems:
-        more = f"\n... and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
-        listed = "\n".join(problems[:_MOST_SHOWN])
+        lines = group_lines(problems, separator=", ")
+        more = f"\n... and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
+        listed = "\n".join(lines[:_MOST_SHOWN])
         raise DataError(f"these rows would fail in training, got {len(problems)} problems; fix them:\n{listed}{more}")
 
 
@@ -163,7 +164,8 @@ def _start_problems(record: Mapping[str, Any], check_row: Callable[[EnvRow], Non
     """Returns the environment's complaint about a row."""
     try:
         if check_row is not None:
-            check_row(row_of_columns(record, "row"))
+            with boundary(EnvError, "its check of the row"):
+                check_row(row_of_columns(record, "row"))
     except AgenticError as error:
         return [f"extra_info: the environment does not start, got {error}"]
     return []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.env import EnvRow
-from verl_agentic.base.errors import ConfigError, boundary
+from verl_agentic.base.errors import ConfigError, EnvError, boundary
 from verl_agentic.data.file_checks import ToolNames
 from verl_agentic.episode.env_package import EnvPackage
 from verl_agentic.log.files.parquet import to_columns
@@ -87,11 +87,12 @@ def tools_of(package: EnvPackage, config: Mapping[str, Any]) -> ToolNames:
 
     async def names(row: EnvRow) -> set[str]:
         extra = {key: value for key, value in row.extra.items() if key != "tool_selection"}
-        env = make_env(replace(row, extra=extra))
-        try:
-            await env.start()
-            return {tool.name for tool in env.tools}
-        finally:
-            await env.close()
+        with boundary(EnvError, "making and starting it"):
+            env = make_env(replace(row, extra=extra))
+            try:
+                await env.start()
+                return {tool.name for tool in env.tools}
+            finally:
+                await env.close()
 
     return names

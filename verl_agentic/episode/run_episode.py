@@ -9,6 +9,7 @@ import asyncio
 import functools
 import logging
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -48,6 +49,7 @@ from verl_agentic.episode.trace import timeline as activity
 
 logger = logging.getLogger(__name__)
 NO_REWARD = Reward(0.0)
+_MAX_TRACE_CHARS = 8_000
 
 
 async def run_episode(
@@ -121,6 +123,7 @@ class _Result:
     reward: Reward = NO_REWARD
     error: str | None = None
     error_kind: ErrorKind | None = None
+    traceback: str = ""
     guidance: str = ""
 
     @property
@@ -160,10 +163,10 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
         return _Result(stop=stop, error="the episode was still running at its deadline")
     except (EnvError, PolicyError, ScoringError, DataError) as cause:
         if attempt.actions and isinstance(cause, (DataError, ScoringError)) and is_by_policy(cause):
-            return _Result(stop=StopReason.POLICY_FAULT, error=_describe_failure(cause))
+            return _make_failed_result(StopReason.POLICY_FAULT, cause)
         if not isinstance(cause, (EnvError, PolicyError, ScoringError)):
             raise
-        return _Result(stop=StopReason.INFRA_ERROR, error=_describe_failure(cause), error_kind=_kind_of(cause))
+        return _make_failed_result(StopReason.INFRA_ERROR, cause, kind=_kind_of(cause))
     finally:
         if env is not None:
             await _close_env(env, limits.close_timeout_s, label)
@@ -193,6 +196,7 @@ def _make_episode(attempt: Attempt, result: _Result, *, retries: int, before: st
         info=dict(attempt.info),
         error=error,
         error_kind=result.error_kind,
+        traceback=result.traceback,
         retries=retries,
         generate_s=attempt.generate_s,
         env_s=attempt.env_s,
@@ -202,8 +206,10 @@ def _make_episode(attempt: Attempt, result: _Result, *, retries: int, before: st
     )
 
 
-def _describe_failure(error: AgenticError) -> str:
-    return f"{type(error).__name__}: {describe_error(error)}"
+def _make_failed_result(stop: StopReason, error: AgenticError, *, kind: ErrorKind | None = None) -> _Result:
+    trace = "".join(traceback.format_exception(error.__cause__ or error))[-_MAX_TRACE_CHARS:]
+    message = f"{type(error).__name__}: {describe_error(error)}"
+    return _Result(stop=stop, error=message, error_kind=kind, traceback=trace)
 
 
 def _kind_of(error: AgenticError) -> ErrorKind:

@@ -227,9 +227,9 @@ def _encode_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
 def _make_text_columns(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the columns of the last row: prompt, turns and answer."""
     stored = record.get(STORED_SAMPLE)
-    spans = {"spans": record.get("spans") or []}
+    extra_columns = {"spans": record.get("spans") or [], "traceback": record.get("traceback") or ""}
     if stored is not None:
-        return {**to_columns(Sample.from_dict(stored["sample"])), "score": stored["score"], **spans}
+        return {**to_columns(Sample.from_dict(stored["sample"])), "score": stored["score"], **extra_columns}
     # A void episode has no sample, only its conversation.
     messages = [{"role": m["role"], "content": m["content"], "name": "", "calls": ""} for m in record["messages"]]
     start = next((place for place, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
@@ -241,7 +241,7 @@ def _make_text_columns(record: Mapping[str, Any]) -> dict[str, Any]:
             turns.append({**turn, "num_tokens": 0, "mean_log_prob": None, "reward": 0.0})
         else:
             turns[-1]["observations"].append(message["content"])
-    return {"prompt": messages[:start], "turns": turns, **spans}
+    return {"prompt": messages[:start], "turns": turns, **extra_columns}
 
 
 def _write_tokenizer(folders: Sequence[Path], into: Path, words: _Words) -> None:

@@ -166,6 +166,7 @@ def _make_record(
         "void": episode.is_void,
         "stop_reason": episode.stop_reason.value,
         "error": episode.error,
+        "traceback": episode.traceback,
         "token_ids": backend.id_source(),
         "usage": dict(backend.usage),
         "wall_s": round(wall_s, 3),

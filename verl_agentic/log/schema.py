@@ -113,6 +113,7 @@ _TRAJECTORY_FIELDS: dict[str, tuple[pa.DataType, bool, str]] = {
     "extra": (pa.string(), False, "extra_info of the dataset's row, as JSON; on the last row"),
     "env_score": (pa.string(), False, "the environment's reward and info, as JSON; null if it did not score"),
     "score": (_NUMBERS, False, "score by part; null if unknown; on the last row"),
+    "traceback": (pa.string(), False, "traceback of the failure in error, if there is one; on the last row"),
     "breach": (pa.string(), True, "breaches of the audit in the agent-loop process; empty if none"),
 }
 _UPDATE_FIELDS: dict[str, tuple[pa.DataType, bool, str]] = {

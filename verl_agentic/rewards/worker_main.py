@@ -17,6 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main(descriptor: int) -> None:
     """Serves until the parent has ended."""
+    from verl_agentic.base.error_places import describe_cause
     from verl_agentic.rewards.component import Component, load_component
 
     # The requesting thread or process may end while a component hangs here.
@@ -35,7 +36,7 @@ def main(descriptor: int) -> None:
                     components[key] = load_component(use).make(options)
                 reply: tuple[Any, str | None] = (components[key](subject), None)
             except (Exception, SystemExit) as cause:
-                reply = (None, f"{type(cause).__name__}: {cause}")
+                reply = (None, describe_cause(cause))
             parent.send(reply)
 
 

@@ -136,6 +136,7 @@ async def test_a_crash_that_is_not_the_policys_doing_voids_the_episode(
 
     episode, _ = await stage.play(agent, counting)
     assert (episode.stop_reason, episode.error_kind) == (StopReason.INFRA_ERROR, "env") and str(cause) in episode.error
+    assert f"{Path(__file__).name}:" in episode.error and "in agent)" in episode.error
 
 
 async def test_a_repeated_request_gets_the_same_answer_and_no_second_turn(stage: Any, client: Any) -> None:

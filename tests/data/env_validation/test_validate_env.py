@@ -7,10 +7,12 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +27,7 @@ from verl_agentic.base.errors import ConfigError, EnvUnavailableError
 from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
 from verl_agentic.episode.env_package import EnvPackage
-from verl_agentic.evaluate.env_validation import leaks
+from verl_agentic.evaluate.env_validation import leaks, validate_env
 from verl_agentic.evaluate.env_validation.answer_checks import exceeds_chance
 from verl_agentic.evaluate.env_validation.validate_env import Validation, rows_to_validate, validate
 from verl_agentic.log.files.rows import write_rows
@@ -132,10 +134,11 @@ def test_a_sound_environment_passes_every_check(check: Callable[..., Validation]
         "tokens and masks",
         "nothing is left",
         "rows are unchanged",
+        "event loop is free",
     ]
     assert {"start_s_median", "start_s_p95", "step_s_median", "step_s_p95", "close_s_median"} <= set(found.figures)
     as_json = json.loads(json.dumps(found.to_dict()))
-    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 14)
+    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 15)
 
 
 def test_every_kind_of_malformed_turn_is_played(check: Callable[..., Validation]) -> None:
@@ -401,8 +404,87 @@ def test_an_environment_that_does_not_start_is_told_in_every_check_and_ends_noth
     check: Callable[..., Validation],
 ) -> None:
     found = wrong(check(make_env=FailsToStart))
-    assert found["reset is deterministic"] == "row 0 (test0): start failed, got OSError: no disk"
-    assert "void (infra_error), got EnvError" in found["gold scores 1"]
+    start = r"row 0 \(test0\): start failed, got OSError: no disk \(.*test_validate_env.py:\d+ in start\)"
+    assert re.fullmatch(start, found["reset is deterministic"])
+    assert re.search(r"void \(infra_error\), got EnvError: .*no disk \(.*:\d+ in start\)", found["gold scores 1"])
+
+
+def test_equal_failures_are_one_line_with_their_number_and_one_traceback(check: Callable[..., Validation]) -> None:
+    found = check(make_env=FailsToStart, rows=[make_row(i) for i in range(3)])
+    checks = {finding.check: finding for finding in found.checks}
+    for name in ("reset is deterministic", "gold scores 1", "malformed scores 0"):
+        finding = checks[name]
+        count = len(finding.evidence["problems"])
+        assert count >= 3 and finding.found.startswith(f"{count} x ") and "\n" not in finding.found
+    (trace,) = checks["reset is deterministic"].evidence["tracebacks"]
+    assert trace.endswith("OSError: no disk\n")
+
+
+@pytest.mark.parametrize(("delay_s", "problem"), [(0.0, "KeyError: 'box'"), (9.0, "Error: no result within 0.1 s")])
+def test_a_solution_that_fails_because_of_a_tool_names_the_failed_call(
+    check: Callable[..., Validation], delay_s: float, problem: str
+) -> None:
+    class Broken(OpenBox):
+        timeout_s = 0.1
+
+        async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+            await asyncio.sleep(delay_s)
+            raise KeyError("box")
+
+    class BrokenEnv(BoxEnv):
+        def __init__(self, row: EnvRow) -> None:
+            ToolEnv.__init__(self, row, [Broken(row)])
+
+    found = wrong(check(make_env=BrokenEnv))["gold scores 1"]
+    assert "its last failed call, of 'open_box': " in found and problem in found
+    assert ("in call)" in found) == (delay_s == 0.0)
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_code_that_blocks_the_event_loop_is_named_with_the_time_and_code_that_waits_is_not(
+    package: EnvPackage, tiny_chat: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, blocks: bool
+) -> None:
+    class Slow(BoxEnv):
+        waits: ClassVar[list[int]] = [1]
+
+        async def start(self) -> tuple[Message, ...]:
+            if self.waits:
+                self.waits.clear()
+                await (asyncio.sleep(1.5) if not blocks else sleep_blocking())
+            return await super().start()
+
+    async def sleep_blocking() -> None:
+        time.sleep(1.5)
+
+    monkeypatch.setattr(validate_env, "_BLOCKED_S", 0.7)
+    monkeypatch.setattr(leaks, "_SETTLE_S", 0.3)
+    tokenizer, codec = tiny_chat
+    reports: list[tuple[str, str]] = []
+    tried = replace(package, make_env=Slow)
+    found = asyncio.run(
+        validate(tried, [make_row(0)], codec=codec, tokenizer=tokenizer, on_progress=lambda *r: reports.append(r))
+    )
+    places = {place for _, place in reports if place}
+    problems = wrong(found)
+    assert {text for text, _ in reports} >= {"gold scores 1", "gold scores 1: 1 episodes"}
+    assert set(problems) == ({"event loop is free"} if blocks else set()), problems
+    if blocks:
+        assert all(re.fullmatch(r".*test_validate_env.py:\d+ in sleep_blocking", place) for place in places) and places
+        blocked = re.search(
+            r"in sleep_blocking: blocked the event loop for ([\d.]+) s; await", problems["event loop is free"]
+        )
+        assert blocked is not None and 1.2 < float(blocked[1]) < 10
+    else:
+        assert not places
+
+
+def test_a_gold_that_raises_is_told_with_its_place(check: Callable[..., Validation]) -> None:
+    def broken_gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
+        raise KeyError("answer")
+
+    found = wrong(check(gold=broken_gold))
+    assert "KeyError: 'answer' (" in found["gold scores 1"] and "in broken_gold)" in found["gold scores 1"]
+    assert not any("KeyError: 'the solution'" in text for text in found.values())
 
 
 def test_a_server_that_cannot_be_reached_ends_the_validation_at_the_first_start(
@@ -460,12 +542,14 @@ def test_rows_that_do_not_keep_their_promises_are_found(
 
 @pytest.mark.slow
 def test_rows_without_prompt_or_that_are_no_json_and_missing_examples_are_found(
-    check: Callable[..., Validation], tmp_path: Path
+    check: Callable[..., Validation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = make_row(1)
     odd = replace(good, extra={**good.extra, "set": {1, 2}})
     assert wrong(check(rows=[odd])) == {"rows": "row 0 (test1): extra and ground_truth must be plain JSON values"}
     (tmp_path / "example.jsonl").unlink()
+    assert not wrong(check(rows=[good])), "only bundled environments need examples"
+    monkeypatch.setattr(validate_env, "envs_dir", lambda: tmp_path.parent)
     assert wrong(check(rows=[good])) == {"rows": "example.jsonl must have at least 4 rows"}
 
 

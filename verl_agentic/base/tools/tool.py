@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 
@@ -16,6 +16,8 @@ class ToolResult:
     """Whether the call failed; `content` has the reason for the policy."""
     error_kind: str | None = None
     """One of `types.CALL_ERRORS`, if the call was not executed."""
+    error_place: str = field(default="", repr=False, compare=False)
+    """Place in the user's code where the tool raised an exception; the policy does not see it."""
 
 
 class Tool(Protocol):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from verl_agentic.base.env import AgentConversation, EnvRow, Transcript
+from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import EnvError, is_infrastructure
 from verl_agentic.base.types import UNSCORED, Action, Message, Observation, Reward, StopReason
 from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint, visible_row
@@ -211,7 +212,7 @@ class HarnessEnv:
         elif (cause := running.exception()) is not None:
             if not session.num_answers and session.data_error is not None:
                 raise session.data_error
-            self._record_failure(f"{type(cause).__name__}: {cause}{_describe_causes(session)}", cause)
+            self._record_failure(f"{describe_cause(cause)}{_describe_causes(session)}", cause)
 
     def _record_failure(self, reason: str, cause: BaseException | None) -> None:
         """Records that the agent failed.
@@ -238,7 +239,7 @@ class HarnessEnv:
         if not running.done() or running.cancelled():
             return f"it did not end within {self._grace_s:g} s after a budget ({stop.value}) had ended the episode"
         cause = running.exception()
-        return f"{type(cause).__name__}: {cause}; a budget ({stop.value}) had ended the episode"
+        return f"{describe_cause(cause)}; a budget ({stop.value}) had ended the episode"
 
     async def _end_agent(self, *, grace_s: float) -> None:
         """Refuses requests, and ends the agent if it does not end by itself."""

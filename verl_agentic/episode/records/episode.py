@@ -87,6 +87,8 @@ class Episode:
     """Error message, if the episode is void or ended by the policy's fault."""
     error_kind: ErrorKind | None
     """Kind of the failure; None without a failure or at a timeout."""
+    traceback: str = ""
+    """Traceback of the failure's cause, if an exception was the failure."""
     retries: int
     """Number of retries after failures."""
     generate_s: float

@@ -86,6 +86,7 @@ class EpisodeLog:
         sample = self.sample or to_sample(self.episode, self.row, id=self._sample_id())
         span_columns = [span._asdict() for span in spans]
         records[-1] |= {**to_columns(sample), "score": score, "spans": span_columns}
+        records[-1]["traceback"] = self.episode.traceback
         return records
 
     def _of_episode(self) -> dict[str, Any]:

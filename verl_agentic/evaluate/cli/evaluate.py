@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.findings import print_tracebacks
 from verl_agentic.cli.options.device_option import add_device_option, read_device
 from verl_agentic.cli.options.numbers import positive, whole
 from verl_agentic.evaluate.cli.cluster_options import add_cluster_options, work_of
@@ -225,6 +226,8 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
         "out": str(out),
         **summarise(records, price=price),
     }
+    if args.traceback:
+        print_tracebacks({record["error"]: record.get("traceback", "") for record in records}.values())
     if args.select or args.rank:
         make_env = package.configured(config)
         chosen = await select_episodes(

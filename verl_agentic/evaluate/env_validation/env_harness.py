@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -48,6 +49,8 @@ class EnvHarness:
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     episodes: list[Episode] = field(default_factory=list)
     """All finished episodes."""
+    on_episode: Callable[[Episode], None] = lambda episode: None
+    """Called as each episode ends."""
 
     async def start(self, row: EnvRow) -> tuple[tuple[Message, ...], list[Schema]]:
         """Starts an environment, closes it, and returns its prompt and the schemas of its tools.
@@ -181,6 +184,7 @@ class EnvHarness:
             make_env=make_env,
             setup_for=lambda index, row: self._make_setup(policy_of(index), limits, codec),
             max_concurrent=max_concurrent,
+            on_episode=self.on_episode,
         )
         self.episodes += episodes
         return episodes
@@ -191,8 +195,9 @@ class EnvHarness:
     def _make_solution(self, index: int) -> NextText:
         if self.package.gold is None:
             return NULL.begin()
-        solution = self.package.gold(self.rows[index])
-        return lambda messages: render_next_action(self.codec, solution(messages), before=messages)
+        # Asked in the first turn, so that an exception makes this episode void, and no other.
+        solution = functools.cache(functools.partial(self.package.gold, self.rows[index]))
+        return lambda messages: render_next_action(self.codec, solution()(messages), before=messages)
 
     def _make_beginning(self, index: int) -> NextText:
         solutions = [self._make_solution(index)]

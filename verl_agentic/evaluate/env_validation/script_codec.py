@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,6 +65,22 @@ class ByteLevelTokenizer:
     def decode(self, token_ids: Sequence[int], *, clean_up_tokenization_spaces: bool = False) -> str:
         """Returns the text of ids; incomplete characters become U+FFFD."""
         return b"".join(map(_TEXTS.__getitem__, token_ids)).decode("utf-8", "replace")
+
+    def save_pretrained(self, folder: str) -> None:
+        """Writes `tokenizer.json`, with which the viewer decodes ids; it does not encode."""
+        from tokenizers import AddedToken, Tokenizer, decoders, models
+
+        # The characters that byte-level BPE writes for bytes: printable ones stand for themselves.
+        printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        others = [byte for byte in range(256) if byte not in printable]
+        names = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+        vocabulary = {text: token_id for token_id, text in enumerate(_ADDED)}
+        vocabulary |= {names[byte]: len(_ADDED) + byte for byte in range(256)}
+        tokenizer = Tokenizer(models.BPE(vocabulary, []))
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.add_special_tokens([AddedToken(text, special=True) for text in _SPECIAL])
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        tokenizer.save(str(Path(folder) / "tokenizer.json"))
 
 
 _TEXTS = (*(text.encode() for text in _ADDED), *(bytes([byte]) for byte in range(256)))

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from verl_agentic.base.env import EnvRow
+from verl_agentic.base.text.grouped_lines import group_lines
 from verl_agentic.episode.codec.codec import Schema
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.records.episode_samples import to_sample
@@ -98,10 +99,10 @@ def script_problems(
         max_outcome: the highest mean outcome that the environment declares (`EnvCard.max_scripted`).
         solution: of the same rows; None without one.
     """
-    problems = []
+    problems = group_lines(
+        (result.name, f"{result.num_void} episodes are void") for result in results if result.num_void
+    )
     for result in results:
-        if result.num_void:
-            problems.append(f"{result.name}: {result.num_void} episodes are void")
         if result.outcome > max_outcome + _TOLERANCE:
             problems.append(
                 f"{result.name}: mean outcome {result.outcome:.3g}, above the declared {max_outcome:g}; rows "

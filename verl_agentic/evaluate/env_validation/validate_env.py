@@ -6,14 +6,20 @@ import copy
 import itertools
 import json
 import operator
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from verl_agentic.base.env import EnvRow
+from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import ConfigError, EnvUnavailableError
 from verl_agentic.base.finding import Finding
+from verl_agentic.base.loop_watch import LoopWatch, watched_loop
+from verl_agentic.base.paths import envs_dir
+from verl_agentic.base.text.grouped_lines import group_lines
 from verl_agentic.base.types import Message
+from verl_agentic.data.prepare import make_rows
 from verl_agentic.data.row_checks import answers_of, appears_in, is_json, making_problems
 from verl_agentic.episode.codec.codec import Codec, Schema
 from verl_agentic.episode.env_package import EnvPackage
@@ -28,8 +34,13 @@ from verl_agentic.log.files.rows import read_rows
 
 _MIN_EXAMPLES = 4
 _SHOWN_PROBLEMS = 5
+_BLOCKED_S = 2.0
+"""Time after which an environment blocks the event loop. A busy machine delays other code for shorter."""
 MAX_SCRIPTED_ROWS = 8
 """Number of rows that the scripted policies run."""
+
+Report = Callable[[str, str], None]
+"""Takes what runs, and the place in the user's code that blocks the event loop; empty if nothing does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +80,11 @@ def rows_to_validate(package: EnvPackage, *, count: int) -> list[EnvRow]:
     examples = package.folder / "example.jsonl"
     rows = read_rows(examples) if examples.is_file() else []
     if package.make_rows is not None:
-        rows += package.make_rows(split="test", count=count, seed=0)
+        rows += make_rows(package, split="test", count=count, seed=0)
     if not rows:
         raise ConfigError(
-            f"environment {package.env_id!r} has nothing to validate it with, got neither example.jsonl nor make_rows; "
-            "add one of them, or name a file with --rows"
+            f"environment {package.env_id!r} has no rows, got neither example.jsonl nor make_rows; add one of them, or "
+            "name a file with --rows"
         )
     return rows
 
@@ -86,6 +97,7 @@ async def validate(
     tokenizer: Any,
     config: Mapping[str, Any] | None = None,
     on_check: Callable[[Finding], None] = lambda check: None,
+    on_progress: Report = lambda text, place: None,
 ) -> Validation:
     """Validates an environment.
 
@@ -96,39 +108,94 @@ async def validate(
         tokenizer: of the codec.
         config: keyword arguments of `make_env`.
         on_check: called after every check.
+        on_progress: called with what runs; from another thread while the environment blocks the event loop.
 
     Raises:
         ConfigError: the environment cannot run with these settings, such as a protocol without its tools.
         EnvUnavailableError: its server cannot be reached.
     """
-    harness = EnvHarness(package=package, rows=list(rows), codec=codec, tokenizer=tokenizer, config=dict(config or {}))
+    progress = _Progress(report=on_progress)
+    harness = EnvHarness(
+        package=package,
+        rows=list(rows),
+        codec=codec,
+        tokenizer=tokenizer,
+        config=dict(config or {}),
+        on_episode=progress.count_episode,
+    )
     examination = _Examination(harness=harness, before=copy.deepcopy(harness.rows))
     checks: list[Finding] = []
-    for name, look in examination.looks().items():
-        try:
-            problems, detail = await look()
-        except (ConfigError, EnvUnavailableError):
-            raise
-        except Exception as error:  # foreign code: whatever it raises is the finding
-            problems, detail = [f"{type(error).__name__}: {error}"], ""
-        checks.append(_make_finding(name, problems, detail))
-        on_check(checks[-1])
+    with watched_loop(blocked_s=_BLOCKED_S, on_blocked=progress.report_block) as watch:
+        for name, look in examination.looks(watch).items():
+            progress.begin(name)
+            try:
+                problems, detail = await look()
+            except (ConfigError, EnvUnavailableError):
+                raise
+            except Exception as error:  # foreign code: whatever it raises is the finding
+                problems, detail = [_describe_failure("", describe_cause(error), error)], ""
+            checks.append(_make_finding(name, problems, detail))
+            on_check(checks[-1])
     return Validation(
         env_id=package.env_id, num_rows=len(harness.rows), checks=tuple(checks), figures=harness.stopwatch.figures()
     )
 
 
-_Findings = tuple[list[str], str]
+@dataclass(kw_only=True)
+class _Progress:
+    """What runs now."""
+
+    report: Report
+    name: str = ""
+    num_episodes: int = 0
+
+    def begin(self, name: str) -> None:
+        """Begins a check."""
+        self.name, self.num_episodes = name, 0
+        self.report(name, "")
+
+    def count_episode(self, episode: Episode) -> None:
+        """Counts a finished episode."""
+        self.num_episodes += 1
+        self.report(f"{self.name}: {self.num_episodes} episodes", "")
+
+    def report_block(self, place: str, lag_s: float) -> None:
+        """Reports that the event loop is blocked."""
+        if place:
+            self.report(f"{self.name}: {place} blocks the event loop, for {lag_s:.0f} s now", place)
+
+
+class Problem(NamedTuple):
+    """What is wrong in one place."""
+
+    place: str
+    """The row and the policy; empty for a problem of the whole environment."""
+    text: str
+    traceback: str = ""
+
+
+_Findings = tuple[list[Problem], str]
 """Problems, and a detail."""
 
 
-def _make_finding(name: str, problems: list[str], detail: str) -> Finding:
-    evidence = {"detail": detail, "problems": problems}
+def _make_finding(name: str, problems: list[Problem], detail: str) -> Finding:
+    lines = [": ".join(filter(None, (problem.place, problem.text))) for problem in problems]
+    tracebacks = list(dict.fromkeys(problem.traceback for problem in problems if problem.traceback))
+    evidence = {"detail": detail, "problems": lines, **({"tracebacks": tracebacks} if tracebacks else {})}
     if not problems:
         return Finding(check=name, status="ok", found=detail, evidence=evidence)
-    hidden = len(problems) - _SHOWN_PROBLEMS
-    shown_problems = [*problems[:_SHOWN_PROBLEMS], *([f"and {hidden} more"] if hidden > 0 else [])]
-    return Finding(check=name, status="fail", found="\n".join(shown_problems), evidence=evidence)
+    shown_lines = group_lines((problem.place, problem.text) for problem in problems)
+    hidden = len(shown_lines) - _SHOWN_PROBLEMS
+    shown_lines[_SHOWN_PROBLEMS:] = [f"and {hidden} more"] if hidden > 0 else []
+    return Finding(check=name, status="fail", found="\n".join(shown_lines), evidence=evidence)
+
+
+def _describe_failure(place: str, text: str, error: Exception) -> Problem:
+    return Problem(place, text, "".join(traceback.format_exception(error.__cause__ or error)))
+
+
+def _unplaced(texts: Iterable[str]) -> list[Problem]:
+    return [Problem("", text) for text in texts]
 
 
 @dataclass(kw_only=True)
@@ -147,7 +214,7 @@ class _Examination:
     unearned_texts: list[tuple[int, str, str]] = field(default_factory=list)
     """Row, probe and text of observations that probes got without a valid tool call."""
 
-    def looks(self) -> dict[str, Callable[[], Awaitable[_Findings]]]:
+    def looks(self, watch: LoopWatch) -> dict[str, Callable[[], Awaitable[_Findings]]]:
         """Returns name -> check, in order; later checks use earlier results."""
         return {
             "rows": self._look_at_rows,
@@ -164,47 +231,49 @@ class _Examination:
             "tokens and masks": self._look_at_tokens,
             "nothing is left": self._look_for_leftovers,
             "rows are unchanged": self._look_for_changes,
+            "event loop is free": lambda: _look_for_blocks(watch),
         }
 
     async def _look_at_rows(self) -> _Findings:
-        problems: list[str] = []
+        problems: list[Problem] = []
         for index, row in enumerate(self.harness.rows):
             if not row.prompt:
-                problems.append(f"{self._name_row(index)}: the prompt is empty")
+                problems.append(Problem(self._name_row(index), "the prompt is empty"))
             if not is_json(row.extra) or not is_json(row.ground_truth):
-                problems.append(f"{self._name_row(index)}: extra and ground_truth must be plain JSON values")
+                problems.append(Problem(self._name_row(index), "extra and ground_truth must be plain JSON values"))
         package = self.harness.package
         examples = package.folder / "example.jsonl"
-        is_elsewhere = package.card is not None and package.card.kind == "servers"  # whatever it serves
-        if not is_elsewhere and (not examples.is_file() or len(read_rows(examples)) < _MIN_EXAMPLES):
-            problems.append(f"example.jsonl must have at least {_MIN_EXAMPLES} rows")
+        is_bundled = package.folder.is_relative_to(envs_dir())
+        if is_bundled and (not examples.is_file() or len(read_rows(examples)) < _MIN_EXAMPLES):
+            problems.append(Problem("", f"example.jsonl must have at least {_MIN_EXAMPLES} rows"))
         if package.make_rows is None:
             return problems, "the package makes none"
-        problems += making_problems(package.make_rows, len(self.harness.rows))
+        problems += _unplaced(making_problems(package.make_rows, len(self.harness.rows)))
         return problems, "the same rows when made again; train and test share none"
 
     async def _look_at_reset(self) -> _Findings:
-        problems: list[str] = []
+        problems: list[Problem] = []
         for index, row in enumerate(self.harness.rows):
             try:
                 first, second = [await self.harness.start(row) for _ in range(2)]
             except EnvUnavailableError:
                 raise  # each episode would wait for the server
             except Exception as error:  # foreign code: whatever it raises is the finding
-                problems.append(f"{self._name_row(index)}: start failed, got {type(error).__name__}: {error}")
+                text = f"start failed, got {describe_cause(error)}"
+                problems.append(_describe_failure(self._name_row(index), text, error))
                 continue
             self.prompts[index], self.schemas[index] = first
             if first != second:
                 difference = "prompts" if first[0] != second[0] else "tools"
-                problems.append(f"{self._name_row(index)}: two starts gave different {difference}")
+                problems.append(Problem(self._name_row(index), f"two starts gave different {difference}"))
         return problems, "two starts of every row gave the same"
 
     async def _look_at_solution(self) -> _Findings:
         if self.harness.package.gold is None:
-            return ["the package has no gold(row); add the solution of its tasks"], ""
+            return _unplaced(["the package has no gold(row); add the solution of its tasks"]), ""
         solved = self.firsts["the solution"] = await self.harness.run_solution()
         problems = [
-            f"{self._name_row(index)}: {_end_of(episode)}"
+            Problem(self._name_row(index), _end_of(episode) + _last_failed_call(episode), episode.traceback)
             for index, episode in enumerate(solved)
             if episode.is_void or abs(episode.reward.outcome - 1.0) > 1e-9
         ]
@@ -216,7 +285,7 @@ class _Examination:
 
     async def _look_at_malformed(self) -> _Findings:
         special_tokens = list(self.harness.tokenizer.all_special_tokens)
-        problems: list[str] = []
+        problems: list[Problem] = []
         names: set[str] = set()
         skipped: dict[str, None] = {}
         for index in range(len(self.harness.rows)):
@@ -243,7 +312,7 @@ class _Examination:
         detail = f"{len(results)} policies on {len(indices)} rows"
         if best.outcome:
             detail += f"; {best.name}: mean outcome {best.outcome:.3g} of at most {bound:g}"
-        return script_problems(results, max_outcome=bound, solution=solution), detail
+        return _unplaced(script_problems(results, max_outcome=bound, solution=solution)), detail
 
     async def _look_at_guesses(self) -> _Findings:
         solved = self.firsts.get("the solution", [])
@@ -252,22 +321,23 @@ class _Examination:
             return [], "without a solution"
         name, outcome = self.answers.best_action
         detail = f"{self.answers.num_policies} policies on {num_rows} rows"
-        return self.answers.paid, f"{detail}; {name}: mean outcome {outcome:.3g}" if outcome else detail
+        return _unplaced(self.answers.paid), f"{detail}; {name}: mean outcome {outcome:.3g}" if outcome else detail
 
     async def _look_at_spellings(self) -> _Findings:
-        return self.answers.refused, ""
+        return _unplaced(self.answers.refused), ""
 
     def _list_scripted_indices(self) -> range:
         return spread_indices(len(self.harness.rows), MAX_SCRIPTED_ROWS)
 
-    async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[str]:
+    async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[Problem]:
         """Returns the rows in which an adversary broke the environment or scored above 0."""
         episodes = await self.harness.run(adversary.begin, [self.harness.rows[index] for index in indices])
         self.firsts[adversary.name] = episodes
         problems = []
         for index, episode in zip(indices, episodes, strict=True):
             if episode.is_void or episode.reward.outcome > 0:
-                problems.append(f"{self._name_row(index)}, {adversary.name}: {_end_of(episode)}")
+                place = f"{self._name_row(index)}, {adversary.name}"
+                problems.append(Problem(place, _end_of(episode), episode.traceback))
             if not adversary.is_answered:
                 after_prompt = episode.messages[len(self.prompts.get(index, ())) :]
                 self.unearned_texts += [
@@ -285,7 +355,7 @@ class _Examination:
             replayed["the solution"] = (firsts["the solution"], await harness.replay_solution())
             replayed["the solution's first turn"] = (await harness.run_beginning(), await harness.replay_beginning())
         problems = [
-            f"{self._name_row(index)}, {name}: {problem}"
+            Problem(f"{self._name_row(index)}, {name}", problem)
             for name, (first, rest) in replayed.items()
             for index in range(len(harness.rows))
             if (problem := replay_problem([first[index], *rest[index]]))
@@ -293,7 +363,7 @@ class _Examination:
         return problems, f"{', '.join(replayed)}: {NUM_PLAYS} runs of each row gave the same"
 
     async def _look_for_answer(self) -> _Findings:
-        problems: list[str] = []
+        problems: list[Problem] = []
         skipped: dict[str, int] = {}
         for index, row in enumerate(self.harness.rows):
             answers, reason = answers_of(row.ground_truth)
@@ -305,13 +375,13 @@ class _Examination:
                 (f"the observations of {adversary!r}", text) for i, adversary, text in self.unearned_texts if i == index
             ]
             places = {place for place, text in texts for answer in answers if appears_in(answer, text)}
-            problems += [f"{self._name_row(index)}: the ground truth is in {place}" for place in sorted(places)]
+            problems += [Problem(self._name_row(index), f"the ground truth is in {place}") for place in sorted(places)]
         looked_at = len(self.harness.rows) - sum(skipped.values())
         return problems, "; ".join([f"{looked_at} rows", *(f"{n} skipped: {why}" for why, n in skipped.items())])
 
     async def _look_at_tokens(self) -> _Findings:
         problems = {problem for episode in self.harness.episodes for problem in _find_token_problems(episode)}
-        return sorted(problems), f"{len(self.harness.episodes)} episodes"
+        return _unplaced(sorted(problems)), f"{len(self.harness.episodes)} episodes"
 
     async def _look_for_leftovers(self) -> _Findings:
         leftovers = await find_leftovers(self.harness.burst, episodes=BURST)
@@ -319,22 +389,41 @@ class _Examination:
             f"{kind}: {first} more after {3 * BURST} environments, {second} more after {3 * BURST} others"
             for kind, (first, second) in leftovers.items()
         ]
-        return problems, "after episodes that were finished, only started, and cancelled"
+        return _unplaced(problems), "after episodes that were finished, only started, and cancelled"
 
     async def _look_for_changes(self) -> _Findings:
         pairs = enumerate(zip(self.before, self.harness.rows, strict=True))
         changed = [index for index, (before, row) in pairs if before != row]
-        return [f"{self._name_row(index)}: an episode changed its row, which siblings share" for index in changed], ""
+        return [Problem(self._name_row(i), "an episode changed its row, which siblings share") for i in changed], ""
 
     def _name_row(self, index: int) -> str:
         task_id = self.harness.rows[index].extra.get("task_id")
         return f"row {index}" + (f" ({task_id})" if task_id else "")
 
 
+async def _look_for_blocks(watch: LoopWatch) -> _Findings:
+    """Returns the user's code that has blocked the event loop, and with it all other episodes."""
+    problems = [
+        Problem(place, f"blocked the event loop for {longest_s:.1f} s; await the work, or run it in a thread")
+        for place, longest_s in watch.longest_s.items()
+        if place
+    ]
+    return problems, f"no code of the environment blocked it for {_BLOCKED_S:g} s"
+
+
 def _end_of(episode: Episode) -> str:
     if episode.is_void:
         return f"void ({episode.stop_reason.value}), got {episode.error}"
     return f"scored {episode.reward.outcome:g}, stopped by {episode.stop_reason.value}"
+
+
+def _last_failed_call(episode: Episode) -> str:
+    """Returns the last failed tool call of an episode, with the place of its exception; empty without one."""
+    failed_calls = [message for message in episode.messages if message.role == "tool" and message.is_error]
+    if not failed_calls:
+        return ""
+    place = f" ({failed_calls[-1].error_place})" if failed_calls[-1].error_place else ""
+    return f"; its last failed call, of {failed_calls[-1].name!r}: {failed_calls[-1].content}{place}"
 
 
 def _find_token_problems(episode: Episode) -> list[str]:

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from verl_agentic.base.deadlines import MIN_CODE_S, code_left_s
+from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import ConfigError, DataError, ScoringError
 from verl_agentic.graders.code.compare_outputs import CHECKERS, TOLERANCE, load_checker, same_output, same_value
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Runner
@@ -57,7 +58,7 @@ class CodeRules:
                 return bool(checker(test_input, output, expected))
             except Exception as cause:
                 raise ScoringError(
-                    f"the checker {self.checker!r} failed, got {type(cause).__name__}: {cause}; fix it"
+                    f"the checker {self.checker!r} failed, got {describe_cause(cause)}; fix it"
                 ) from cause
         if tests.fn_name is None:
             return same_output(output, expected, checker=self.checker, tolerance=self.tolerance)

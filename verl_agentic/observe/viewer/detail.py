@@ -43,6 +43,7 @@ def detail(record: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, 
     mask = record["response_mask"] or []
     env_score, details = _split_details(record["env_score"])
     return {
+        "traceback": record["traceback"] or "",
         "meta": {name: finite(record.get(name)) for name in _META},
         "numbers": _round_numbers(record["numbers"]),
         "score": None if record["score"] is None else _round_numbers(record["score"]),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import DataError
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 
@@ -79,7 +80,7 @@ class TaskSet:
         try:
             is_valid = check(task)
         except Exception as cause:
-            return ProposalResult(place=None, reason=f"the check failed, got {type(cause).__name__}: {cause}")
+            return ProposalResult(place=None, reason=f"the check failed, got {describe_cause(cause)}")
         if not is_valid:
             return ProposalResult(place=None, reason="the check refused it")
         self.rows.append(task)

@@ -1,4 +1,4 @@
-"""`verl-agentic env`: list, create, validate and serve environments."""
+"""`verl-agentic env`: list, create, validate, play and serve environments."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ COMMANDS = {
     "list": "list the bundled environments",
     "new": "write a working environment to start from",
     "validate": "check that an environment gives solutions 1 and everything else 0, never fails, and leaks no answer",
+    "play": "play one episode yourself in the terminal",
     "serve": "serve an environment over HTTP, for trainers on other machines or in other interpreters",
 }
 """Subcommand (the name of its module) -> one line of help."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.finding import Finding, log_only_from
-from verl_agentic.cli.findings import print_findings
+from verl_agentic.cli.findings import print_findings, print_tracebacks
 from verl_agentic.cli.options.numbers import whole
+from verl_agentic.evaluate.cli.env.codec_options import add_codec_options, make_chosen_codec
 
 if TYPE_CHECKING:
-    from verl_agentic.evaluate.env_validation.validate_env import Validation
+    from verl_agentic.evaluate.env_validation.validate_env import Report, Validation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,26 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rows", type=Path, metavar="FILE", help="use the rows of this file (default: the examples and new rows)"
     )
     parser.add_argument("--count", type=whole(0), default=8, metavar="N", help="make N new rows (default %(default)s)")
-    parser.add_argument(
-        "--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default %(default)s)"
-    )
-    parser.add_argument(
-        "--model",
-        metavar="DIR",
-        help="use the tokenizer and the chat template of this Hugging Face folder (default: those of the tiny models)",
-    )
-    parser.add_argument(
-        "--tool-format",
-        metavar="NAME",
-        help="write tool calls as this parser of verl reads them; needs --model (default hermes)",
-    )
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="pass an argument to make_env, as JSON or text",
-    )
+    add_codec_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -52,39 +37,60 @@ def run(args: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from verl_agentic.base.errors import ConfigError
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.episode.env_package import load_env_package
-    from verl_agentic.evaluate.env_validation.script_codec import make_script_codec
     from verl_agentic.evaluate.env_validation.validate_env import rows_to_validate, validate
     from verl_agentic.log.files.rows import read_rows
 
-    if args.tool_format and args.model is None:
-        raise ConfigError("--tool-format needs --model DIR, got none; add or drop one")
     package = load_env_package(args.env)
     rows = rows_to_validate(package, count=args.count) if args.rows is None else read_rows(args.rows)
     config = parse_key_values(args.config, option="--config")
     package.configured(config)  # one error instead of one per episode
-    if args.model is None:
-        tokenizer, codec = make_script_codec(args.protocol)
-    else:
-        from verl_agentic.verl.rollout.model_codec import load_codec
-
-        tokenizer, codec = load_codec(args.model, protocol=args.protocol, tool_format=args.tool_format or "hermes")
-    console = Console(stderr=args.json)
-    with log_only_from(logging.CRITICAL, logger="verl_agentic"), console.status("rows") as status:
-
-        def on_check(check: Finding) -> None:
-            status.update(f"{check.check}: {check.status}")
-
+    tokenizer, codec = make_chosen_codec(args)
+    console = Console()
+    with log_only_from(logging.CRITICAL, logger="verl_agentic"), _show_progress() as (on_check, on_progress):
         validation = asyncio.run(
-            validate(package, rows, codec=codec, tokenizer=tokenizer, config=config, on_check=on_check)
+            validate(
+                package,
+                rows,
+                codec=codec,
+                tokenizer=tokenizer,
+                config=config,
+                on_check=on_check,
+                on_progress=on_progress,
+            )
         )
     if args.json:
         print(json.dumps({**validation.to_dict(), "protocol": args.protocol}))
     else:
         _print_validation(validation, console, title=f"{args.env}: {len(rows)} rows, protocol {args.protocol}")
+    if args.traceback:
+        print_tracebacks(trace for check in validation.checks for trace in check.evidence.get("tracebacks", ()))
     return 0 if validation.ok else 1
+
+
+@contextlib.contextmanager
+def _show_progress() -> Iterator[tuple[Callable[[Finding], None], Report]]:
+    """Shows what runs on the error stream: in one line, or outside of a terminal in a line per check and block."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    printed_places: set[str] = set()
+
+    def print_check(check: Finding) -> None:
+        if not console.is_terminal:
+            print(f"{check.check}: {check.status}", file=sys.stderr)
+
+    with console.status("rows") as status:
+
+        def show(text: str, place: str) -> None:
+            status.update(escape(text))
+            if place and not console.is_terminal and place not in printed_places:
+                printed_places.add(place)
+                print(text, file=sys.stderr)
+
+        yield print_check, show
 
 
 def _print_validation(validation: Validation, console: Any, *, title: str) -> None:

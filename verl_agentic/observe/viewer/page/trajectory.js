@@ -37,11 +37,12 @@
 
   const numbers = (named) => table(Object.entries(named).map(([name, value]) => [name, number(value)]));
 
-  const banners = (meta) => [
+  const banners = ({ meta, traceback }) => [
     meta.breach ? el("p", { class: "banner breach", role: "alert" }, el("b", {}, "Breach of the audit: "), meta.breach) : null,
     (meta.hacking || []).length ? el("p", { class: "banner breach" }, el("b", {}, "Attempts at reward hacking: "), meta.hacking.join(", ")) : null,
     meta.is_void ? el("p", { class: "banner void" }, el("b", {}, "Void: "), "it is not trained on. ", meta.error) : null,
     !meta.is_void && meta.error ? el("p", { class: "banner void" }, el("b", {}, "Error: "), meta.error) : null,
+    traceback ? fold("Traceback", text(traceback)) : null,
   ];
 
   const fact = (name, value, title) => el("div", { class: "fact", title }, el("span", {}, name), el("b", {}, value));
@@ -101,7 +102,7 @@
       const parts = rewardParts(record);
       viewer.tokens.hideTip();
       viewer.fill(byId("trajectory"),
-        head(record.meta), banners(record.meta), facts(record.meta),
+        head(record.meta), banners(record), facts(record.meta),
         el("div", { class: "boxes" },
           box("Reward", Object.keys(parts).length ? bars(parts) : null),
           box("Time", viewer.timeStrip(record.spans))),

@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.base.error_places import locate_error, locate_trace
 from verl_agentic.base.errors import RAY_IS_SLOW
 from verl_agentic.checks.dryrun.events import FOLDER_VARIABLE, MODEL_VARIABLE, TEMPERATURE_VARIABLE
 from verl_agentic.verl.batches.row_store import split_key, unwrap
@@ -70,7 +71,8 @@ def write_error(stage: str, error: BaseException) -> None:
     cause = root_cause(error)
     trace = _COLOURS.sub("", "".join(traceback.format_exception(error)))[-_MAX_TRACE_CHARS:]
     frames = traceback.extract_tb(cause.__traceback__)
-    origin = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    innermost = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    origin = locate_error(cause) or locate_trace(trace) or innermost
     message = _COLOURS.sub("", str(cause))
     write("error", stage=stage, type=type(cause).__name__, message=message, where=origin, trace=trace)
 

@@ -19,10 +19,8 @@ import json
 import logging
 import os
 import socket
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +31,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
+from verl_agentic.base.loop_watch import LoopWatch
 from verl_agentic.episode.trace import timeline as activity
 from verl_agentic.log.files.parquet import extra_of
 from verl_agentic.observe.live.stuck_episodes import StuckWatch, WaitingOptions, states
@@ -59,13 +58,11 @@ class WaitingReporter:
     ) -> None:
         """Must be made in the thread of the event loop; writes files only if there is a folder."""
         self._options, self._loop, self._blocked_s = options, loop, blocked_s
-        self._loop_thread = threading.get_ident()
+        self._loop_watch = LoopWatch(loop, blocked_s=blocked_s)
         name = f"waiting-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}.json"
         self._path = None if folder is None else folder / name
         self._watch = StuckWatch(options)
-        self._answered = self._asked = time.monotonic()
-        self._is_asked = self._is_told = False
-        self._blocked_by: list[str] = []
+        self._is_told = False
         self._next_report = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run_checks, name="verl_agentic waiting", daemon=True)
@@ -105,30 +102,16 @@ class WaitingReporter:
         self._remove_file()
 
     def _look_at_loop(self, now: float) -> None:
-        """Pings the event loop; if it does not answer, reports its stack."""
-        if not self._is_asked:
-            self._is_asked, self._asked = True, now
-            with contextlib.suppress(RuntimeError):  # it has just ended
-                self._loop.call_soon_threadsafe(self._record_answer)
-            return
-        if now - self._asked < self._blocked_s:
-            return
-        frame = sys._current_frames().get(self._loop_thread)
-        stack = [] if frame is None else traceback.format_stack(frame)[-_FRAMES:]
-        self._blocked_by = [line.strip() for line in stack]
-        if not self._is_told:
-            self._is_told = True
+        """Reports the stack of the event loop once, when it is blocked."""
+        was_told, self._is_told = self._is_told, self._loop_watch.look(now)
+        if self._is_told and not was_told:
             logger.warning(
                 "stuck: the event loop of this worker, and with it all its %d episodes, has been blocked for %.0f s "
                 "by\n%s",
                 len(activity.running()),
-                now - self._asked,
-                "".join(stack) or "a thread that is gone",
+                self._loop_watch.lag_s(now),
+                "".join(self._loop_watch.stack[-_FRAMES:]) or "a thread that is gone",
             )
-
-    def _record_answer(self) -> None:
-        self._is_asked = self._is_told = False
-        self._blocked_by = []
 
     def _write_report(self, episodes: list[dict[str, Any]], num_running: int, now: float) -> None:
         if self._path is None:
@@ -142,8 +125,8 @@ class WaitingReporter:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "num_running": num_running,
-            "loop_lag_s": now - self._asked if self._is_asked else 0.0,
-            "blocked_by": self._blocked_by,
+            "loop_lag_s": self._loop_watch.lag_s(now),
+            "blocked_by": [line.strip() for line in self._loop_watch.stack[-_FRAMES:]],
             "episodes": episodes,
         }
         scratch = self._path.with_suffix(".tmp")

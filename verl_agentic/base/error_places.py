@@ -1,0 +1,88 @@
+"""The place of an exception in the user's code, for messages."""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+_PACKAGE = Path(__file__).parents[1]
+_INSTALLED = tuple(f"{folder}{os.sep}" for folder in (_PACKAGE, *map(sysconfig.get_path, ("stdlib", "platstdlib"))))
+"""Beginnings of names of files that are not the user's."""
+_INSTALLED_PARTS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+
+_OF_LOOP = os.path.join("asyncio", "events.py")
+"""End of the name of the file that calls what an event loop runs."""
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
+
+
+def describe_cause(error: BaseException) -> str:
+    """Returns type, message and place of an exception: `KeyError: 'x' (my_env/tasks.py:3 in build)`."""
+    place = locate_error(error)
+    return f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")
+
+
+def locate_error(error: BaseException) -> str:
+    """Returns `file:line in function` of the innermost frame in the user's files; empty without one.
+
+    The user's files are all but this package, the standard library and installed packages. Exceptions without such a
+    frame have the place of their cause, context or members. A path below the working folder is relative.
+    """
+    for part in iter_causes(error):
+        if isinstance(part, SyntaxError) and part.filename and _is_of_user(part.filename):
+            return f"{_shorten_path(part.filename)}:{part.lineno}"
+        frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(part.__traceback__)]
+        for code, line in reversed(frames):
+            if _is_of_user(code.co_filename):
+                return f"{_shorten_path(code.co_filename)}:{line} in {code.co_name}"
+    return ""
+
+
+def locate_trace(text: str) -> str:
+    """Returns the same of a traceback as text, as Ray passes it between processes."""
+    places = [
+        f"{_shorten_path(filename)}:{line} in {function}"
+        for filename, line, function in _FRAME.findall(text)
+        if _is_of_user(filename)
+    ]
+    return places[-1] if places else ""
+
+
+def locate_frame(frame: FrameType) -> str:
+    """Returns the same of running code of an event loop, from a frame to the loop."""
+    current: FrameType | None = frame
+    while current is not None and not current.f_code.co_filename.endswith(_OF_LOOP):
+        if _is_of_user(current.f_code.co_filename):
+            return f"{_shorten_path(current.f_code.co_filename)}:{current.f_lineno} in {current.f_code.co_name}"
+        current = current.f_back
+    return ""
+
+
+def iter_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yields an exception, its causes, its contexts and the members of groups, each once, the nearest first."""
+    seen_ids: set[int] = set()
+    pending: list[object] = [error]
+    while pending:
+        part = pending.pop(0)
+        if not isinstance(part, BaseException) or id(part) in seen_ids:
+            continue
+        seen_ids.add(id(part))
+        yield part
+        pending += [part.__cause__, None if part.__suppress_context__ else part.__context__]
+        pending += getattr(part, "exceptions", None) or ()
+
+
+def _is_of_user(filename: str) -> bool:
+    is_installed = filename.startswith(_INSTALLED) or any(part in filename for part in _INSTALLED_PARTS)
+    return not is_installed and not filename.startswith("<")
+
+
+def _shorten_path(filename: str) -> str:
+    try:
+        return filename.removeprefix(f"{os.getcwd()}{os.sep}")
+    except OSError:  # the working folder is gone
+        return filename
