@@ -35,7 +35,7 @@ def test_rows_of_every_environment_train_in_one_run(tmp_path: Path) -> None:
         tmp_path,
         recipes_dir() / "code_tests",
         rows,
-        **{"data.train_batch_size": len(rows), "data.max_response_length": 256},
+        **{"agentic.env": "null", "data.train_batch_size": len(rows), "data.max_response_length": 256},
     )
     assert [step["episode/void"] for step in steps] == [0, 0]
     _check_log(tmp_path, steps, groups=len(rows))
