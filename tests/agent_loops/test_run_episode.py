@@ -180,7 +180,7 @@ async def test_a_scorer_that_fails_is_an_error_and_not_a_reward_of_0() -> None:
 
     episode, env = await play(script("42"), Scoreless(ROW))
     assert episode.is_void and env.closed == 1
-    place = r"\(tests/agent_loops/test_run_episode.py:\d+ in score\)"
+    place = r"\(.*test_run_episode.py:\d+ in score\)"
     assert re.fullmatch(rf"ScoringError: scoring failed, got KeyError: 'ground_truth' {place}", episode.error or "")
     assert episode.traceback.endswith("KeyError: 'ground_truth'\n") and "in score\n" in episode.traceback
 

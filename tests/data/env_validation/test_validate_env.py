@@ -457,6 +457,7 @@ def test_code_that_blocks_the_event_loop_is_named_with_the_time_and_code_that_wa
         time.sleep(1.5)
 
     monkeypatch.setattr(validate_env, "_BLOCKED_S", 0.7)
+    monkeypatch.setattr(validate_env, "_MAX_BLOCKED_S", 0.7)
     monkeypatch.setattr(leaks, "_SETTLE_S", 0.3)
     tokenizer, codec = tiny_chat
     reports: list[tuple[str, str]] = []
