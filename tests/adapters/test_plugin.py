@@ -68,8 +68,7 @@ def failing_adapter(tmp_path_factory: pytest.TempPathFactory) -> installs.Instal
     return installs.with_failing_adapter(tmp_path_factory.mktemp("adapter"), "rollout.agent_loop", "the disk\nis full")
 
 
-@pytest.mark.sample(1, slow=1)
-@pytest.mark.sample(3, slow=3)
+@pytest.mark.sample(3, slow=1)
 @pytest.mark.parametrize("first", _FIRST)
 @pytest.mark.slow
 @pytest.mark.verl

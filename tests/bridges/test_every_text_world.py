@@ -33,7 +33,6 @@ async def _validate(env_id: str, tiny_chat: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.sample(1, slow=1)
-@pytest.mark.sample(1, slow=4)
 @pytest.mark.parametrize("env_id", _FAST)
 async def test_some_tasks_of_every_bridge_validate(env_id: str, tiny_chat: tuple[Any, Any]) -> None:
     await _validate(env_id, tiny_chat)

@@ -82,6 +82,7 @@ def test_the_commands_of_a_tiny_model_make_a_run_that_can_start(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
     text = shown(capsys, name, "--scale", "cpu_tiny", "--write", "tiny.yaml")
+    text = text[text.rindex("verl-agentic tiny-model") :]
     lines = text[: text.index(" preflight ")].replace("\\\n", " ").splitlines()
     commands = [shlex.split(line, comments=True) for line in lines if line.startswith("verl-agentic ")]
     config = yaml.safe_load(Path("tiny.yaml").read_text())

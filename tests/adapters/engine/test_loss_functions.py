@@ -263,8 +263,7 @@ def check_splits(name: str, **more: Any) -> None:
         assert total_and_slope(name, parts, num_rows=20, **more) == pytest.approx(whole, rel=1e-4, abs=1e-7), parts
 
 
-@pytest.mark.sample(8, slow=8)
-@pytest.mark.sample(3, slow=40)
+@pytest.mark.sample(3, slow=8)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", [*policy_loss_names(), *sorted(set(core_algos.POLICY_LOSS_REGISTRY) - BY_SPLIT)])
 def test_a_gradient_does_not_depend_on_the_split_into_micro_batches(name: str, mode: str) -> None:
@@ -281,7 +280,6 @@ def test_the_loss_of_dr_grpo_is_a_sum_of_tokens_over_rows_and_the_longest_respon
 
 
 @pytest.mark.sample(3, slow=3)
-@pytest.mark.sample(3, slow=12)
 @pytest.mark.parametrize("method", recipe_names("method"))
 def test_the_gradient_of_a_bundled_method_does_not_depend_on_the_split(method: str) -> None:
     config = OmegaConf.create({"data": {"max_response_length": 9}})

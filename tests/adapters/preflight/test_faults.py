@@ -236,8 +236,7 @@ def start(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     get_policy_loss_fn(OmegaConf.select(config, f"{LOSS}.loss_mode"))
 
 
-@pytest.mark.sample(6, slow=6)
-@pytest.mark.sample(1, slow=20)
+@pytest.mark.sample(1, slow=6)
 @pytest.mark.parametrize(("check", "overrides"), ENDS, ids=lambda one: one if isinstance(one, str) else one[0][-60:])
 def test_a_fault_that_ends_a_start_is_found(
     check: str, overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -303,8 +302,7 @@ SOUND: list[tuple[str, ...]] = [
 ]
 
 
-@pytest.mark.sample(2, slow=2)
-@pytest.mark.sample(1, slow=8)
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize("overrides", SOUND, ids=lambda one: one[0][-60:] if one else "base")
 def test_a_sound_configuration_has_no_fault_and_starts(
     overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

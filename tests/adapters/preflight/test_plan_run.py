@@ -93,9 +93,8 @@ def failed(run: PlannedRun) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.sample(5, slow=5)
 @pytest.mark.usefixtures("fixtures")
-@pytest.mark.sample(1, slow=10)
+@pytest.mark.sample(1, slow=5)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_fails_the_check_that_it_belongs_to_and_no_other(name: str) -> None:
     expected, says = (line.partition(": ")[2] for line in (BROKEN / f"{name}.yaml").read_text().split("\n")[:2])

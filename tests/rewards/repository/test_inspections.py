@@ -235,8 +235,7 @@ def test_a_test_passes_only_if_its_own_function_returned(is_called: int, is_repl
 
 
 @pytest.mark.slow
-@pytest.mark.sample(5, slow=5)
-@pytest.mark.sample(1, slow=3)
+@pytest.mark.sample(1, slow=5)
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_the_solution_is_paid_whatever_form_the_tests_have(shape: str, backend: Backend, tmp_path: Path) -> None:
     store, task = make_shape(tmp_path, shape)

@@ -116,6 +116,7 @@ def _probe_model(args: argparse.Namespace, model: str) -> dict[str, Any]:
         for name in ("option", "config", "limit"):
             options += [part for value in getattr(args, name) for part in (f"--{name}", value)]
         evaluation = parser.parse_args([*map(str, options), *(["--json"] if args.json else [])])
+        evaluation.traceback = args.traceback
         summary = asyncio.run(evaluate.evaluate_model(evaluation))
     journal = Journal(out / "episodes.jsonl")
     journal.close()
