@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import traceback
 from collections.abc import Callable
@@ -54,7 +55,7 @@ def test_code_of_the_standard_library_and_of_this_package_below_the_user_is_not_
 ) -> None:
     mine = load("my_env/tasks.py")
     assert locate_error(raised_by(mine.read)) == "my_env/tasks.py:9 in read"
-    error = raised_by(mine.build, load_address, "nowhere.py:f")  # raised in this package
+    error = raised_by(mine.build, functools.partial(load_address, what="it"), "nowhere.py:f")  # raised in this package
     assert locate_error(error) == "my_env/tasks.py:5 in build"
 
 

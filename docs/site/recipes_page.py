@@ -25,7 +25,7 @@ For people with GPUs and a paper in mind: the configuration of a published syste
 one line. `python docs/site/recipes_page.py` generates the tables from the YAML files.
 
 ```bash
-verl-agentic recipes                                    # all systems, methods and scales
+verl-agentic recipes                                    # some systems, the general methods, all scales; --all
 verl-agentic recipes search_r1 --method dapo            # config, commands, values with their sources, README
 verl-agentic recipes search_r1 --method dapo --write my_run.yaml
 ```

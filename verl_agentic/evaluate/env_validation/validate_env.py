@@ -167,7 +167,7 @@ class _Progress:
             self.report(f"{self.name}: {place} blocks the event loop, for {lag_s:.0f} s now", place)
 
 
-class Problem(NamedTuple):
+class _Problem(NamedTuple):
     """What is wrong in one place."""
 
     place: str
@@ -176,11 +176,11 @@ class Problem(NamedTuple):
     traceback: str = ""
 
 
-_Findings = tuple[list[Problem], str]
+_Findings = tuple[list[_Problem], str]
 """Problems, and a detail."""
 
 
-def _make_finding(name: str, problems: list[Problem], detail: str) -> Finding:
+def _make_finding(name: str, problems: list[_Problem], detail: str) -> Finding:
     lines = [": ".join(filter(None, (problem.place, problem.text))) for problem in problems]
     tracebacks = list(dict.fromkeys(problem.traceback for problem in problems if problem.traceback))
     evidence = {"detail": detail, "problems": lines, **({"tracebacks": tracebacks} if tracebacks else {})}
@@ -192,12 +192,12 @@ def _make_finding(name: str, problems: list[Problem], detail: str) -> Finding:
     return Finding(check=name, status="fail", found="\n".join(shown_lines), evidence=evidence)
 
 
-def _describe_failure(place: str, text: str, error: Exception) -> Problem:
-    return Problem(place, text, "".join(traceback.format_exception(error.__cause__ or error)))
+def _describe_failure(place: str, text: str, error: Exception) -> _Problem:
+    return _Problem(place, text, "".join(traceback.format_exception(error.__cause__ or error)))
 
 
-def _unplaced(texts: Iterable[str]) -> list[Problem]:
-    return [Problem("", text) for text in texts]
+def _unplaced(texts: Iterable[str]) -> list[_Problem]:
+    return [_Problem("", text) for text in texts]
 
 
 @dataclass(kw_only=True)
@@ -237,24 +237,24 @@ class _Examination:
         }
 
     async def _look_at_rows(self) -> _Findings:
-        problems: list[Problem] = []
+        problems: list[_Problem] = []
         for index, row in enumerate(self.harness.rows):
             if not row.prompt:
-                problems.append(Problem(self._name_row(index), "the prompt is empty"))
+                problems.append(_Problem(self._name_row(index), "the prompt is empty"))
             if not is_json(row.extra) or not is_json(row.ground_truth):
-                problems.append(Problem(self._name_row(index), "extra and ground_truth must be plain JSON values"))
+                problems.append(_Problem(self._name_row(index), "extra and ground_truth must be plain JSON values"))
         package = self.harness.package
         examples = package.folder / "example.jsonl"
         is_bundled = package.folder.is_relative_to(envs_dir())
         if is_bundled and (not examples.is_file() or len(read_rows(examples)) < _MIN_EXAMPLES):
-            problems.append(Problem("", f"example.jsonl must have at least {_MIN_EXAMPLES} rows"))
+            problems.append(_Problem("", f"example.jsonl must have at least {_MIN_EXAMPLES} rows"))
         if package.make_rows is None:
             return problems, "the package makes none"
         problems += _unplaced(making_problems(package.make_rows, len(self.harness.rows)))
         return problems, "the same rows when made again; train and test share none"
 
     async def _look_at_reset(self) -> _Findings:
-        problems: list[Problem] = []
+        problems: list[_Problem] = []
         for index, row in enumerate(self.harness.rows):
             try:
                 first, second = [await self.harness.start(row) for _ in range(2)]
@@ -267,7 +267,7 @@ class _Examination:
             self.prompts[index], self.schemas[index] = first
             if first != second:
                 difference = "prompts" if first[0] != second[0] else "tools"
-                problems.append(Problem(self._name_row(index), f"two starts gave different {difference}"))
+                problems.append(_Problem(self._name_row(index), f"two starts gave different {difference}"))
         return problems, "two starts of every row gave the same"
 
     async def _look_at_solution(self) -> _Findings:
@@ -275,7 +275,7 @@ class _Examination:
             return _unplaced(["the package has no gold(row); add the solution of its tasks"]), ""
         solved = self.firsts["the solution"] = await self.harness.run_solution()
         problems = [
-            Problem(self._name_row(index), _end_of(episode) + _last_failed_call(episode), episode.traceback)
+            _Problem(self._name_row(index), _end_of(episode) + _last_failed_call(episode), episode.traceback)
             for index, episode in enumerate(solved)
             if episode.is_void or abs(episode.reward.outcome - 1.0) > 1e-9
         ]
@@ -287,7 +287,7 @@ class _Examination:
 
     async def _look_at_malformed(self) -> _Findings:
         special_tokens = list(self.harness.tokenizer.all_special_tokens)
-        problems: list[Problem] = []
+        problems: list[_Problem] = []
         names: set[str] = set()
         skipped: dict[str, None] = {}
         for index in range(len(self.harness.rows)):
@@ -331,7 +331,7 @@ class _Examination:
     def _list_scripted_indices(self) -> range:
         return spread_indices(len(self.harness.rows), MAX_SCRIPTED_ROWS)
 
-    async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[Problem]:
+    async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[_Problem]:
         """Returns the rows in which an adversary broke the environment or scored above 0."""
         episodes = await self.harness.run(adversary.begin, [self.harness.rows[index] for index in indices])
         self.firsts[adversary.name] = episodes
@@ -339,7 +339,7 @@ class _Examination:
         for index, episode in zip(indices, episodes, strict=True):
             if episode.is_void or episode.reward.outcome > 0:
                 place = f"{self._name_row(index)}, {adversary.name}"
-                problems.append(Problem(place, _end_of(episode), episode.traceback))
+                problems.append(_Problem(place, _end_of(episode), episode.traceback))
             if not adversary.is_answered:
                 after_prompt = episode.messages[len(self.prompts.get(index, ())) :]
                 self.unearned_texts += [
@@ -357,7 +357,7 @@ class _Examination:
             replayed["the solution"] = (firsts["the solution"], await harness.replay_solution())
             replayed["the solution's first turn"] = (await harness.run_beginning(), await harness.replay_beginning())
         problems = [
-            Problem(f"{self._name_row(index)}, {name}", problem)
+            _Problem(f"{self._name_row(index)}, {name}", problem)
             for name, (first, rest) in replayed.items()
             for index in range(len(harness.rows))
             if (problem := replay_problem([first[index], *rest[index]]))
@@ -365,7 +365,7 @@ class _Examination:
         return problems, f"{', '.join(replayed)}: {NUM_PLAYS} runs of each row gave the same"
 
     async def _look_for_answer(self) -> _Findings:
-        problems: list[Problem] = []
+        problems: list[_Problem] = []
         skipped: dict[str, int] = {}
         for index, row in enumerate(self.harness.rows):
             answers, reason = answers_of(row.ground_truth)
@@ -377,7 +377,7 @@ class _Examination:
                 (f"the observations of {adversary!r}", text) for i, adversary, text in self.unearned_texts if i == index
             ]
             places = {place for place, text in texts for answer in answers if appears_in(answer, text)}
-            problems += [Problem(self._name_row(index), f"the ground truth is in {place}") for place in sorted(places)]
+            problems += [_Problem(self._name_row(index), f"the ground truth is in {place}") for place in sorted(places)]
         looked_at = len(self.harness.rows) - sum(skipped.values())
         return problems, "; ".join([f"{looked_at} rows", *(f"{n} skipped: {why}" for why, n in skipped.items())])
 
@@ -396,7 +396,7 @@ class _Examination:
     async def _look_for_changes(self) -> _Findings:
         pairs = enumerate(zip(self.before, self.harness.rows, strict=True))
         changed = [index for index, (before, row) in pairs if before != row]
-        return [Problem(self._name_row(i), "an episode changed its row, which siblings share") for i in changed], ""
+        return [_Problem(self._name_row(i), "an episode changed its row, which siblings share") for i in changed], ""
 
     def _name_row(self, index: int) -> str:
         task_id = self.harness.rows[index].extra.get("task_id")
@@ -406,7 +406,7 @@ class _Examination:
 async def _look_for_blocks(watch: LoopWatch) -> _Findings:
     """Returns the user's code that has blocked the event loop, and with it all other episodes."""
     problems = [
-        Problem(place, f"blocked the event loop for {longest_s:.1f} s; await the work, or run it in a thread")
+        _Problem(place, f"blocked the event loop for {longest_s:.1f} s; await the work, or run it in a thread")
         for place, longest_s in watch.longest_s.items()
         if place and longest_s >= _MAX_BLOCKED_S
     ]
