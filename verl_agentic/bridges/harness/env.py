@@ -239,6 +239,7 @@ class HarnessEnv:
         if not running.done() or running.cancelled():
             return f"it did not end within {self._grace_s:g} s after a budget ({stop.value}) had ended the episode"
         cause = running.exception()
+        assert cause is not None  # called for an agent that has failed
         return f"{describe_cause(cause)}; a budget ({stop.value}) had ended the episode"
 
     async def _end_agent(self, *, grace_s: float) -> None:
