@@ -37,7 +37,7 @@ class LeftError(Exception):
 
 @dataclass(kw_only=True)
 class Terminal:
-    """What the person sees and types."""
+    """Shows text to the person, and reads what they type."""
 
     show: Callable[[str, str], None]
     """Prints a text in a style of rich."""

@@ -145,7 +145,7 @@ async def validate(
 
 @dataclass(kw_only=True)
 class _Progress:
-    """What runs now."""
+    """Counts the episodes of the running check, and reports them."""
 
     report: Report
     name: str = ""
