@@ -1,4 +1,4 @@
-"""Rows in a pack have the log-probs, entropies and gradients of single rows."""
+"""Rows of one prompt in a pack have the log-probs, entropies and gradients of single rows."""
 
 from __future__ import annotations
 
@@ -33,18 +33,16 @@ def nested(rows: list[list[int]]) -> torch.Tensor:
     return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
 
 
-def micro_batch(prompts: list[list[int]], *, seed: int, is_sft: bool = False) -> TensorDict:
+def micro_batch(prompts: list[list[int]], *, seed: int) -> TensorDict:
     """Returns rows with these prompts; their responses have 1 to 12 tokens, some of them observations."""
     rng = random.Random(seed)
     responses = [[rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 12))] for _ in prompts]
     masks = [[int(rng.random() < 0.7) for _ in response] for response in responses]
     rows = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
-    whole = [[0] * len(prompt) + mask for prompt, mask in zip(prompts, masks, strict=True)]
-    mask = {"loss_mask": nested(whole)} if is_sft else {"response_mask": nested(masks)}
     columns = {
         "input_ids": nested(rows),
         "position_ids": nested([list(range(len(row))) for row in rows]),
-        **mask,
+        "response_mask": nested(masks),
         "temperature": torch.tensor([rng.choice([0.7, 1.0]) for _ in rows]),
     }
     batch = TensorDict(columns, batch_size=len(rows))
@@ -101,21 +99,17 @@ def step(folder: Path, batch: TensorDict, *, shares: bool, **options: Any) -> tu
 
 
 LONG, OTHER = list(range(40)), list(range(3, 30))
-BRANCHES = [LONG, [*LONG, 5, 6], [*LONG, 5, 7, 8], OTHER, [*LONG[:20], 50]]
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "prompts",
-    [[LONG] * 5, [LONG, OTHER, LONG, OTHER, LONG, [9]], BRANCHES, [[1], [2]], [[4]] * 3],
-    ids=["one prompt", "prompts in turn", "branches", "none in common", "short prompts"],
+    [[LONG] * 5, [LONG, OTHER, LONG, OTHER, LONG, [9]], [LONG, LONG[:-1], LONG[:-1]], [[1], [2]], [[4]] * 3],
+    ids=["one prompt", "prompts in turn", "one begins another", "none in common", "short prompts"],
 )
-@pytest.mark.parametrize("is_sft", [False, True], ids=["rollouts", "demonstrations"])
-def test_values_and_gradients_are_those_of_single_rows(
-    tiny_model: Path, prompts: list[list[int]], seed: int, is_sft: bool
-) -> None:
-    batch = micro_batch(prompts, seed=seed, is_sft=is_sft)
+def test_values_and_gradients_are_those_of_single_rows(tiny_model: Path, prompts: list[list[int]], seed: int) -> None:
+    batch = micro_batch(prompts, seed=seed)
     (plain, values, gradients), (packed, shared_values, shared_gradients) = (
         step(tiny_model, batch, shares=shares) for shares in (False, True)
     )
@@ -124,22 +118,6 @@ def test_values_and_gradients_are_those_of_single_rows(
     for name, gradient in gradients.items():
         assert (gradient - shared_gradients[name]).abs().max() <= 1e-5 * gradient.abs().max() + 1e-6, name
     assert sum(packed.tokens) <= sum(plain.tokens)
-
-
-def test_a_token_sees_its_own_row_and_stands_once() -> None:
-    rows = [torch.tensor(row) for row in ([1, 2, 4, 5], [1, 2, 3], [1, 2, 4, 6])]
-    packed = shared_prompts._build_packed_rows(rows, [torch.arange(len(row)) for row in rows])
-    assert packed.inputs["input_ids"].tolist() == [[1, 2, 3, 4, 5, 6]]
-    assert packed.inputs["position_ids"].tolist() == [[0, 1, 2, 2, 3, 3]]
-    assert packed.places_BT.tolist() == [[0, 1, 3, 4], [0, 1, 2, 0], [0, 1, 3, 5]]
-    assert packed.inputs["attention_mask"][0, 0].int().tolist() == [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 0, 1, 0, 0],
-        [1, 1, 0, 1, 1, 0],
-        [1, 1, 0, 1, 0, 1],
-    ]
 
 
 def test_a_prompt_passes_once_for_all_its_rows(tiny_model: Path) -> None:
@@ -181,6 +159,7 @@ def test_a_model_that_ignores_masks_computes_single_rows(
 
 @pytest.mark.parametrize(("response", "num_packs"), [(10, 1), (4000, 8)])
 def test_long_responses_are_not_packed_because_attention_costs_more(response: int, num_packs: int) -> None:
-    rows = [[1] * 50 + [2 + number] * response for number in range(8)]
-    packs = shared_prompts.packs_of_rows(nested(rows).unbind(), hidden_size=64)
+    rows = [[1] * 50 + [2] * response for _ in range(8)]
+    batch = TensorDict({"input_ids": nested(rows), "response_mask": nested([[1] * response] * 8)}, batch_size=8)
+    packs = shared_prompts.groups_of_prompts(batch, hidden_size=64)
     assert len(packs) == num_packs and sorted(row for pack in packs for row in pack) == list(range(8))

@@ -71,7 +71,7 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
         temperature_N, hidden_N = args["temperature_rmpad"][places_N], places_N
     elif (packed := pack_rows(self, micro_batch, inputs)) is not None:
         inputs = {**inputs, **packed.inputs}
-        temperature_N, hidden_N = args["temperature"][rows_N], packed.places_BT[rows_N, at_N]
+        temperature_N, hidden_N = args["temperature"][rows_N], packed.places(rows_N, at_N)
     else:
         temperature_N, hidden_N = args["temperature"][rows_N], rows_N * inputs["input_ids"].shape[1] + at_N
     head.request = _Request(

@@ -1,37 +1,39 @@
-"""Packs rows that begin alike: `model.fused_kernel_options.shared_prompts=true`, with `impl_backend=sampled`.
+"""Packs rows that have one prompt: `model.fused_kernel_options.shared_prompts=true`, with `impl_backend=sampled`.
 
-The rows of a pack are one row in which each common beginning (the system message, the prompt of a group, the turns
-before a branch) stands once. A token sees those that precede it in its own row, at their positions. So log-probs and
-gradients are those of the single rows.
+The prompt passes through the model once, and the responses follow it in one row. A response sees the prompt and itself,
+at the positions of its own row. So log-probs and gradients are those of the single rows.
 
-Prefix sharing in GRPO: https://arxiv.org/abs/2506.05433. Deviations: one mask, where the paper splits the attention;
-beginnings of any rows are shared.
+Prefix sharing in GRPO: https://arxiv.org/abs/2506.05433. Deviation: one mask, where the paper splits the attention.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
+from verl.utils import tensordict_utils as tu
 
 logger = logging.getLogger(__name__)
 _CHECKED = "agentic_can_share_prompts"
-_TOLERANCE = 1e-2
-_TOKENS_OF_A_PASS = 32
-"""Tokens that cost about as much as one more pass."""
+_PROBED_ROWS, _TOLERANCE = 2, 1e-2
 
 
 class PackedRows(NamedTuple):
-    """`B` rows of up to `T` tokens as one row of `L` tokens."""
+    """Rows of one prompt of `P` tokens as one row of `L` tokens."""
 
     inputs: Mapping[str, Tensor]
     """`input_ids` and `position_ids`, `[1, L]`, and `attention_mask`, `[1, 1, L, L]`, true where a token is seen."""
-    places_BT: Tensor
-    """Places in the packed row of the tokens of each row, 0 behind its end."""
+    shifts_B: Tensor
+    """Difference of the places of a response in the packed row and in its own."""
+    prompt_length: int
+
+    def places(self, rows_N: Tensor, at_N: Tensor) -> Tensor:
+        """Returns the places in the packed row, `[N]`, of places in single rows."""
+        return at_N + torch.where(at_N < self.prompt_length, 0, self.shifts_B[rows_N])
 
 
 def is_chosen(model_config: Any) -> bool:
@@ -48,90 +50,73 @@ def prompt_lengths(micro_batch: Any) -> Tensor:
     return micro_batch["attention_mask"][:, : -mask.shape[1]].sum(dim=-1)
 
 
-def packs_of_rows(rows: Sequence[Tensor], *, hidden_size: int) -> list[list[int]]:
-    """Returns the row numbers of the packs that together cost the least; all rows, each in one pack."""
-    order, shared = _sort_rows(rows)
-    lengths = np.array([len(rows[number]) for number in order])
-    # new[end]: tokens of the first `end` rows that do not stand in the row before.
-    new = np.concatenate([[0], (lengths - shared).cumsum()])
-    # cost[end]: of the first `end` rows. The last of their packs begins at begins[end].
-    cost, begins = np.zeros(len(order) + 1), np.zeros(len(order) + 1, dtype=int)
-    for end in range(1, len(order) + 1):
-        totals = cost[:end] + _cost(new[end] - new[:end] + shared[:end], hidden_size)
-        begins[end] = totals.argmin()
-        cost[end] = totals[begins[end]]
-    packs, end = [], len(order)
-    while end:
-        packs.append(order[begins[end] : end])
-        end = int(begins[end])
-    return packs[::-1]
+def groups_of_prompts(micro_batch: Any, *, hidden_size: int) -> list[list[int]]:
+    """Returns the row numbers of packs: all rows, each in one pack, those with a prompt of their own alone.
+
+    A pack has as many rows as cost the least. The cost of `L` tokens is `L + L^2 / (6 hidden_size)`: the weights of a
+    layer, and its attention.
+    """
+    rows = micro_batch["input_ids"].unbind()
+    lengths = [len(row) for row in rows]
+    by_prompt: dict[tuple[int, ...], list[int]] = {}
+    for number, (row, length) in enumerate(zip(rows, prompt_lengths(micro_batch).tolist(), strict=True)):
+        by_prompt.setdefault(tuple(row[:length].tolist()), []).append(number)
+
+    def packs_of(prompt: Sequence[int], members: list[int], size: int) -> tuple[float, list[list[int]]]:
+        packs = [members[start : start + size] for start in range(0, len(members), size)]
+        tokens = [len(prompt) + sum(lengths[row] - len(prompt) for row in pack) for pack in packs]
+        return sum(count + count**2 / (6 * hidden_size) for count in tokens), packs
+
+    all_packs: list[list[int]] = []
+    for prompt, members in by_prompt.items():
+        choices = [packs_of(prompt, members, size) for size in range(1, len(members) + 1)]
+        _, packs = min(choices, key=itemgetter(0))
+        all_packs += packs
+    return all_packs
 
 
 def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> PackedRows | None:
-    """Returns the rows of a micro-batch as one; None if that costs more, or if the model does not allow it.
+    """Returns the rows of a micro-batch as one; None if they have different prompts, or the model or
+    several ranks do not allow it.
 
     Args:
         engine: with the model.
-        micro_batch: nested rows.
+        micro_batch: nested rows, and the mask of the loss.
         inputs: verl's padded inputs of these rows.
     """
-    if not is_chosen(engine.model_config) or set(inputs) != {"input_ids", "position_ids", "attention_mask"}:
+    names = {"input_ids", "position_ids", "attention_mask"}
+    if not is_chosen(engine.model_config) or set(inputs) != names or len(micro_batch) < 2:
         return None
-    if inputs["position_ids"].dim() != 2:  # positions in images
+    if engine.get_data_parallel_size() > 1:  # they must pass through the model equally often, and their rows differ
         return None
-    if not hasattr(engine, _CHECKED):  # with several ranks, all of them pass here at their first micro-batch
+    rows, lengths = micro_batch["input_ids"].unbind(), prompt_lengths(micro_batch).tolist()
+    length = lengths[0]
+    if not length or set(lengths) != {length} or any(not torch.equal(row[:length], rows[0][:length]) for row in rows):
+        return None
+    if not hasattr(engine, _CHECKED):
         has_one_mask = _has_full_attention(engine.module.config.get_text_config())
-        setattr(engine, _CHECKED, has_one_mask and _equals_single_rows(engine.module, inputs["input_ids"].device))
-    if not getattr(engine, _CHECKED):
-        return None
-    packed = _build_packed_rows(micro_batch["input_ids"].unbind(), micro_batch["position_ids"].unbind())
-    hidden_size = engine.module.config.get_text_config().hidden_size
-    count, length = inputs["input_ids"].shape
-    is_cheaper = _cost(packed.inputs["input_ids"].shape[1], hidden_size) < count * _cost(length, hidden_size)
-    return packed if is_cheaper else None
+        setattr(engine, _CHECKED, has_one_mask and _equals_single_rows(engine.module, micro_batch, inputs, length))
+    return _build_packed_rows(micro_batch, length) if getattr(engine, _CHECKED) else None
 
 
-def _cost(tokens: Any, hidden_size: int) -> Any:
-    """Returns the cost of a pass in tokens without attention: weights of a layer, its attention, and the rest."""
-    return tokens + tokens**2 / (6 * hidden_size) + _TOKENS_OF_A_PASS
+def _build_packed_rows(micro_batch: Any, length: int) -> PackedRows:
+    def join(nested: Tensor) -> Tensor:
+        rows = nested.unbind()
+        return torch.cat([rows[0], *(row[length:] for row in rows[1:])])
 
-
-def _sort_rows(rows: Sequence[Tensor]) -> tuple[list[int], np.ndarray]:
-    """Returns row numbers, those that begin alike in sequence, and how much each row shares with the one before."""
-    texts = [row.tolist() for row in rows]
-    order = sorted(range(len(rows)), key=texts.__getitem__)
-    shared = np.zeros(len(order), dtype=int)
-    for place in range(1, len(order)):
-        before, row = rows[order[place - 1]], rows[order[place]]
-        size = min(len(before), len(row))
-        shared[place] = int((before[:size] == row[:size]).cumprod(0).sum())
-    return order, shared
-
-
-def _build_packed_rows(rows: Sequence[Tensor], positions: Sequence[Tensor]) -> PackedRows:
-    device = rows[0].device
-    order, shared = _sort_rows(rows)
-    places_BT = torch.zeros(len(rows), max(len(row) for row in rows), dtype=torch.long, device=device)
-    ids, position_ids, before, length = [], [], order[0], 0
-    for number, size in zip(order, shared.tolist(), strict=True):
-        new = len(rows[number]) - size
-        places_BT[number, :size] = places_BT[before, :size]
-        places_BT[number, size : size + new] = torch.arange(length, length + new, device=device)
-        ids.append(rows[number][size:])
-        position_ids.append(positions[number][size:])
-        before, length = number, length + new
-    # A token is seen from itself to the end of the last row that it belongs to.
-    ends_L, places_L = torch.zeros(length, dtype=torch.long, device=device), torch.arange(length, device=device)
-    for number in order:
-        path = places_BT[number, : len(rows[number])]
-        ends_L[path] = path[-1]
-    is_seen_LL = (places_L <= places_L[:, None]) & (places_L[:, None] <= ends_L)
+    input_ids = micro_batch["input_ids"]
+    sizes_B = input_ids.offsets().diff() - length
+    shifts_B = sizes_B.cumsum(0) - sizes_B
+    # 0 for the prompt, and the number of the row, from 1 on, for its response.
+    numbers = torch.arange(1, len(sizes_B) + 1, device=sizes_B.device)
+    owner_L = torch.cat([sizes_B.new_zeros(length), numbers.repeat_interleave(sizes_B)])
+    is_seen_LL = ((owner_L == owner_L[:, None]) | (owner_L == 0)).tril()
     inputs = {
-        "input_ids": torch.cat(ids)[None],
-        "position_ids": torch.cat(position_ids)[None],
+        "input_ids": join(input_ids)[None],
+        "position_ids": join(micro_batch["position_ids"])[None],
         "attention_mask": is_seen_LL[None, None],
     }
-    return PackedRows(inputs, places_BT)
+    return PackedRows(inputs, shifts_B, length)
 
 
 def _has_full_attention(config: Any) -> bool:
@@ -144,19 +129,18 @@ def _has_full_attention(config: Any) -> bool:
 
 
 @torch.no_grad()
-def _equals_single_rows(module: Any, device: torch.device) -> bool:
-    """Returns whether a model gives two rows the same logits in a pack; warns if not."""
-    ids = torch.arange(1, 13, device=device) % module.config.get_text_config().vocab_size
-    rows = [ids, torch.cat([ids[:5], ids[7:]])]
-    positions = [torch.arange(len(row), device=device) for row in rows]
-    packed = _build_packed_rows(rows, positions)
+def _equals_single_rows(module: Any, micro_batch: Any, inputs: Mapping[str, Any], length: int) -> bool:
+    """Returns whether a model gives some rows the same logits in a pack; warns if not."""
+    few: Any = tu.index_select_tensor_dict(micro_batch, list(range(_PROBED_ROWS)))
+    packed = _build_packed_rows(few, length)
+    single = module(**{name: value[:_PROBED_ROWS] for name, value in inputs.items()}, use_cache=False).logits
     shared = module(**packed.inputs, use_cache=False).logits[0]
-    difference = largest = 0.0
-    for row, position, places in zip(rows, positions, packed.places_BT, strict=True):
-        single = module(input_ids=row[None], position_ids=position[None], use_cache=False).logits[0]
-        difference = max(difference, (single - shared[places[: len(row)]]).abs().max().item())
-        largest = max(largest, single.abs().max().item())
-    if difference > _TOLERANCE * largest:
+    sizes = few["input_ids"].offsets().diff().tolist()
+    difference = max(
+        (single[row, places] - shared[packed.places(torch.full_like(places, row), places)]).abs().max().item()
+        for row, places in ((row, torch.arange(size, device=shared.device)) for row, size in enumerate(sizes))
+    )
+    if difference > _TOLERANCE * single.abs().max().item():
         logger.warning(
             "%s gives packed rows other logits (by up to %.2g): shared_prompts has no effect",
             type(module).__name__,

@@ -19,8 +19,8 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.verl.engine.shared_prompts import groups_of_prompts
 from verl_agentic.verl.engine.shared_prompts import is_chosen as shares_prompts
-from verl_agentic.verl.engine.shared_prompts import packs_of_rows
 from verl_agentic.verl.extensions.cpu.idle_rows import idle_rows
 from verl_agentic.verl.extensions.cpu.platform import is_chosen
 from verl_agentic.verl.extensions.cpu.similar_lengths import groups_of_similar_length
@@ -67,7 +67,7 @@ class _OnCpu(FSDPEngine):
 
 
 class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
-    """Actor and reference. Rows of similar length, or with a common beginning, share a forward pass."""
+    """Actor and reference. Rows of similar length, or of one prompt, share a forward pass."""
 
     def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> tuple[Tensor, dict[str, Any]]:
         """Returns loss and outputs of a whole micro-batch, whose rows passed through the model in groups."""
@@ -102,10 +102,13 @@ class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
         reads_logits = tu.get_non_tensor_data(data=micro_batch, key="distillation_use_topk", default=False)
         if self.get_data_parallel_size() > 1 or not is_padded or reads_logits:
             return [list(range(len(micro_batch)))]
-        if shares_prompts(self.model_config):
-            hidden_size = self.module.config.get_text_config().hidden_size
-            return packs_of_rows(micro_batch["input_ids"].unbind(), hidden_size=hidden_size)
-        return groups_of_similar_length(micro_batch["input_ids"].offsets().diff().tolist())
+        if not shares_prompts(self.model_config) or "response_mask" not in micro_batch:
+            return groups_of_similar_length(micro_batch["input_ids"].offsets().diff().tolist())
+        packs = groups_of_prompts(micro_batch, hidden_size=self.module.config.get_text_config().hidden_size)
+        single = [pack[0] for pack in packs if len(pack) == 1]
+        lengths = micro_batch["input_ids"].offsets().diff()[single].tolist()
+        alike = [[single[row] for row in group] for group in groups_of_similar_length(lengths)]
+        return [*(pack for pack in packs if len(pack) > 1), *alike]
 
 
 class CpuEngineWithValueHead(_OnCpu, FSDPEngineWithValueHead):
