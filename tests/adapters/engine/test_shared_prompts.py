@@ -149,7 +149,7 @@ def test_values_and_gradients_are_those_of_single_rows(
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("prompts", "num_shared"),
-    [([LONG + [90], LONG + [91, 92], LONG + [93]], 40), ([LONG, OTHER], 0), ([LONG[:5], LONG[:6] + [70]], 5)],
+    [([[*LONG, 90], [*LONG, 91, 92], [*LONG, 93]], 40), ([LONG, OTHER], 0), ([LONG[:5], [*LONG[:6], 70]], 5)],
     ids=["system message", "none in common", "one begins another"],
 )
 def test_demonstrations_share_what_all_of_them_begin_with(
