@@ -98,6 +98,13 @@ def step(
     return engine, *take_step(engine, batch)
 
 
+def demonstrations(batch: TensorDict) -> TensorDict:
+    """Returns the rows as those of SFT: the mask of the loss has their length."""
+    rows, masks = batch["input_ids"].unbind(), batch["response_mask"].unbind()
+    whole = [[0] * (len(row) - len(mask)) + mask.tolist() for row, mask in zip(rows, masks, strict=True)]
+    return batch.exclude("response_mask").update({"loss_mask": nested(whole)})
+
+
 def take_step(engine: Engine, batch: TensorDict) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Returns outputs and gradients."""
     kept: dict[str, torch.Tensor] = {}
@@ -136,6 +143,25 @@ def test_values_and_gradients_are_those_of_single_rows(
     different = {tuple(prompt) for prompt in prompts}
     saved = sum(map(len, prompts)) - sum(map(len, different))
     assert packed.tokens == [len(batch["input_ids"].values()) - saved]  # one pass, each prompt once
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("prompts", "num_shared"),
+    [([[*LONG, 90], [*LONG, 91, 92], [*LONG, 93]], 40), ([LONG, OTHER], 0), ([LONG[:5], [*LONG[:6], 70]], 5)],
+    ids=["system message", "none in common", "one begins another"],
+)
+def test_demonstrations_share_what_all_of_them_begin_with(
+    tiny_model: Path, prompts: list[list[int]], num_shared: int, seed: int
+) -> None:
+    batch = demonstrations(micro_batch(prompts, seed=seed))
+    _, values, gradients = step(tiny_model, batch, shares=False)
+    packed, shared_values, shared_gradients = step(tiny_model, batch, shares=True)
+    assert (values["log_probs"] - shared_values["log_probs"]).abs().max() <= 1e-5 * values["log_probs"].abs().max()
+    for name, gradient in gradients.items():
+        assert (gradient - shared_gradients[name]).abs().max() <= 1e-5 * gradient.abs().max() + 1e-6, name
+    assert packed.tokens == [len(batch["input_ids"].values()) - (len(prompts) - 1) * num_shared]
 
 
 def test_recomputed_layers_see_packs(tiny_model: Path) -> None:

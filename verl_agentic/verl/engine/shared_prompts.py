@@ -91,6 +91,17 @@ class PackedRows(NamedTuple):
         return at_N + torch.where(is_prompt_N, self.starts_B[rows_N], self.shifts_B[rows_N])
 
 
+def shared_lengths(micro_batch: Any) -> list[int]:
+    """Returns the number of tokens of each row that may stand once: prompts, or what all demonstrations begin with."""
+    if "response_mask" in micro_batch:
+        return prompt_lengths(micro_batch).tolist()
+    rows = micro_batch["input_ids"].unbind()
+    shortest = min(len(row) for row in rows)
+    is_common = (torch.stack([row[:shortest] for row in rows]) == rows[0][:shortest]).all(dim=0)
+    # At least one token of a row is its own.
+    return [min(int(is_common.cumprod(dim=0).sum()), shortest - 1)] * len(rows)
+
+
 def prompt_lengths(micro_batch: Any) -> Tensor:
     """Returns the number of tokens before the mask of the loss, `[B]`."""
     lengths_B = micro_batch["input_ids"].offsets().diff()
@@ -111,7 +122,7 @@ def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> Packe
     if not can_share_prompts(engine) or set(inputs) != {"input_ids", "position_ids", "attention_mask"}:
         return None
     columns = [micro_batch[name].unbind() for name in ("input_ids", "position_ids")]
-    return _join_rows(*columns, prompt_lengths(micro_batch).tolist())
+    return _join_rows(*columns, shared_lengths(micro_batch))
 
 
 def can_share_prompts(engine: Any) -> bool:
