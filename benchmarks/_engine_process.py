@@ -13,7 +13,7 @@ from typing import IO
 
 import psutil
 
-_TIMEOUT_S = 900.0
+_TIMEOUT_S = 1_800.0
 _FOLDER = Path(__file__).parent
 
 

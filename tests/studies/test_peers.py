@@ -85,10 +85,11 @@ def test_the_settings_of_the_others_are_those_of_the_recipe(peers: Any, recipe: 
 def test_an_update_of_several_passes_is_the_mean_over_all_its_tokens(peers: Any, tmp_path: Path) -> None:
     recipe = peers.Plan(start=tmp_path, out=tmp_path, seed=0, steps=3, recipe_name="smollm2").recipe()
     config = peers.trl_settings(recipe, steps=3, seed=0)
-    # 4 prompts with 8 episodes each in one update; a pass has one group.
-    assert (config["per_device_train_batch_size"], config["gradient_accumulation_steps"]) == (8, 4)
-    assert (config["steps_per_generation"], config["max_steps"], config["loss_type"]) == (4, 3, "dapo")
-    assert (config["epsilon"], config["epsilon_high"], config["beta"], config["warmup_steps"]) == (0.2, 0.28, 0.0, 2)
+    rows, optim = recipe["data"]["train_batch_size"] * 8, recipe["actor_rollout_ref"]["actor"]["optim"]
+    assert (config["per_device_train_batch_size"], config["num_generations"]) == (8, 8)  # a pass has one group
+    assert config["gradient_accumulation_steps"] == config["steps_per_generation"] == rows // 8 > 1
+    assert (config["max_steps"], config["loss_type"], config["warmup_steps"]) == (3, "dapo", optim["lr_warmup_steps"])
+    assert (config["epsilon"], config["epsilon_high"], config["beta"]) == (0.2, 0.28, 0.0)
 
 
 def test_all_sides_get_the_rows_in_the_order_of_the_file_and_have_three_turns(peers: Any, recipe: Any) -> None:
