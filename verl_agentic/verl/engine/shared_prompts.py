@@ -24,7 +24,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 logger = logging.getLogger(__name__)
-ATTENTION = "sdpa"
+_ATTENTION = "sdpa"
 _CHECKED = "agentic_can_share_prompts"
 _TOLERANCE = 1e-2
 
@@ -91,11 +91,6 @@ class PackedRows(NamedTuple):
         return at_N + torch.where(is_prompt_N, self.starts_B[rows_N], self.shifts_B[rows_N])
 
 
-def is_chosen(model_config: Any) -> bool:
-    """Returns whether a model's section chooses this."""
-    return bool((model_config.fused_kernel_options or {}).get("shared_prompts"))
-
-
 def shared_lengths(micro_batch: Any) -> list[int]:
     """Returns the number of tokens of each row that may stand once: prompts, or what all demonstrations begin with."""
     if "response_mask" in micro_batch:
@@ -132,7 +127,7 @@ def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> Packe
 
 def can_share_prompts(engine: Any) -> bool:
     """Returns whether an engine packs rows; warns if its model cannot. All ranks must call it for the same pass."""
-    if not is_chosen(engine.model_config):
+    if not (engine.model_config.fused_kernel_options or {}).get("shared_prompts"):
         return False
     if not hasattr(engine, _CHECKED):
         setattr(engine, _CHECKED, _can_attend(engine.module) and _equals_single_rows(engine.module))
@@ -186,16 +181,16 @@ def _can_attend(module: Any) -> bool:
     if not is_full:
         logger.warning("a model with sliding windows or linear attention: shared_prompts has no effect")
         return False
-    if config._attn_implementation != ATTENTION or not getattr(module, "_supports_attention_backend", False):
+    if config._attn_implementation != _ATTENTION or not getattr(module, "_supports_attention_backend", False):
         logger.warning(
             "%s with attn_implementation=%s: shared_prompts has no effect; it needs %s, and a model that is part of "
             "transformers",
             type(module).__name__,
             config._attn_implementation,
-            ATTENTION,
+            _ATTENTION,
         )
         return False
-    AttentionInterface.register(ATTENTION, _attend)
+    AttentionInterface.register(_ATTENTION, _attend)
     return True
 
 
