@@ -15,9 +15,17 @@ import math
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from verl_agentic.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:  # Python 3.10 has no such decorator; type checkers alone need it
+
+    def dataclass_transform(**options):
+        return lambda cls: cls
+
 
 T = TypeVar("T")
 _WORDS = {
@@ -69,12 +77,20 @@ def setting(
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 class Settings:
-    """Base of a dataclass that is a section: no object of it has a value of a wrong type or out of bounds."""
+    """Base of a section: a subclass becomes a frozen dataclass, whose objects have only values of the right types."""
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         hints = hints_of(type(self))
-        for item in dataclasses.fields(self):  # pyright: ignore
+        for item in dataclasses.fields(self):
             check_value(getattr(self, item.name), hints[item.name], name=item.name, bounds=_bounds_of(item))
         self.check_together()
 
