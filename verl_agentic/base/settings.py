@@ -228,7 +228,7 @@ def _is_of_kind(value: Any, kind: Any, bounds: Bounds | None) -> bool:
         return isinstance(value, Mapping) and all(
             _is_of_kind(v, args[1], bounds) for v in value.values() if len(args) == 2
         )
-    if _is_sequence(kind, origin):
+    if is_sequence(kind):
         is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
         return is_list and all(_is_of_kind(item, args[0], bounds) for item in value if args)
     if dataclasses.is_dataclass(kind):
@@ -241,8 +241,9 @@ def _is_mapping(kind: Any, origin: Any) -> bool:
     return isinstance(base, type) and issubclass(base, Mapping)
 
 
-def _is_sequence(kind: Any, origin: Any) -> bool:
-    base = origin or kind
+def is_sequence(kind: Any) -> bool:
+    """Returns whether an annotation is a list or tuple of values, and no text."""
+    base = get_origin(kind) or kind
     return isinstance(base, type) and issubclass(base, Sequence) and base is not str
 
 
@@ -255,7 +256,7 @@ def in_words(kind: Any, bounds: Bounds | None = None) -> str:
         return f"one of {list(args)}"
     if _is_mapping(kind, origin) or dataclasses.is_dataclass(kind):
         return f"a section of {_describe_items(args[1], bounds, 'keys') if len(args) == 2 else 'keys'}"
-    if _is_sequence(kind, origin):
+    if is_sequence(kind):
         return f"a list of {_describe_items(args[0], bounds, 'values') if args else 'values'}"
     return _WORDS.get(kind, getattr(kind, "__name__", str(kind))) + _describe_bounds(kind, bounds)
 
