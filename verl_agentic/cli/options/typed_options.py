@@ -59,7 +59,8 @@ def _describe_argument(item: dataclasses.Field[Any], kind: Any) -> tuple[list[st
     if get_origin(kind) in (Union, types.UnionType):
         kind = next(arg for arg in get_args(kind) if arg is not type(None))
     if is_sequence(kind) and get_origin(kind) is not tuple:  # a tuple is one value, which `type` reads
-        derived |= {} if "nargs" in declared else {"action": "append"}
+        if "nargs" not in declared:
+            derived["action"] = "append"
         kind = get_args(kind)[0]
     if kind is bool:
         derived["action"] = "store_true"

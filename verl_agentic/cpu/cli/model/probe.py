@@ -30,9 +30,9 @@ _LIMITS = {
 class ProbeOptions(Options):
     """Options of a probe."""
 
-    models: Sequence[str] = declare("test this Hugging Face folder, served here; with --endpoint, the model of this "
-                                    "name", is_required=True, is_positional=True, nargs="+", metavar="MODEL",
-                                    )  # fmt: skip
+    models: Sequence[str] = declare("test this Hugging Face folder, served here; with --endpoint, the model of "
+                                    "this name", is_required=True, is_positional=True, nargs="+",
+                                    metavar="MODEL")  # fmt: skip
     env: str = declare("use this environment: the name of a bundled one, a folder, or a module", is_required=True)
     rows: int = declare("make N rows of the training split (default %(default)s)", 64, min=1, metavar="N")
     samples: int = declare("run K episodes per row (default %(default)s)", 8, min=1, metavar="K")
