@@ -53,7 +53,7 @@ def test_a_void_sibling_does_not_move_the_mean() -> None:
 def test_batch_and_group_means_are_different_baselines() -> None:
     batch = make_batch(**TWO_PROMPTS)
     assert advantages("batch_baseline", batch) == [0.5, 0.5, 0.5, -0.5, -0.5, -0.5, -0.5, 0.5]
-    assert advantages("group_baseline", batch) == [0.25, 0.25, 0.25, -0.75, -0.25, -0.25, -0.25, 0.75]
+    assert advantages("dr_grpo", batch) == [0.25, 0.25, 0.25, -0.75, -0.25, -0.25, -0.25, 0.75]
 
 
 def test_the_batchs_mean_leaves_void_sessions_out_and_counts_a_session_once() -> None:
