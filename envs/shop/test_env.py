@@ -207,11 +207,9 @@ def test_similar_words_have_a_high_ratio() -> None:
     assert (token_set_ratio("", "a"), token_set_ratio("a b", "b a")) == (0.0, 100.0)
 
 
-@pytest.mark.parametrize(
-    "row", [*EXAMPLES, *make_rows(split="test", count=12, seed=3)], ids=lambda r: r.extra["task_id"]
-)
-async def test_the_solution_buys_what_is_asked_for_within_the_steps(row: EnvRow) -> None:
-    assert await Visit(row, metric="success").play(gold(row)) == 1.0
+async def test_the_solution_buys_what_is_asked_for_within_the_steps() -> None:
+    for row in [*EXAMPLES, *make_rows(split="test", count=12, seed=3)]:
+        assert await Visit(row, metric="success").play(gold(row)) == 1.0, row.extra["task_id"]
 
 
 async def test_a_hasty_purchase_earns_a_part_of_the_score_and_is_no_success() -> None:
