@@ -407,3 +407,11 @@ def _all_of(command: Command) -> str:
     """Returns everything that goes into the sandbox."""
     texts = [command.code or "", *(command.argv or ()), command.stdin.decode(), *command.env.values()]
     return "\n".join([*texts, *(content.decode() for content in command.files.values())])
+
+
+async def test_a_backend_can_be_named_and_one_that_is_too_weak_is_refused() -> None:
+    task = make_rows(split="test", count=1, seed=1, families=["caesar"])[0]
+    reward, answers = await play(task, policy=gold(task), sandbox="local")
+    assert (reward.outcome, answers) == (1.0, ["All 3 public tests passed."])
+    with pytest.raises(ConfigError, match="process_limits"):
+        make_env(task, sandbox="local", at_least="namespaces")

@@ -184,6 +184,11 @@ def test_no_tool_of_a_missing_function_row_is_from_the_domain_of_the_request() -
             assert not {"create_event", "find_free_slot", "cancel_event"} & set(names)
 
 
+def test_the_policy_sees_the_schemas_as_the_row_gives_them() -> None:
+    for task in make_rows(split="test", count=14, seed=4):
+        assert [tool.schema for tool in make_env(task).tools] == json.loads(task.extra["tools"])
+
+
 def test_the_schemas_use_all_of_json_schema_that_real_tools_use() -> None:
     words = json.dumps([api.schema for api in APIS.values()])
     for keyword in ("anyOf", "enum", "default", "items", "pattern", "minItems", "maximum", '"object"', '"null"'):
