@@ -125,7 +125,7 @@ def test_a_system_of_another_trainer_takes_no_method(capsys: pytest.CaptureFixtu
     assert config_in(text)["defaults"] == ["sft_trainer_engine", {"agentic/system": "swe_gym"}, "_self_"]
     assert "verl.trainer.sft_trainer --config-dir . --config-name my_run" in text and "preflight" not in text
     assert main(["recipes", "swe_gym", "--method", "dapo"]) == 2
-    assert "swe_gym runs sft_trainer_engine, which takes no method" in capsys.readouterr().err
+    assert "sft_trainer_engine" in capsys.readouterr().err
 
 
 def test_a_config_is_written_to_a_new_file_and_named_in_the_commands(

