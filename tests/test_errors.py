@@ -50,10 +50,7 @@ def test_every_error_is_also_the_standard_librarys_and_survives_pickling(error: 
 
 
 def test_a_foreign_exception_is_attributed_to_the_layer_it_crossed() -> None:
-    with (
-        pytest.raises(EnvError, match="'x'") as caught,
-        boundary(EnvError, "starting the env"),
-    ):
+    with pytest.raises(EnvError, match="'x'") as caught, boundary(EnvError, "starting the env"):
         raise KeyError("x")
     assert isinstance(caught.value.__cause__, KeyError)
 

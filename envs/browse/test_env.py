@@ -126,11 +126,7 @@ def test_rows_have_the_chosen_length_and_kind_and_splits_share_no_question() -> 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"hops": 5}, "hops"),
-        ({"hops": 1, "kind": "list"}, "lists"),
-        ({"kind": "date"}, "'train'"),
-    ],
+    [({"hops": 5}, "hops"), ({"hops": 1, "kind": "list"}, "lists"), ({"kind": "date"}, "'train'")],
 )
 def test_impossible_wishes_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -251,10 +247,7 @@ async def test_the_metric_rubric_leaves_the_outcome_to_a_rubric() -> None:
         make_env(row)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [({"metric": "f1"}, "metric"), ({"top_k": 0}, "4000")],
-)
+@pytest.mark.parametrize(("config", "message"), [({"metric": "f1"}, "metric"), ({"top_k": 0}, "4000")])
 def test_a_config_that_cannot_work_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_env(EXAMPLES[0], **config)

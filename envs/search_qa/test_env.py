@@ -182,11 +182,7 @@ async def test_a_row_of_another_corpus_stops_the_run_instead_of_scoring_0(codecs
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [
-        ({"metric": "bleu"}, "metric"),
-        ({"corpus": "/c", "url": "http://h:1"}, "'/c'"),
-        ({"url": "h:1"}, "url"),
-    ],
+    [({"metric": "bleu"}, "metric"), ({"corpus": "/c", "url": "http://h:1"}, "'/c'"), ({"url": "h:1"}, "url")],
 )
 def test_a_config_that_cannot_work_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

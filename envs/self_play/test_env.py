@@ -204,10 +204,7 @@ def test_only_modules_that_compute_are_allowed() -> None:
     assert "imports" in refusal("from os import path\n\ndef f(x):\n    return 1")
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [({"attempts": 0}, "attempts"), ({"keep": [0.8, 0.3]}, "keep")],
-)
+@pytest.mark.parametrize(("config", "message"), [({"attempts": 0}, "attempts"), ({"keep": [0.8, 0.3]}, "keep")])
 def test_options_that_cannot_work_are_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_env(DEDUCTION, **config)

@@ -278,11 +278,7 @@ async def test_demonstrations_differ_in_quality() -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [
-        ({"metric": "f1"}, "metric"),
-        ({"max_steps": 0}, "50"),
-        ({"products": "items.json"}, "attributes"),
-    ],
+    [({"metric": "f1"}, "metric"), ({"max_steps": 0}, "50"), ({"products": "items.json"}, "attributes")],
 )
 def test_a_config_that_cannot_work_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

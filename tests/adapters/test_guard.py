@@ -77,10 +77,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         ({"algorithm__adv_estimator": "my_credit.py:mine"}, "", ["trainer.advantages"]),
         (
-            {
-                "actor_rollout_ref__actor__policy_loss__per_session": True,
-                "trainer__v1__trainer_mode": "agentic_sync",
-            },
+            {"actor_rollout_ref__actor__policy_loss__per_session": True, "trainer__v1__trainer_mode": "agentic_sync"},
             "",
             ["engine.loss_config", "engine.loss_functions", "trainer.advantages", "trainer.trainers"],
         ),

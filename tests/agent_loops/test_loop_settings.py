@@ -31,10 +31,7 @@ def test_schedules_give_the_values_of_a_step() -> None:
     [
         ({"envs": "x"}, "'envs'"),
         ({"exploration": {"epsilon": 1}}, "'epsilon'"),
-        (
-            {"exploration": {"epsilon_tool": 2}},
-            "agentic.exploration.epsilon_tool",
-        ),
+        ({"exploration": {"epsilon_tool": 2}}, "agentic.exploration.epsilon_tool"),
         ({"max_turns_schedule": 7}, "agentic.max_turns_schedule"),
         ({"max_turns_schedule": {"stages": [0, 5], "every": 3}}, "agentic.max_turns_schedule"),
         ({"temperature_schedule": {"start": 1}}, "agentic.temperature_schedule"),

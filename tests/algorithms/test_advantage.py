@@ -26,11 +26,7 @@ def test_an_estimator_of_someone_else_is_found_in_its_module() -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [
-        ("no_such", "no_such"),
-        ("no_such_module:f", "no_such_module"),
-        (f"{__name__}:make_batch", "@advantage"),
-    ],
+    [("no_such", "no_such"), ("no_such_module:f", "no_such_module"), (f"{__name__}:make_batch", "@advantage")],
 )
 def test_what_is_no_estimator_is_refused(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):

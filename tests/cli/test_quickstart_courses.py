@@ -101,14 +101,12 @@ def test_a_stage_may_begin_with_an_earlier_model(world: World, tmp_path: Path) -
 def test_repeated_stages_go_on_from_the_time_before(world: World, tmp_path: Path) -> None:
     inner = "[{sample: {}}, {export: {as: pairs}}, {dpo: {}}]"
     stages = write(tmp_path, f"[sft: {{}}, {{repeat: 2, stages: {inner}}}]")
-    assert [stage.name for stage in stages] == [
-        *("sft", "sample", "export", "dpo", "sample_2", "export_2", "dpo_2"),
-    ]
+    assert [stage.name for stage in stages] == [*("sft", "sample", "export", "dpo", "sample_2", "export_2", "dpo_2")]
     summary = run(tmp_path)
     assert world.given["sample_2"]["model"] == str(tmp_path / "out" / "dpo" / "model")
     assert world.given["dpo_2"]["data.train_files"].endswith("export_2/rows.parquet")
     assert [key for key in summary if key.startswith("success")] == [
-        *("success_base", "success_sft", "success_dpo", "success_dpo_2"),
+        *("success_base", "success_sft", "success_dpo", "success_dpo_2")
     ]
 
 
@@ -131,11 +129,11 @@ def test_all_evaluations_are_in_summary_metrics_table_and_report(
     assert (summary["success_rl_2"], summary["greedy_rl_2"], summary["steps"]) == (0.5, 0.625, 5)
     rows = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert [(row["phase"], row["step"]) for row in rows] == [
-        *(("sft", 1), ("rl", 1), ("rl", 2), ("rl_2", 1), ("rl_2", 2), ("rl_2", 3)),
+        *(("sft", 1), ("rl", 1), ("rl", 2), ("rl_2", 1), ("rl_2", 2), ("rl_2", 3))
     ]
     lines = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert [(line[1].strip(), line[2].strip()) for line in lines] == [
-        *(("untrained", "0.000"), ("after sft", "0.250"), ("after rl", "0.875"), ("after rl_2", "0.500")),
+        *(("untrained", "0.000"), ("after sft", "0.250"), ("after rl", "0.875"), ("after rl_2", "0.500"))
     ]
     report = (tmp_path / "out" / "report.html").read_text()
     assert "3: rl_2" in report and "in step 5" in report
@@ -207,10 +205,7 @@ def test_an_interrupted_chain_goes_on_with_the_stage_that_was_interrupted(world:
 @pytest.mark.parametrize(
     ("stages", "told"),
     [
-        (
-            "[sft: {}, dpo: {}]",
-            r"stages\[1\].dpo",
-        ),
+        ("[sft: {}, dpo: {}]", r"stages\[1\].dpo"),
         ("[sft: {}, outcome: {}]", r"stages\[1\].outcome"),
         ("[sft: {}, export: {as: pairs}]", r"stages\[1\].export"),
         ("[sft: {}, sample: {}, export: {}]", r"stages\[2\].export"),

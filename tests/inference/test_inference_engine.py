@@ -295,12 +295,7 @@ async def test_closing_answers_everyone(make_engine: Any) -> None:
 
 @pytest.mark.parametrize(
     ("ids", "message"),
-    [
-        ([], "1 to 4095 tokens, got 0"),
-        ([1] * 4096, "1 to 4095 tokens, got 4096"),
-        ([1, 386], "386"),
-        ([-1, 5], "-1"),
-    ],
+    [([], "1 to 4095 tokens, got 0"), ([1] * 4096, "1 to 4095 tokens, got 4096"), ([1, 386], "386"), ([-1, 5], "-1")],
 )
 async def test_prompts_that_cannot_be_served_are_refused(ids: list[int], message: str, engine: InferenceEngine) -> None:
     with pytest.raises(ConfigError, match=message):

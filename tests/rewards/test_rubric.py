@@ -94,10 +94,7 @@ def test_the_share_of_the_outcome_is_that_of_the_vector() -> None:
         ([use("solved", wieght=2)], "rubric.components"),
         ([{"use": "no_such_component"}], "no_such_component"),
         ([{"use": "json:loads"}], "@component"),
-        (
-            [use("solved"), use("efficiency", options={"worst": 3})],
-            "'worst'",
-        ),
+        ([use("solved"), use("efficiency", options={"worst": 3})], "'worst'"),
         ([use("solved"), use("excess", weight=-0.05)], "'excess'"),
         ([use("solved"), use("efficiency", weight=0.5)], r"up to 0\.5 for a failure and down to -0\.5 for a success"),
         ([use("solved"), use("form", cap=0)], r"components\[1\].cap"),

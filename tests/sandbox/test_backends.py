@@ -199,11 +199,7 @@ def test_a_backend_that_is_named_must_isolate_enough_too() -> None:
     ("name", "options", "match"),
     [
         ("chroot", {}, "'chroot'"),
-        (
-            "local",
-            {"max_runing": 1},
-            "'max_runing'",
-        ),
+        ("local", {"max_runing": 1}, "'max_runing'"),
         ("namespaces", {"image": "x"}, "'image'"),
         ("auto", {"disk_mb": 1}, "auto"),
         ("auto", {"local": {"size": 1}}, "local"),

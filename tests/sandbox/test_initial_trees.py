@@ -32,10 +32,7 @@ def trees(tmp_path: Path) -> list[Tree]:
         (tmp_path / path).write_bytes(data)
     (tmp_path / "repo/run.sh").chmod(0o755)
     (tmp_path / "repo/pkg/a.py").chmod(0o444)  # a writable tree is writable all the same
-    return [
-        Tree(source=tmp_path / "repo", at="repo"),
-        Tree(source=tmp_path / "site", at="lib/site", read_only=True),
-    ]
+    return [Tree(source=tmp_path / "repo", at="repo"), Tree(source=tmp_path / "site", at="lib/site", read_only=True)]
 
 
 async def _taken(sandbox: Sandbox) -> dict[str, bytes]:

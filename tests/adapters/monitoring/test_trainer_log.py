@@ -118,10 +118,7 @@ def test_a_right_batch_passes_and_its_coverage_is_a_metric(queue: StoredRows) ->
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        (
-            {"mask": [1, 1, 1, 1]},
-            "observation_trained",
-        ),
+        ({"mask": [1, 1, 1, 1]}, "observation_trained"),
         ({"mask": [1, 1, 0, 0]}, "last_token_untrained"),
         ({"rewards": [0.0, 0.0, 0.5, 1.0]}, "reward_off_mask"),
         ({"breach": "text_mismatch: row 0, ..."}, "text_mismatch"),

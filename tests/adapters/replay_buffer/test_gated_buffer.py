@@ -559,11 +559,7 @@ def test_the_trainer_tells_it_what_verl_does_not_before_prompts_are_loaded(play:
     ("changes", "gates", "said"),
     [
         ({"algorithm__filter_groups__enable": True}, ["void_groups"], "algorithm.filter_groups.enable"),
-        (
-            {"reward__reward_model": {"enable": True, "enable_resource_pool": False}},
-            ["void_groups"],
-            "colocated",
-        ),
+        ({"reward__reward_model": {"enable": True, "enable_resource_pool": False}}, ["void_groups"], "colocated"),
         ({}, ["low_entropy"], "calculate_log_probs"),
     ],
 )

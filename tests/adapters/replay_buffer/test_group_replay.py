@@ -88,12 +88,7 @@ def buffer(
         max_off_policy_threshold=8,
         max_off_policy_strategy="drop",
         sampler_kwargs=OmegaConf.create(
-            {
-                "gates": list(gates),
-                "keep_surplus": keep_surplus,
-                "window": window,
-                "replay": {"capacity": 8, **replay},
-            }
+            {"gates": list(gates), "keep_surplus": keep_surplus, "window": window, "replay": {"capacity": 8, **replay}}
         ),
         refill_fn=play.refill,
     )

@@ -179,13 +179,7 @@ class Workers:
         return list(self._paths)
 
 
-@pytest.mark.parametrize(
-    ("workers", "message"),
-    [
-        (Workers("phi", None), "phi"),
-        (object(), "reference_model"),
-    ],
-)
+@pytest.mark.parametrize(("workers", "message"), [(Workers("phi", None), "phi"), (object(), "reference_model")])
 def test_workers_that_have_not_loaded_the_reward_model_end_the_run(workers: Any, message: str) -> None:
     trainer = Trainer(to_config())
     trainer.workers = workers

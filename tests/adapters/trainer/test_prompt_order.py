@@ -321,9 +321,7 @@ def test_a_curriculum_refuses_to_resume_with_other_rows(
     write_rows(rows[::-1] if is_reversed else rows, lab.file)
     with pytest.raises(DataError, match="other rows") if is_refused else contextlib.nullcontext():
         lab.trainer(
-            {"name": "learnability"},
-            data={**sampled, **data},
-            resume=lab.folder / "checkpoints" / "global_step_1",
+            {"name": "learnability"}, data={**sampled, **data}, resume=lab.folder / "checkpoints" / "global_step_1"
         )
 
 
@@ -442,11 +440,7 @@ def test_a_base_that_solves_nothing_is_told_once(lab: Lab, caplog: pytest.LogCap
         ({"name": "value"}, {"workers": 2}, r"data\.curriculum"),
         ({"name": "value", "group_size": {"least": 6, "most": 8}}, {}, "rollout.n"),
         ({"name": "curious"}, {}, "'curious'"),
-        (
-            {"name": "value", "task_set": {"proposals": "p", "check": "json:nothing"}},
-            {},
-            r"task_set\.check",
-        ),
+        ({"name": "value", "task_set": {"proposals": "p", "check": "json:nothing"}}, {}, r"task_set\.check"),
     ],
 )
 def test_what_cannot_work_stops_before_the_first_step(
@@ -457,12 +451,7 @@ def test_what_cannot_work_stops_before_the_first_step(
 
 
 @pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        ("level", "'level'"),
-        ("extra_info.level", "extra_info.level"),
-        ("data_source", "data_source"),
-    ],
+    ("key", "message"), [("level", "'level'"), ("extra_info.level", "extra_info.level"), ("data_source", "data_source")]
 )
 def test_a_difficulty_that_is_not_there_is_told(lab: Lab, key: str, message: str) -> None:
     with pytest.raises(DataError, match=message):

@@ -138,10 +138,7 @@ def test_a_protocol_of_the_users_own_is_a_file(chat: Any, tmp_path: Path) -> Non
         (("invalid_action: Ask.", "invalid_action: Ask.\nquestion: Hi"), "prompt"),
         (("invalid_action: Ask.", "invalid_action: Ask.\nanswer: 5"), "answer"),
         (("invalid_action: Ask.", "invalid_action: Ask.\ncall_tags: [a, b]"), "call_tags"),
-        (
-            ("invalid_action: Ask.", "invalid_action: Ask.\ncall_tags: [a]"),
-            "call_tags",
-        ),
+        (("invalid_action: Ask.", "invalid_action: Ask.\ncall_tags: [a]"), "call_tags"),
         (("kind: tags", "kind: call_list"), "call_tags"),
         (("invalid_action: Ask.", "invalid_action: Ask.\nanswer: {tags: [a, b], box: red}"), "box"),
         ((MINE, "- 1"), "must hold keys and values"),

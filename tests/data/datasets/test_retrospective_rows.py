@@ -23,12 +23,7 @@ from verl_agentic.log.files.rows import row_of_columns
 from verl_agentic.rewards.sample import Sample
 
 PACKAGE = EnvPackage(
-    env_id="fake",
-    folder=Path("fake"),
-    make_env=lambda row: FakeEnv(row),
-    make_rows=None,
-    gold=None,
-    demonstrator=None,
+    env_id="fake", folder=Path("fake"), make_env=lambda row: FakeEnv(row), make_rows=None, gold=None, demonstrator=None
 )
 
 

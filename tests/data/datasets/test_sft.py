@@ -92,10 +92,7 @@ GOOD = {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 1]}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (
-            {"input_ids": [1, 2, 3]},
-            "input_ids",
-        ),
+        ({"input_ids": [1, 2, 3]}, "input_ids"),
         ({"input_ids": [], "loss_mask": []}, "input_ids"),
         ({"input_ids": [1, 2], "loss_mask": [1]}, "input_ids"),
         ({"input_ids": [1, 2], "loss_mask": [0, 0]}, "input_ids"),

@@ -213,10 +213,7 @@ def test_a_repeated_export_asks_the_critic_about_the_turns_that_its_journal_lack
         ({"shape": "sft", "gap": 0.5}, "gap"),
         ({"shape": "pairs", "continuations": 2}, "continuations"),
         ({"shape": "pairs", "critic": Critic(function=max)}, "critic"),
-        (
-            {"shape": "steps", "critic": Critic(function=max, weight=1.5)},
-            "1.5",
-        ),
+        ({"shape": "steps", "critic": Critic(function=max, weight=1.5)}, "1.5"),
         ({"shape": "steps", "continuations": 0}, "continuations"),
     ],
 )

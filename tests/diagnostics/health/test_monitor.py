@@ -166,14 +166,8 @@ def test_an_alarm_that_fails_does_not_end_the_run_and_is_told_once(
     ("section", "message"),
     [
         ({"action": {}}, "'action'"),
-        (
-            {"actions": {"entropy": "stop"}},
-            "health.actions",
-        ),
-        (
-            {"actions": {"gradient": "halt"}},
-            "gradient",
-        ),
+        ({"actions": {"entropy": "stop"}}, "health.actions"),
+        ({"actions": {"gradient": "halt"}}, "gradient"),
         ({"actions": ["gradient"]}, "actions"),
         ({"thresholds": {"gradients": {}}}, "health.thresholds"),
         ({"thresholds": {"default": {}}}, "health.thresholds"),

@@ -200,11 +200,7 @@ SEARCH, PYTHON = ("<think>t</think><search>q</search>", found("x")), ("<python>1
         # the original pays for the tags alone
         (["<think>a</think><search>q</search><python>1</python>" + ANSWERED], "Obama", 0.666667),
         ([turn(*SEARCH), turn("<python>1", found("x", "python")), ANSWERED], "Obama", -1.0),
-        (
-            [turn(*SEARCH), turn(PYTHON[0], call("python", error_kind="wrong_arguments")), ANSWERED],
-            "Obama",
-            0.666667,
-        ),
+        ([turn(*SEARCH), turn(PYTHON[0], call("python", error_kind="wrong_arguments")), ANSWERED], "Obama", 0.666667),
     ],
     ids=["both", "one", "wrong", "bad-form", "only-written", "open-code", "not-carried-out"],
 )

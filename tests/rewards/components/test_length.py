@@ -63,8 +63,7 @@ def test_only_failures_pay_for_their_length() -> None:
 
 # V-OVERLONG: 20480 and 4096.
 @pytest.mark.parametrize(
-    ("tokens", "punishment"),
-    [(16000, 0.0), (16384, 0.0), (17408, -0.25), (18432, -0.5), (20480, -1.0), (25000, -1.0)],
+    ("tokens", "punishment"), [(16000, 0.0), (16384, 0.0), (17408, -0.25), (18432, -0.5), (20480, -1.0), (25000, -1.0)]
 )
 def test_the_soft_punishment_is_linear_and_stays_at_minus_one(tokens: int, punishment: float) -> None:
     assert value(overlong, sample("x", num_tokens=[tokens])) == punishment

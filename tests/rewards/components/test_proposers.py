@@ -70,10 +70,7 @@ def test_absolute_zero_punishes_wrong_and_unreadable_tasks() -> None:
 
 @pytest.mark.parametrize(
     ("form", "expected"),
-    [
-        ("adversarial", [1, 0.875, 0.75, 0.5, 0.25, 0.125, 0]),
-        ("intermediate", [0, 0.4375, 0.75, 1.0, 0.75, 0.4375, 0]),
-    ],
+    [("adversarial", [1, 0.875, 0.75, 0.5, 0.25, 0.125, 0]), ("intermediate", [0, 0.4375, 0.75, 1.0, 0.75, 0.4375, 0])],
 )
 def test_search_self_play_pays_as_in_the_vector(form: str, expected: list[float]) -> None:
     earned = [value(proposer_ssp, proposed(solve_rate=rate, rag_check=1.0), form=form) for rate in RATES]

@@ -40,8 +40,7 @@ def test_text_without_loops_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "form",
-    ["Wait, let me check that again ({}). ", "Step {}: I think about it. ", "again{} and again ", "{}. no! "],
+    "form", ["Wait, let me check that again ({}). ", "Step {}: I think about it. ", "again{} and again ", "{}. no! "]
 )
 @pytest.mark.parametrize("numbers", [range(400), range(1000, 600, -1)], ids=["up", "down"])
 def test_a_counter_does_not_hide_a_loop(form: str, numbers: range) -> None:

@@ -87,11 +87,7 @@ COMPONENTS: Mapping[str, tuple[Mapping[str, Any], Sample, list[Sample]]] = {
         [routed("Rome"), sample("<answer>Rome</answer>", ground_truth="Paris")],
     ),
     "toolrl_efficiency": ({}, called("f"), [called("g"), called("f", "g")]),
-    "cursor_tab": (
-        {},
-        sample("x", ground_truth="x"),
-        [sample("y", ground_truth="x"), sample("", ground_truth="x")],
-    ),
+    "cursor_tab": ({}, sample("x", ground_truth="x"), [sample("y", ground_truth="x"), sample("", ground_truth="x")]),
     "prs": (
         {},
         sample("Paris", ground_truth="Paris"),

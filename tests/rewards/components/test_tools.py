@@ -18,11 +18,7 @@ from verl_agentic.rewards.sample import Call
 from verl_agentic.rewards.tool_calls.redundancy import are_redundant, redundancy
 
 # V-TOOLSHAPE: search q1 three times, browse, which does not exist, python.
-SHAPED = (
-    *[call("search", q="q1")] * 3,
-    call("browse", error_kind="unknown_tool", u="u"),
-    call("python", code="1+1"),
-)
+SHAPED = (*[call("search", q="q1")] * 3, call("browse", error_kind="unknown_tool", u="u"), call("python", code="1+1"))
 
 
 def test_shaping_is_that_of_the_vector() -> None:

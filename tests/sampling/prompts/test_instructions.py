@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.sampling.prompts.instructions import (
-    InstructionPopulation,
-    InstructionSettings,
-    draw_probabilities,
-)
+from verl_agentic.sampling.prompts.instructions import InstructionPopulation, InstructionSettings, draw_probabilities
 
 
 def population(*texts: str, **options: Any) -> InstructionPopulation:
