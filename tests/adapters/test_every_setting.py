@@ -29,7 +29,7 @@ def list_sections() -> list[type[Settings]]:
 def wrong_values(kind: Any, bounds: Bounds) -> Iterator[Any]:
     """Yields values of another type, and numbers just out of bounds."""
     kinds = {kind, *get_args(kind)}
-    if not kinds & {Any, object}:
+    if not kinds & {Any, object, Path}:
         yield object()
     if kinds & {int, float} and kinds <= {int, float, type(None)}:
         yield from ("1", math.nan) if bool in kinds else ("1", math.nan, True)

@@ -30,17 +30,12 @@ def test_schedules_give_the_values_of_a_step() -> None:
     ("values", "says"),
     [
         ({"envs": "x"}, "'envs'"),
-        ({"exploration": {"epsilon": 1}}, "'epsilon'"),
         ({"exploration": {"epsilon_tool": 2}}, "agentic.exploration.epsilon_tool"),
         ({"max_turns_schedule": 7}, "agentic.max_turns_schedule"),
         ({"max_turns_schedule": {"stages": [0, 5], "every": 3}}, "agentic.max_turns_schedule"),
         ({"temperature_schedule": {"start": 1}}, "agentic.temperature_schedule"),
         ({"compaction": {"keep_last": 2}}, "'strategy'"),
-        ({"protocol_options": {"repairs": True}}, "agentic.protocol_options"),
-        ({"external_sessions": True}, "agentic.external_sessions"),
-        ({"audit": "loud"}, "agentic.audit"),
         ({"limits": {"answer_reserve_tokens": 64}}, "agentic.limits.answer_reserve_tokens"),
-        ({"limits": {"max_turn": 3}}, "'max_turn'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_key(values: dict[str, Any], says: str) -> None:

@@ -74,23 +74,6 @@ def test_each_of_them_is_drawn_for_itself() -> None:
     assert num_branches(Branching(beam=4), num_free=8, rise=0.0, draw=lambda: next(draws)) == 2
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"beams": 2}, "'beams'"),
-        ({"initial": 0}, "x.branching.initial"),
-        ({"initial": True}, "initial"),
-        ({"beam": 1}, "beam"),
-        ({"entropy_tokens": 2.5}, "entropy_tokens"),
-        ({"probability": 1.5}, "probability"),
-        ({"entropy_weight": math.nan}, "entropy_weight"),
-    ],
-)
-def test_a_section_that_makes_no_sense_is_refused(values: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        read_settings(Branching, values, section="x.branching")
-
-
 def test_the_defaults_are_those_of_the_published_scripts() -> None:
     made = read_settings(Branching, {}, section="x")
     assert (made.initial, made.beam, made.probability, made.entropy_weight, made.entropy_tokens) == (8, 2, 0.5, 0.2, 20)

@@ -50,18 +50,10 @@ def test_the_section_is_read_with_its_parts() -> None:
     [
         ({"name": "learnability", "speed": 1}, "'speed'"),
         ({"options": {}}, "'name'"),
-        ({"name": "learnability", "options": {"shpae": "tent"}}, "'shpae'"),
         ({"name": "mix"}, "ratios"),
         ({"name": "value", "floor": 1.0}, "curriculum.floor"),
-        ({"name": "value", "group_size": {"least": 1, "most": 4}}, "group_size.least"),
         ({"name": "value", "group_size": {"least": 4, "most": 2}}, "group_size.least"),
-        ({"name": "value", "group_size": {"min": 1}}, "'min'"),
-        ({"name": "value", "group_size": 4}, "data.curriculum.group_size"),
         ({"name": "value", "task_set": {"proposals": "p", "check": "f"}}, "task_set.check"),
-        (
-            {"name": "value", "task_set": {"proposals": "p", "check": "m:f", "value_bounds": [0.05, 1.5]}},
-            "data.curriculum.task_set.value_bounds",
-        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_key(section: dict[str, Any], message: str) -> None:

@@ -496,12 +496,6 @@ def test_every_batch_has_its_own_budget(queue: Queue, play: Play) -> None:
         ({"gates": ["zero_varianz"]}, "zero_varianz"),
         ({"gates": "zero_variance"}, "sampler_kwargs.gates"),
         ({"keep_surplus": -1}, "sampler_kwargs.keep_surplus"),
-        ({"max_inflight_batches": 0}, "max_inflight_batches"),
-        ({"cohort": True}, "cohort"),
-        ({"max_drop_rate": 0}, "max_drop_rate"),
-        ({"max_drop_rate": True}, "max_drop_rate"),
-        ({"window": 0}, "window"),
-        ({"max_generated_groups": 0}, "max_generated_groups"),
     ],
 )
 def test_options_that_cannot_work_are_refused_by_name(play: Play, options: dict[str, Any], said: str) -> None:

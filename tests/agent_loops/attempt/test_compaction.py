@@ -290,8 +290,6 @@ async def test_it_holds_with_the_chat_template_of_a_real_tokenizer(tiny_chat: Ch
         ({}, "'strategy'"),
         ({"strategy": "forget"}, "drop_observations"),
         ({"strategy": "summary", "max_row": 3}, "max_row"),
-        ({"strategy": "summary", "max_rows": 0}, "compaction.max_rows"),
-        ({"strategy": "summary", "keep_last": -1}, "keep_last"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(bad: dict[str, Any], says: str) -> None:

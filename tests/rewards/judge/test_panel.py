@@ -295,11 +295,6 @@ async def test_a_pair_is_decided_by_a_majority_of_judges() -> None:
         ({"items": []}, "needs items"),
         ({"items": [{"name": "a", "question": "?"}] * 2}, "name"),
         ({"items": [{"name": "a"}]}, "'question'"),
-        ({"view": "all"}, "view"),
-        ({"aggregate": "mean"}, "aggregate"),
-        ({"timeout_s": 0}, "judge.timeout_s"),
-        ({"input_price": -1}, "judge.input_price"),
-        ({"requests_per_minute": 0}, "judge.requests_per_minute"),
         ({"api_key": "sk-1"}, "api_key"),
     ],
 )

@@ -229,10 +229,8 @@ async def test_a_missing_library_names_the_install(name: str, monkeypatch: pytes
         ("kubernetes", {}, "'warm_pool'"),
         ("kubernetes", {"warm_pool": "p", "memory_mb": 1024}, "'memory_mb'"),
         ("kubernetes", {"warm_pool": "p", "isolation": "none"}, "own_kernel"),
-        ("e2b", {"cpus": 2}, "'cpus'"),
         ("daytona", {"cpus": 2}, "memory_gb"),
         ("daytona", {"image": "i", "snapshot": "s"}, "snapshot"),
-        ("modal", {"lease_s": 1}, "lease_s"),
     ],
 )
 def test_options_that_a_provider_does_not_have_are_refused(name: str, options: dict[str, Any], match: str) -> None:
