@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 
@@ -42,3 +43,24 @@ def make_narrow_model(folder: Path, *, num_layers: int = 30) -> int:
     model = LlamaForCausalLM(config)
     model.save_pretrained(folder)
     return int(model.num_parameters())
+
+
+def build_narrow_llama(*, num_layers: int, vocab_size: int) -> Any:
+    """Returns a Llama of width 64 with random weights in float32, whose query heads share a key-value head."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        num_hidden_layers=num_layers,
+        hidden_size=64,
+        intermediate_size=172,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        vocab_size=vocab_size,
+        tie_word_embeddings=True,
+        max_position_embeddings=16_384,
+        attn_implementation="sdpa",
+    )
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config)

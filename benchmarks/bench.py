@@ -5,8 +5,8 @@ one. A benchmark that fails runs once more, and its better ratios count: a busy 
 better when it is lower, unless its target says otherwise.
 
 `--accept` writes the ratios of this run to `benchmarks/accepted.json`; commit that file with the change that explains
-them. Left out, because they need hours or other environments: `soak_sandbox`, `rollout_server`, `engines`,
-`cluster`, `env_server`, `gpu`, `graders`, `house`, `rollout_path`, `step_cost`, `tool_calls`.
+them. Left out, because they need many minutes or other environments: `soak_sandbox`, `rollout_server`, `engines`,
+`cluster`, `env_server`, `gpu`, `graders`, `house`, `rollout_path`, `shared_prompts`, `step_cost`, `tool_calls`.
 """
 
 from __future__ import annotations

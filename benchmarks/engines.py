@@ -9,6 +9,11 @@ quickstart with its recipe, from random weights. The first step is left out: it 
 `--layers N`, instead: milliseconds of a decoding step of 128 rows of a narrow model with N layers and 49,152 tokens,
 and `decode_vs_other`: those of another checkout (`--against`) over them.
 
+`--model smollm2`, instead: the pretrained model of the quickstart on 64 greedy requests of its task (8 prompts, each
+for a group of 8, and 16 to 64 new tokens), in float32. Seconds are CPU seconds of the engines.
+`vs_hf_generate`: tokens per second over those of transformers' `generate`, which gets all requests in one batch,
+padded on the left. `memory_vs_weights_and_cache`: memory of our engine without mapped files, over weights and cache.
+
 Without vLLM all of its figures are null. `--vllm-python` names an interpreter that has it; both trainings use that one.
 """
 
@@ -18,6 +23,7 @@ import argparse
 import contextlib
 import json
 import random
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -27,12 +33,15 @@ from typing import Any
 
 from _engine_process import EngineProcess, default_vllm_python, start_vllm
 from _narrow_model import VOCAB_SIZE, make_narrow_model
+from _real_requests import make_real_requests, weights_and_cache_gb
 from _report import Target, median, progress, report
 from rollout_server import make_requests
 
 from verl_agentic.base.errors import AgenticError
 from verl_agentic.base.paths import recipes_dir
+from verl_agentic.cpu.model_fetch.fetch import model_folder
 from verl_agentic.cpu.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter, run_child
+from verl_agentic.cpu.quickstart.course import load_course
 from verl_agentic.cpu.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_model
 from verl_agentic.data.prepare import make_rows
 from verl_agentic.episode.env_package import load_env_package
@@ -62,10 +71,13 @@ def main() -> int:
         "--vllm-python", default=default_vllm_python(sys.executable), help="interpreter that has vLLM (%(default)s)"
     )
     parser.add_argument("--layers", type=int, help="measure decoding with a vocabulary of real size instead")
+    parser.add_argument("--model", choices=("smollm2",), help="measure serving of a pretrained model instead")
     parser.add_argument("--against", type=Path, help="with --layers: another checkout (git worktree)")
     options = parser.parse_args()
     if options.layers:
         return _decode(options.layers, options.against)
+    if options.model:
+        return _serve_pretrained(options)
     result = Result()
     with tempfile.TemporaryDirectory(prefix="engines_") as folder:
         result.figures["parameters"] = make_tiny_model(Path(folder) / "model", preset=options.preset)
@@ -114,6 +126,60 @@ def _decode(num_layers: int, against: Path | None) -> int:
         figures=figures,
         targets={"decode_vs_other": Target(bound=3.0, is_goal=True)},
         reasons={} if against else {"decode_vs_other": "name another checkout with --against"},
+    )
+
+
+def _serve_pretrained(options: argparse.Namespace) -> int:
+    """Measures our engine, vLLM and transformers with a pretrained model, and reports."""
+    course = load_course(options.model)
+    result = Result()
+    with tempfile.TemporaryDirectory(prefix="engines_") as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        shutil.copytree(model_folder(options.model, dtype="bfloat16"), folder, dirs_exist_ok=True)
+        requests = make_real_requests(course, folder, num_groups=1 if options.quick else 8)
+        starts: dict[str, Callable[[], EngineProcess]] = {
+            "agentic": lambda: EngineProcess(
+                sys.executable, "_agentic_side.py", folder, requests, OUTPUTS=str(folder / "agentic.json")
+            ),
+            "hf": lambda: EngineProcess(
+                sys.executable, "_hf_side.py", folder, requests, OUTPUTS=str(folder / "hf.json")
+            ),
+            "vllm": lambda: start_vllm(options.vllm_python, folder, requests),
+        }
+        for engine_name, start in starts.items():
+            names = [f"{engine_name}.{figure}" for figure in ("tokens_per_cpu_s", "memory_gb")]
+            try:
+                engine = start()
+            except RuntimeError as error:
+                result.figures |= dict.fromkeys(names)
+                result.reasons |= dict.fromkeys(names, str(error))
+                continue
+            stack.callback(engine.close)
+            speed = sum(count for _, count in requests) / engine.run_cpu_s()
+            result.figures |= dict(zip(names, (median([speed]), median([engine.own_memory_gb()])), strict=True))
+            progress(f"{engine_name}: {speed:.1f} tokens per CPU second")
+            engine.close()
+        outputs = [json.loads((folder / f"{name}.json").read_text()) for name in ("agentic", "hf")]
+        num_same = sum(ours == theirs for ours, theirs in zip(*outputs, strict=True))
+        result.figures["same_output_as_hf"] = median([num_same / len(requests)])
+        figures = weights_and_cache_gb(folder, requests)
+    for other, name in {"hf": "vs_hf_generate", "vllm": "vs_vllm_cpu"}.items():
+        theirs = result.figures[f"{other}.tokens_per_cpu_s"]
+        result.ratios[name] = None if theirs is None else median([result.figures["agentic.tokens_per_cpu_s"] / theirs])
+        if theirs is None:
+            result.reasons[name] = result.reasons[f"{other}.tokens_per_cpu_s"]
+    memory = result.figures["agentic.memory_gb"] / sum(figures.values())
+    result.ratios["memory_vs_weights_and_cache"] = median([memory])
+    return report(
+        "engines",
+        ratios=result.ratios,
+        figures=result.figures | figures,
+        targets={
+            "vs_vllm_cpu": Target(bound=1.0, is_goal=True),
+            "vs_hf_generate": Target(bound=2.5, is_goal=True),
+            "memory_vs_weights_and_cache": Target(bound=1.5, at_least=False, is_goal=True),
+        },
+        reasons=result.reasons,
     )
 
 

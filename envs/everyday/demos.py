@@ -13,7 +13,7 @@ from typing import Literal
 from verl_agentic import EnvRow, Message, ToolCall
 
 Kind = Literal["tool", "guess", "flawed"]
-MIXTURE: dict[Kind, float] = {"tool": 0.35, "guess": 0.55, "flawed": 0.10}
+MIXTURE: dict[Kind, float] = {"tool": 0.50, "guess": 0.40, "flawed": 0.10}
 """Share of each kind."""
 
 

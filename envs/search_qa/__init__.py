@@ -7,5 +7,5 @@ from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-CARD = EnvCard(kind="search", size="unlimited, three offline corpora", extra="search")
+CARD = EnvCard(kind="search", size="unlimited, four offline corpora", extra="search")
 __all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]

@@ -52,17 +52,22 @@ def build_corpus(folder: Path) -> int:
     return count
 
 
+def fingerprint_of(folder: Path) -> str:
+    """Returns the hash of a corpus folder's content. Raises DataError: there is no corpus."""
+    corpus = Corpus(folder)
+    try:
+        return corpus.fingerprint()
+    finally:
+        corpus.close()
+
+
 def read_questions(folder: Path) -> tuple[list[Question], str]:
     """Returns the questions of a corpus and its fingerprint.
 
     Raises:
         DataError: the corpus or its questions are missing, or the corpus has changed.
     """
-    corpus = Corpus(folder)
-    try:
-        fingerprint = corpus.fingerprint()
-    finally:
-        corpus.close()
+    fingerprint = fingerprint_of(folder)
     path = folder / _QUESTIONS / f"{fingerprint}.jsonl"
     if not path.is_file():
         raise DataError(f"{folder} has no questions for the passages that it holds, got no {path}; build it anew")

@@ -25,10 +25,11 @@ from verl_agentic.rewards.answers.short_answer_scores import (
     has_research_form,
     research_reward,
 )
-from verl_agentic.tools.search.local_retriever import LocalRetriever, local_retriever
+from verl_agentic.tools.search.local_retriever import Kind, LocalRetriever, local_retriever
 from verl_agentic.tools.search.retriever import Retriever
 from verl_agentic.tools.search.search_tool import SearchTool
 
+from .docstrings import DOCSTRINGS, docstrings_folder
 from .judge import JudgeTool
 from .proposer import SearchProposer
 from .question import MAX_PASSAGE_CHARS, TOP_K
@@ -106,6 +107,8 @@ def make_env(
     *,
     corpus: str = SYNTHETIC,
     url: str = "",
+    retriever: Kind = "bm25",
+    embedding_model: str = "minilm",
     top_k: int = TOP_K,
     max_passage_chars: int = MAX_PASSAGE_CHARS,
     metric: Metric = "em",
@@ -120,8 +123,11 @@ def make_env(
 
     Args:
         row: question and golden answers.
-        corpus: `synthetic`, or a folder with `*.jsonl` files of passages, which is indexed in this process.
+        corpus: `synthetic`, `docstrings` (Python's standard library), or a folder with `*.jsonl` files of passages; it
+            is indexed in this process.
         url: a server with Search-R1's contract, instead of a corpus.
+        retriever: `bm25` (equal words), `dense` (similar meaning) or `hybrid` (both), over `docstrings` or a folder.
+        embedding_model: of `dense` and `hybrid`: a model that `verl-agentic model fetch` knows, or a folder.
         top_k: number of passages that a search shows.
         max_passage_chars: characters shown of a passage.
         metric: `em` (exact match), `f1`, or `research` (ReSearch's: F1, a broken form 0, an answer without a right word
@@ -139,13 +145,13 @@ def make_env(
         ConfigError: an option is out of its range.
     """
     _check_options(metric, helper_turns)
-    retriever = _open_retriever(corpus, url, deadline_s)
+    opened = _open_retriever(corpus, url, retriever, embedding_model=embedding_model, deadline_s=deadline_s)
     longest_s = deadline_s + _SLACK_S
-    tool = SearchTool(retriever, top_k=top_k, max_passage_chars=max_passage_chars, deadline_s=longest_s)
+    tool = SearchTool(opened, top_k=top_k, max_passage_chars=max_passage_chars, deadline_s=longest_s)
     if row.extra.get("role") == "propose":
         return SearchProposer(
             row,
-            retriever,
+            opened,
             tool=tool,
             settings=SelfPlay(attempts=attempts, proposals=proposals),
             solver_turns=solver_turns,
@@ -154,7 +160,7 @@ def make_env(
         )
     return SearchQaEnv(
         row,
-        retriever,
+        opened,
         tool=tool,
         metric=metric,
         tool_timeout_s=2 * longest_s,
@@ -174,9 +180,17 @@ def _build_helper(tool: SearchTool, *, max_turns: int, turn_s: float) -> Delegat
     return DelegateTool([tool], max_turns=max_turns, instructions=_HELPER, timeout_s=turn_s * max_turns)
 
 
-def _open_retriever(corpus: str, url: str, deadline_s: float) -> Retriever:
+def _open_retriever(corpus: str, url: str, kind: Kind, *, embedding_model: str, deadline_s: float) -> Retriever:
+    if kind != "bm25" and (url or corpus == SYNTHETIC):
+        raise ConfigError(
+            f"retriever {kind!r} needs the corpus docstrings or a folder, got {url or corpus!r}; a server has its own "
+            "option, and the invented names of the synthetic corpus have no meaning to compare"
+        )
     if not url:
-        return synthetic_retriever() if corpus == SYNTHETIC else local_retriever(corpus)
+        if corpus == SYNTHETIC:
+            return synthetic_retriever()
+        folder = docstrings_folder() if corpus == DOCSTRINGS else corpus
+        return local_retriever(folder, kind=kind, embedding_model=embedding_model)
     if corpus != SYNTHETIC:
         raise ConfigError(f"give either corpus or url, got {corpus!r} and {url!r}")
     from verl_agentic.tools.search.http_retriever import HttpConfig

@@ -10,7 +10,9 @@ from typing import Literal
 
 from verl_agentic import ConfigError, EnvRow, Message
 
-from .corpus import build_corpus, read_questions
+from .corpus import build_corpus, fingerprint_of, read_questions
+from .docstrings import DOCSTRINGS, docstrings_folder
+from .docstrings import make_questions as make_docstring_questions
 from .question import Question
 from .synthetic import SYNTHETIC, make_questions
 
@@ -45,7 +47,7 @@ def make_rows(
         split: `train` or `test`.
         count: how many.
         seed: of the choice and the order.
-        corpus: `synthetic`, or a folder that `corpus.build_corpus` has made.
+        corpus: `synthetic`, `docstrings`, or a folder that `corpus.build_corpus` has made.
         hops: searches that an answer needs, 1 or 2; None takes both kinds alike.
         build: makes the folder from the documentation on this machine, if it does not exist.
         role: `solve` for questions, `propose` for answers whose questions the policy writes, or `both` in turn.
@@ -57,6 +59,8 @@ def make_rows(
         raise ConfigError(f"role must be solve, propose or both, got {role!r}")
     if corpus == SYNTHETIC:
         questions, fingerprint = make_questions(), SYNTHETIC
+    elif corpus == DOCSTRINGS:
+        questions, fingerprint = make_docstring_questions(), fingerprint_of(docstrings_folder())
     else:
         if build and not Path(corpus).exists():
             build_corpus(Path(corpus))
@@ -84,8 +88,9 @@ def _split_of(subject: str) -> Split:
 
 
 def _alternate_hops(questions: list[Question]) -> list[Question]:
-    """Returns questions of one and two hops in turn, while there are both."""
+    """Returns questions of one and two hops in turn, while there are both; all of them if they are of one kind."""
     kinds = [[q for q in questions if len(q.hops) == number] for number in (1, 2)]
+    kinds = [kind for kind in kinds if kind]
     return [question for pair in zip(*kinds, strict=False) for question in pair]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from verl_agentic import (
 from verl_agentic.base.types import SegmentKind
 from verl_agentic.cpu.testing import tiny_codecs
 
+from .docstrings import docstrings_folder, make_questions
 from .env import make_env
 from .gold import gold
 from .rows import make_rows
@@ -182,7 +184,14 @@ async def test_a_row_of_another_corpus_stops_the_run_instead_of_scoring_0(codecs
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [({"metric": "bleu"}, "metric"), ({"corpus": "/c", "url": "http://h:1"}, "'/c'"), ({"url": "h:1"}, "url")],
+    [
+        ({"metric": "bleu"}, "metric"),
+        ({"corpus": "/c", "url": "http://h:1"}, "'/c'"),
+        ({"url": "h:1"}, "url"),
+        ({"retriever": "dense"}, "'synthetic'"),
+        ({"retriever": "hybrid", "url": "http://h:1"}, "'http://h:1'"),
+        ({"retriever": "best", "corpus": "/c"}, "retriever"),
+    ],
 )
 def test_a_config_that_cannot_work_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -192,3 +201,25 @@ def test_a_config_that_cannot_work_is_refused(config: dict[str, Any], message: s
 def test_a_row_without_an_answer_is_refused() -> None:
     with pytest.raises(DataError, match="ground_truth"):
         make_env(EnvRow(prompt=(Message("user", "Who?"),)))
+
+
+def test_questions_about_docstrings_are_split_by_function() -> None:
+    rows = {split: make_rows(split=split, count=30, seed=1, corpus="docstrings") for split in ("train", "test")}
+    answers = {split: {row.ground_truth for row in rows[split]} for split in rows}
+    assert not answers["train"] & answers["test"]
+    assert all(row.prompt[0].content.endswith("?") and row.extra["hops"] == 1 for row in rows["test"])
+
+
+async def test_a_question_about_docstrings_is_answered_with_the_name_of_a_function(codecs: Any) -> None:
+    (row,) = make_rows(split="train", count=1, seed=0, corpus="docstrings")
+    assert (await play_solution(codecs, row, corpus="docstrings")).reward.outcome == 1.0
+    wrong = await play(codecs, row, turns("os.path"), corpus="docstrings")
+    assert (wrong.stop_reason, wrong.reward.outcome) == (StopReason.ANSWERED, 0.0)
+
+
+def test_each_written_question_names_a_docstring_of_the_corpus() -> None:
+    lines = (docstrings_folder() / "passages.jsonl").read_text(encoding="utf-8").splitlines()
+    names = {json.loads(line)["id"] for line in lines}
+    questions = make_questions(lost=True)
+    assert len(questions) > 400 and {question.subject for question in questions} <= names
+    assert 150 < len(make_questions()) < len(questions)

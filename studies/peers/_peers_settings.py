@@ -8,6 +8,9 @@ What cannot be aligned:
 - The KL loss of TRL has the gradient of `k3+` times the ratio of the policies. That of ms-swift is `k3`.
 - A malformed call ends the episode of TRL; here and in our scheduler for ms-swift the policy gets an error.
 - Without vLLM, ms-swift limits the tokens of a turn, the others those of an episode.
+
+With `--model smollm2`: TRL warms up from a rate of 0, so its first update learns nothing. Its sampling is its own, and
+its episodes are ours, because its tool calls cannot continue a turn.
 """
 
 from __future__ import annotations
@@ -33,11 +36,12 @@ class Plan:
     out: Path
     seed: int
     steps: int
+    recipe_name: str = RECIPE
 
     @property
     def course(self) -> Course:
         """The course of the recipe."""
-        return load_course(RECIPE)
+        return load_course(self.recipe_name)
 
     @property
     def log(self) -> Path:
@@ -120,28 +124,35 @@ def _shared(recipe: Mapping[str, Any], *, steps: int, seed: int) -> dict[str, An
     data, actor, rollout = recipe["data"], recipe["actor_rollout_ref"]["actor"], recipe["actor_rollout_ref"]["rollout"]
     optim, per_update = actor["optim"], actor["ppo_mini_batch_size"] * rollout["n"]
     updates = data["train_batch_size"] * rollout["n"] // per_update
+    per_pass = per_update if actor["use_dynamic_bsz"] else actor["ppo_micro_batch_size_per_gpu"]
+    passes = per_update // per_pass
+    if passes > 1 and updates > 1:
+        raise ValueError(f"several updates of several passes have no loss of this mean, got {updates} and {passes}")
     _demand(actor, loss_agg_mode="token-mean", kl_loss_type="k3+", ppo_epochs=1, entropy_coeff=0)
-    _demand(optim, lr_scheduler_type="cosine", optimizer="AdamW", lr_warmup_steps=-1, lr_warmup_steps_ratio=0.0)
+    _demand(optim, lr_scheduler_type="cosine", optimizer="AdamW", lr_warmup_steps_ratio=0.0)
     _demand(recipe["algorithm"], adv_estimator="grpo", norm_adv_by_std_in_grpo=True, use_kl_in_reward=False)
     return {
         "learning_rate": optim["lr"],
         "lr_scheduler_type": "cosine_with_min_lr",
         "lr_scheduler_kwargs": {"min_lr_rate": optim["min_lr_ratio"]},
+        "warmup_steps": max(optim["lr_warmup_steps"], 0) * updates,
         "adam_beta1": optim["betas"][0],
         "adam_beta2": optim["betas"][1],
         "weight_decay": optim["weight_decay"],
         "max_grad_norm": optim["clip_grad"],
-        "per_device_train_batch_size": per_update,
-        "steps_per_generation": updates,
-        "gradient_accumulation_steps": 1,
+        "per_device_train_batch_size": per_pass,
+        "steps_per_generation": updates * passes,
+        "gradient_accumulation_steps": passes,
         "max_steps": steps * updates,
         "num_generations": rollout["n"],
         "temperature": rollout["temperature"],
         "max_completion_length": data["max_response_length"],
-        "loss_type": "bnpo",  # the mean over the tokens of an update
-        "epsilon": actor["clip_ratio"],
+        # The mean over the tokens of a pass, or of all passes of the only update.
+        "loss_type": "bnpo" if passes == 1 else "dapo",
+        "epsilon": actor["clip_ratio_low"],
+        "epsilon_high": actor["clip_ratio_high"],
         "delta": actor["clip_ratio_c"],  # dual clip
-        "beta": actor["kl_loss_coef"],
+        "beta": actor["kl_loss_coef"] if actor["use_kl_loss"] else 0.0,
         "scale_rewards": "group",
         "seed": seed,
         "use_cpu": True,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from _report import median
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from verl_agentic import load_run
+from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.log.files.record_files import read_json_lines
 from verl_agentic.log.metric_log import read_metrics
 
@@ -54,7 +56,9 @@ class Training:
     sampled: Sequence[Scored]
     """Log-probs of the sampler in the first step, whose policy is the SFT model; empty if the trainer has none."""
     trained: Sequence[Scored]
-    """Log-probs of the trainer for the same rows."""
+    """Log-probs of the trainer for the same rows; empty if it computes none before its update."""
+    prompts: Collection[tuple[int, ...]]
+    """Of the first step."""
     model: Path
     peak_bytes: int
 
@@ -74,7 +78,7 @@ class Training:
 def read_training(plan: Plan, side: Side, start_up: Turn, *, is_ours: bool) -> Training:
     """Returns the training of a side that has ended."""
     steps, turns, rows = _our_records(plan) if is_ours else _their_records(plan)
-    counts = _token_counts(rows, AutoTokenizer.from_pretrained(plan.sft))
+    counts = _token_counts(rows, AutoTokenizer.from_pretrained(plan.sft), course=plan.course)
     return Training(
         start_up=start_up,
         steps=[
@@ -90,7 +94,8 @@ def read_training(plan: Plan, side: Side, start_up: Turn, *, is_ours: bool) -> T
             for turn, step, count in zip(side.turns, steps, counts, strict=True)
         ],
         sampled=[scored(turn) for turn in turns],
-        trained=[scored(row) for row in rows if row["step"] == 1],
+        trained=[scored(row) for row in rows if row["step"] == 1 and row["log_probs"]],
+        prompts={tuple(row["prompt_ids"]) for row in rows if row["step"] == 1},
         model=max(plan.out.glob("checkpoints/*/actor/huggingface")) if is_ours else plan.out / "model",
         peak_bytes=side.peak_bytes,
     )
@@ -100,6 +105,8 @@ def _our_records(plan: Plan) -> list[list[dict[str, Any]]]:
     """Returns what `_peers_side.py` says that the other sides write."""
     columns = ["step", "prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "old_log_probs"]
     rows = load_run(plan.log, columns).rename(columns={"response_mask": "mask", "old_log_probs": "log_probs"})
+    if plan.recipe()["algorithm"]["rollout_correction"]["bypass_mode"]:  # the trainer takes those of the sampler
+        rows["log_probs"] = [[]] * len(rows)
     turns = rows[rows.step == 1].assign(log_probs=rows.rollout_log_probs)
     steps = [
         {"success": metrics["episode/acc"], "rollout_s": metrics["timing_s/gen"]}
@@ -114,12 +121,17 @@ def _their_records(plan: Plan) -> list[list[dict[str, Any]]]:
     return [[record for _, record in read_json_lines(plan.out / f"{name}.jsonl")] for name in names]
 
 
-def _token_counts(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[Counter[tuple[bool, bool]]]:
+def _token_counts(
+    rows: Sequence[Mapping[str, Any]], tokenizer: Any, *, course: Course
+) -> list[Counter[tuple[bool, bool]]]:
     """Returns for each step the numbers of tokens by (is an observation, is trained)."""
     ends, header = [tokenizer.eos_token_id], tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
     counts: dict[int, Counter[tuple[bool, bool]]] = defaultdict(Counter)
     for row in rows:
-        observed = is_observation(row["response_ids"], ends=ends, header=header)
+        if course.protocol == "chat":
+            observed = is_observation(row["response_ids"], ends=ends, header=header)
+        else:
+            observed = is_tagged(row["response_ids"], decode=tokenizer.decode, begin="<output>", end="</output>")
         counts[row["step"]].update(zip(observed, map(bool, row["mask"]), strict=True))
     return [counts[step] for step in sorted(counts)]
 
@@ -133,6 +145,14 @@ def is_observation(ids: Sequence[int], *, ends: Sequence[int], header: Sequence[
         ends_here = list(ids[max(0, at + 1 - len(header)) : at + 1]) == list(header)
         inside = not ends_here if inside else token in ends
     return found
+
+
+def is_tagged(ids: Sequence[int], *, decode: Callable[[Sequence[int]], str], begin: str, end: str) -> list[bool]:
+    """Returns which tokens are part of a text between two tags, the tags included, whatever a mask says."""
+    ends = [len(decode(ids[: at + 1])) for at in range(len(ids))]
+    text = decode(ids)
+    spans = [match.span() for match in re.finditer(f"{re.escape(begin)}.*?(?:{re.escape(end)}|$)", text, re.DOTALL)]
+    return [any(start < place <= stop for start, stop in spans) for place in ends]
 
 
 def scored(row: Mapping[str, Any]) -> Scored:

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from verl_agentic.base.errors import SandboxUnavailableError
+from verl_agentic.cpu.model_fetch.fetch import folder_of
 from verl_agentic.log.files.record_files import read_json_lines
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 
 _FOLDER = Path(__file__).parents[2] / "benchmarks"
 _PEERS = _FOLDER.parent / "build" / "peers"
+_SMOLLM2 = folder_of("smollm2", dtype="bfloat16")
 
 _LOOPS = ("tool_agent", "env_agent")
 
@@ -184,6 +186,24 @@ def test_engines_are_compared_where_vllm_is_installed_and_else_say_why_not() -> 
         assert set(ratios.values()) == {None} and "make vllm" in printed["reasons"]["vs_vllm_cpu"]
     else:
         assert ratios["step_vs_vllm"] == pytest.approx(figures["vllm.step_s"] / figures["agentic.step_s"], rel=1e-3)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not _SMOLLM2.exists(), reason="needs the model of `make real-model`")
+def test_the_engine_and_transformers_write_the_same_tokens_with_a_pretrained_model() -> None:
+    printed, done = run("engines", "--model", "smollm2", timeout_s=900)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    figures = printed["figures"]
+    assert figures["same_output_as_hf"] >= 0.75  # rounding may decide between two likely tokens
+    assert printed["ratios"]["vs_hf_generate"] > 1.0 and figures["weights_gb"] == pytest.approx(0.501, abs=2e-3)
+
+
+@pytest.mark.nightly
+def test_a_shared_prompt_saves_time_and_changes_no_gradient() -> None:
+    printed, done = run("shared_prompts")
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert printed["figures"]["gradient_max_difference"] <= 1e-5
+    assert printed["ratios"]["vs_padded.8x1024"] > 2.0
 
 
 @pytest.mark.nightly

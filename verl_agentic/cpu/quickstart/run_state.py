@@ -24,7 +24,8 @@ class QuickstartSettings:
     control: bool
     rl_steps: int | None
     sft_steps: int | None
-    eval_tasks: int
+    eval_tasks: int | None = None
+    """Number of held-out tasks; None: that of the course."""
     engine: str = "agentic"
     """Engine of the rollouts of RL: `agentic`, or `vllm`, which must be installed."""
     device: Device = "cpu"

@@ -5,15 +5,10 @@ Paper: https://arxiv.org/abs/2407.03618 (BM25S). Lucene's variant with k1 = 1.5 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import importlib
 import logging
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +19,8 @@ from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import DataError
 from verl_agentic.tools.search.corpus import Corpus
 from verl_agentic.tools.search.retriever import Passage
+from verl_agentic.tools.search.saved_index import noting_locations, open_reader, save_once
 
-logger = logging.getLogger(__name__)
 _FORMAT = 1
 """Version of the index format; increase it if words or saved data change."""
 _FOLDER = ".bm25"
@@ -81,7 +76,8 @@ class Bm25Index:
         if not words:
             return []
         scores = self._scorer.get_scores(words)
-        return [replace(self._read(int(i)), score=float(scores[i])) for i in _pick_best(scores, top_k)]
+        numbers = pick_best(scores, np.flatnonzero(scores > 0), top_k)
+        return [replace(self._read(int(i)), score=float(scores[i])) for i in numbers]
 
 
 def open_index(folder: Path) -> Bm25Index:
@@ -97,50 +93,27 @@ def open_index(folder: Path) -> Bm25Index:
     """
     corpus = Corpus(folder)
     fingerprint = corpus.fingerprint()
-    saved = folder / _FOLDER / f"{fingerprint}-{_FORMAT}-{_import_bm25s().__version__}"
-    try:
-        if not saved.is_dir():
-            with _lock_folder(folder / _FOLDER):
-                if not saved.is_dir():  # another process may have built it
-                    _save_index(corpus, saved)
-    except OSError as error:
-        logger.warning("the index of %s cannot be saved (%s): it is kept in memory, once per process", folder, error)
+    name = f"{fingerprint}-{_FORMAT}-{_import_bm25s().__version__}"
+    saved = save_once(corpus, _FOLDER, name, lambda partial: _save_index(corpus, partial))
+    if saved is None:
         return Bm25Index.from_passages([passage for _, passage in corpus.passages()], fingerprint=fingerprint)
     scorer = _import_bm25s().BM25.load(saved, mmap=True, show_progress=False)
     # The same memory without the class `memmap`, whose slices are slow.
     scorer.scores.update({name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")})
-    locations = np.load(saved / "locations.npy", mmap_mode="r")
-    return Bm25Index(scorer, lambda i: corpus.read(tuple(locations[i].tolist())), fingerprint=fingerprint)
+    return Bm25Index(scorer, open_reader(corpus, saved), fingerprint=fingerprint)
 
 
-def _pick_best(scores: np.ndarray, top_k: int) -> np.ndarray:
-    """Returns the numbers of the `top_k` best of those above 0; ties are broken by number."""
-    numbers = np.flatnonzero(scores > 0)
+def pick_best(scores: np.ndarray, numbers: np.ndarray, top_k: int) -> np.ndarray:
+    """Returns the `top_k` of some numbers with the best scores; ties are broken by number."""
     if len(numbers) > top_k:
         values = scores[numbers]
         numbers = numbers[values >= np.partition(values, -top_k)[-top_k]]
     return numbers[np.lexsort((numbers, -scores[numbers]))][:top_k]
 
 
-def _save_index(corpus: Corpus, target: Path) -> None:
-    """Builds the index and saves it atomically; removes other indexes beside it."""
-    for stale in target.parent.iterdir():
-        if stale.is_dir():
-            shutil.rmtree(stale)
-    locations: list[tuple[int, int, int]] = []
-    scorer = _build_scorer(_note_locations(corpus, locations))
-    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=target.parent))
-    scorer.save(partial, show_progress=False)
-    np.save(partial / "locations.npy", np.array(locations, dtype=np.int64))
-    partial.chmod(0o755)
-    partial.rename(target)
-    logger.info("built the BM25 index of %s: %d passages", corpus.folder, len(locations))
-
-
-def _note_locations(corpus: Corpus, locations: list[tuple[int, int, int]]) -> Iterator[Passage]:
-    for location, passage in corpus.passages():
-        locations.append(location)
-        yield passage
+def _save_index(corpus: Corpus, folder: Path) -> None:
+    with noting_locations(corpus, folder) as passages:
+        _build_scorer(passages).save(folder, show_progress=False)
 
 
 def _build_scorer(passages: Iterable[Passage]) -> Any:
@@ -153,18 +126,6 @@ def _build_scorer(passages: Iterable[Passage]) -> Any:
     scorer = _import_bm25s().BM25()
     scorer.index((tokens, vocabulary), create_empty_token=False, show_progress=False)
     return scorer
-
-
-@contextlib.contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder of indexes; the lock ends with its process."""
-    folder.mkdir(exist_ok=True)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _import_bm25s() -> Any:

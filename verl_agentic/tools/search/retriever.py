@@ -29,6 +29,17 @@ class QueryRefusedError(SearchError):
     """The retriever refused one query but answered others, so the query is the cause."""
 
 
+class Index(Protocol):
+    """Finds passages of a corpus in this process."""
+
+    fingerprint: str
+    """Hash of the content of the corpus."""
+
+    def search(self, query: str, *, top_k: int) -> list[Passage]:
+        """Returns the passages that fit best, the best one first, at most `top_k` of them."""
+        ...
+
+
 class Retriever(Protocol):
     """Finds passages; one is shared by all episodes of a process."""
 

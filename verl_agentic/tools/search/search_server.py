@@ -1,4 +1,4 @@
-"""A retrieval server with Search-R1's contract over a BM25 index; `http_retriever.py` has a client.
+"""A retrieval server with Search-R1's contract over an index; `http_retriever.py` has a client.
 
 python -m verl_agentic.tools.search.search_server CORPUS_FOLDER --port 8000
 
@@ -20,7 +20,7 @@ from verl_agentic.base.errors import ConfigError, SearchError
 from verl_agentic.base.web.listening.listening_options import add_listening_options, listen, print_use, token_of
 from verl_agentic.base.web.listening.listening_socket import url_of
 from verl_agentic.base.web.listening.request_guard import RequestGuard, require_token
-from verl_agentic.tools.search.local_retriever import local_retriever
+from verl_agentic.tools.search.local_retriever import KINDS, local_retriever
 from verl_agentic.tools.search.retriever import Passage, Retriever
 from verl_agentic.tools.search.search_wire import ROUTE, TOKEN_VARIABLE, URL_VARIABLE
 
@@ -79,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("corpus", type=Path, help="folder with *.jsonl files, one passage per line")
     add_listening_options(parser, port=8000, token_variable=TOKEN_VARIABLE)
     parser.add_argument("--top-k", type=int, default=3, help="passages per query without topk; default: %(default)d")
+    parser.add_argument("--retriever", choices=KINDS, default="bm25", help="how to search; default: %(default)s")
+    parser.add_argument("--embedding-model", default="minilm", metavar="NAME", help="of dense and hybrid: a model of "
+                        "`verl-agentic model fetch`, or a folder; default: %(default)s")  # fmt: skip
     args = parser.parse_args(arguments)
     try:
         token, is_made = token_of(args, token_variable=TOKEN_VARIABLE)
@@ -92,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 async def _serve_corpus(args: argparse.Namespace, listening: socket.socket, *, token: str, is_made: bool) -> None:
     from verl_agentic.base.web.listening.guarded_server import GuardedServer
 
-    retriever = local_retriever(args.corpus)
+    retriever = local_retriever(args.corpus, kind=args.retriever, embedding_model=args.embedding_model)
     await retriever.ready()
     url = url_of(listening)
     print(f"serving {args.corpus} at {url}", flush=True)

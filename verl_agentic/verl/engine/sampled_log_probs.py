@@ -67,13 +67,12 @@ def _ask_for_trained_tokens(prepare: Any, self: Any, micro_batch: Any) -> Any:
     rows_N, at_N = trained_places(micro_batch)
     places_N = micro_batch["input_ids"].offsets()[rows_N] + at_N
     args[_PLACES] = places_N
-    if "temperature_rmpad" in args:  # one row of all tokens
-        temperature_N, hidden_N = args["temperature_rmpad"][places_N], places_N
-    elif (packed := pack_rows(self, micro_batch, inputs)) is not None:
-        inputs = {**inputs, **packed.inputs}
-        temperature_N, hidden_N = args["temperature"][rows_N], packed.places(rows_N, at_N)
+    is_one_row = "temperature_rmpad" in args
+    temperature_N = args["temperature_rmpad"][places_N] if is_one_row else args["temperature"][rows_N]
+    if (packed := pack_rows(self, micro_batch, inputs)) is not None:
+        inputs, hidden_N = packed.inputs, packed.places(rows_N, at_N)
     else:
-        temperature_N, hidden_N = args["temperature"][rows_N], rows_N * inputs["input_ids"].shape[1] + at_N
+        hidden_N = places_N if is_one_row else rows_N * inputs["input_ids"].shape[1] + at_N
     head.request = _Request(
         hidden_N,
         args,

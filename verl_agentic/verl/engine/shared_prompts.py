@@ -1,44 +1,105 @@
 """Packs rows that have one prompt: `model.fused_kernel_options.shared_prompts=true`, with `impl_backend=sampled`.
 
-The prompt passes through the model once, and the responses follow it in one row. A response sees the prompt and itself,
-at the positions of its own row. So log-probs and gradients are those of the single rows.
+The prompts of a micro-batch pass through the model once each, and the responses follow their prompt, all in one row
+without padding. A response sees the prompt and itself, at the positions of its own row. So log-probs and gradients are
+those of the single rows. Every micro-batch is one pass, so that several ranks stay together.
 
-Prefix sharing in GRPO: https://arxiv.org/abs/2506.05433. Deviation: one mask, where the paper splits the attention.
+Attention is split, as in the paper: prompts are causal, and each response attends to its prompt and itself. So no mask
+of the whole row exists, and attention never costs more than that of single rows.
+
+Prefix sharing in GRPO: https://arxiv.org/abs/2506.05433. Deviation: attention is that of torch (SDPA).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from verl.utils import tensordict_utils as tu
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 logger = logging.getLogger(__name__)
+_ATTENTION = "sdpa"
 _CHECKED = "agentic_can_share_prompts"
-_PROBED_ROWS, _TOLERANCE = 2, 1e-2
+_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """The places of rows of one prompt of `P` tokens, in one row of all packs; the responses have up to `R` tokens."""
+
+    start: int
+    prompt_length: int
+    sizes: tuple[int, ...]
+    """Lengths of the responses."""
+    device: torch.device
+    masks: dict[torch.dtype, Tensor] = field(default_factory=dict)
+    """`[1, 1, R, P + R]` by type. It is shared by all layers, because torch keeps the mask of each for the gradient."""
+
+    @property
+    def end(self) -> int:
+        """The place behind the last token."""
+        return self.start + self.prompt_length + sum(self.sizes)
+
+    def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> list[Tensor]:
+        """Returns outputs `[tokens, H, D]`, in parts, of queries `[1, H, tokens, D]`."""
+        of_pack = [x[:, :, self.start : self.end] for x in (query, key, value)]
+        if len(self.sizes) == 1:
+            return [sdpa_attention_forward(module, *of_pack, None, **options)[0][0]]
+        prompts = [x[:, :, : self.prompt_length] for x in of_pack]
+        prompt_output, _ = sdpa_attention_forward(module, *prompts, None, **options)
+        queries, *own = (self._pad_responses(x[0, :, self.prompt_length :]) for x in of_pack)
+        keys, values = (
+            torch.cat([prompt.expand(len(self.sizes), -1, -1, -1), response_BKRD], dim=2)
+            for prompt, response_BKRD in zip(prompts[1:], own, strict=True)
+        )
+        output_BRHD, _ = sdpa_attention_forward(module, queries, keys, values, self._mask(query.dtype), **options)
+        return [prompt_output[0], *(row[:size] for row, size in zip(output_BRHD, self.sizes, strict=True))]
+
+    def _pad_responses(self, x_HND: Tensor) -> Tensor:
+        """Returns `[B, H, R, D]`, with zeros behind short responses, which no token attends to."""
+        return pad_sequence(x_HND.transpose(0, 1).split(self.sizes), batch_first=True).transpose(1, 2)
+
+    def _mask(self, dtype: torch.dtype) -> Tensor:
+        if dtype not in self.masks:
+            longest = max(self.sizes)
+            shape = (1, 1, longest, self.prompt_length + longest)
+            mask = torch.full(shape, -torch.inf, dtype=dtype, device=self.device)
+            self.masks[dtype] = mask.triu(self.prompt_length + 1)
+        return self.masks[dtype]
 
 
 class PackedRows(NamedTuple):
-    """Rows of one prompt of `P` tokens as one row of `L` tokens."""
+    """Rows as one row of `L` tokens, prompts once."""
 
-    inputs: Mapping[str, Tensor]
-    """`input_ids` and `position_ids`, `[1, L]`, and `attention_mask`, `[1, 1, L, L]`, true where a token is seen."""
+    inputs: Mapping[str, Any]
+    """Of the model."""
+    starts_B: Tensor
+    """Place of the prompt of each row."""
     shifts_B: Tensor
     """Difference of the places of a response in the packed row and in its own."""
-    prompt_length: int
+    prompt_lengths_B: Tensor
 
     def places(self, rows_N: Tensor, at_N: Tensor) -> Tensor:
         """Returns the places in the packed row, `[N]`, of places in single rows."""
-        return at_N + torch.where(at_N < self.prompt_length, 0, self.shifts_B[rows_N])
+        is_prompt_N = at_N < self.prompt_lengths_B[rows_N]
+        return at_N + torch.where(is_prompt_N, self.starts_B[rows_N], self.shifts_B[rows_N])
 
 
-def is_chosen(model_config: Any) -> bool:
-    """Returns whether a model's section chooses this."""
-    return bool((model_config.fused_kernel_options or {}).get("shared_prompts"))
+def shared_lengths(micro_batch: Any) -> list[int]:
+    """Returns the number of tokens of each row that may stand once: prompts, or what all demonstrations begin with."""
+    if "response_mask" in micro_batch:
+        return prompt_lengths(micro_batch).tolist()
+    rows = micro_batch["input_ids"].unbind()
+    shortest = min(len(row) for row in rows)
+    is_common = (torch.stack([row[:shortest] for row in rows]) == rows[0][:shortest]).all(dim=0)
+    # At least one token of a row is its own.
+    return [min(int(is_common.cumprod(dim=0).sum()), shortest - 1)] * len(rows)
 
 
 def prompt_lengths(micro_batch: Any) -> Tensor:
@@ -50,96 +111,102 @@ def prompt_lengths(micro_batch: Any) -> Tensor:
     return micro_batch["attention_mask"][:, : -mask.shape[1]].sum(dim=-1)
 
 
-def groups_of_prompts(micro_batch: Any, *, hidden_size: int) -> list[list[int]]:
-    """Returns the row numbers of packs: all rows, each in one pack, those with a prompt of their own alone.
-
-    A pack has as many rows as cost the least. The cost of `L` tokens is `L + L^2 / (6 hidden_size)`: the weights of a
-    layer, and its attention.
-    """
-    rows = micro_batch["input_ids"].unbind()
-    lengths = [len(row) for row in rows]
-    by_prompt: dict[tuple[int, ...], list[int]] = {}
-    for number, (row, length) in enumerate(zip(rows, prompt_lengths(micro_batch).tolist(), strict=True)):
-        by_prompt.setdefault(tuple(row[:length].tolist()), []).append(number)
-
-    def packs_of(prompt: Sequence[int], members: list[int], size: int) -> tuple[float, list[list[int]]]:
-        packs = [members[start : start + size] for start in range(0, len(members), size)]
-        tokens = [len(prompt) + sum(lengths[row] - len(prompt) for row in pack) for pack in packs]
-        return sum(count + count**2 / (6 * hidden_size) for count in tokens), packs
-
-    all_packs: list[list[int]] = []
-    for prompt, members in by_prompt.items():
-        choices = [packs_of(prompt, members, size) for size in range(1, len(members) + 1)]
-        _, packs = min(choices, key=itemgetter(0))
-        all_packs += packs
-    return all_packs
-
-
 def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> PackedRows | None:
-    """Returns the rows of a micro-batch as one; None if they have different prompts, or the model or
-    several ranks do not allow it.
+    """Returns the rows of a micro-batch as one; None if the model does not allow it.
 
     Args:
         engine: with the model.
         micro_batch: nested rows, and the mask of the loss.
-        inputs: verl's padded inputs of these rows.
+        inputs: verl's inputs of these rows.
     """
-    names = {"input_ids", "position_ids", "attention_mask"}
-    if not is_chosen(engine.model_config) or set(inputs) != names or len(micro_batch) < 2:
+    if not can_share_prompts(engine) or set(inputs) != {"input_ids", "position_ids", "attention_mask"}:
         return None
-    if engine.get_data_parallel_size() > 1:  # they must pass through the model equally often, and their rows differ
-        return None
-    rows, lengths = micro_batch["input_ids"].unbind(), prompt_lengths(micro_batch).tolist()
-    length = lengths[0]
-    if not length or set(lengths) != {length} or any(not torch.equal(row[:length], rows[0][:length]) for row in rows):
-        return None
+    columns = [micro_batch[name].unbind() for name in ("input_ids", "position_ids")]
+    return _join_rows(*columns, shared_lengths(micro_batch))
+
+
+def can_share_prompts(engine: Any) -> bool:
+    """Returns whether an engine packs rows; warns if its model cannot. All ranks must call it for the same pass."""
+    if not (engine.model_config.fused_kernel_options or {}).get("shared_prompts"):
+        return False
     if not hasattr(engine, _CHECKED):
-        has_one_mask = _has_full_attention(engine.module.config.get_text_config())
-        setattr(engine, _CHECKED, has_one_mask and _equals_single_rows(engine.module, micro_batch, inputs, length))
-    return _build_packed_rows(micro_batch, length) if getattr(engine, _CHECKED) else None
+        setattr(engine, _CHECKED, _can_attend(engine.module) and _equals_single_rows(engine.module))
+    return getattr(engine, _CHECKED)
 
 
-def _build_packed_rows(micro_batch: Any, length: int) -> PackedRows:
-    def join(nested: Tensor) -> Tensor:
-        rows = nested.unbind()
-        return torch.cat([rows[0], *(row[length:] for row in rows[1:])])
-
-    input_ids = micro_batch["input_ids"]
-    sizes_B = input_ids.offsets().diff() - length
-    shifts_B = sizes_B.cumsum(0) - sizes_B
-    # 0 for the prompt, and the number of the row, from 1 on, for its response.
-    numbers = torch.arange(1, len(sizes_B) + 1, device=sizes_B.device)
-    owner_L = torch.cat([sizes_B.new_zeros(length), numbers.repeat_interleave(sizes_B)])
-    is_seen_LL = ((owner_L == owner_L[:, None]) | (owner_L == 0)).tril()
+def _join_rows(rows: Any, positions: Any, lengths: list[int]) -> PackedRows:
+    by_prompt: dict[tuple[int, ...], list[int]] = {}
+    for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        # Rows without a prompt or a response have nothing to share.
+        prompt = tuple(row[:length].tolist()) if 0 < length < len(row) else (-1 - number,)
+        by_prompt.setdefault(prompt, []).append(number)
+    device, packs, parts = rows[0].device, [], []
+    starts, shifts, end = [0] * len(rows), [0] * len(rows), 0
+    for members in by_prompt.values():
+        start, length = end, lengths[members[0]]
+        parts.append((members[0], 0, length))
+        end += length
+        for number in members:
+            starts[number], shifts[number] = start, end - length
+            parts.append((number, length, len(rows[number])))
+            end += len(rows[number]) - length
+        packs.append(Pack(start, length, tuple(len(rows[number]) - length for number in members), device))
     inputs = {
-        "input_ids": join(input_ids)[None],
-        "position_ids": join(micro_batch["position_ids"])[None],
-        "attention_mask": is_seen_LL[None, None],
+        "input_ids": torch.cat([rows[row][begin:stop] for row, begin, stop in parts])[None],
+        "position_ids": torch.cat([positions[row][begin:stop] for row, begin, stop in parts])[None],
+        # A mask of four axes is passed on as it is; without any, transformers would make one of the whole row.
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
+        "shared_prompts": tuple(packs),
     }
-    return PackedRows(inputs, shifts_B, length)
+    columns_B = (torch.tensor(values, device=device) for values in (starts, shifts, lengths))
+    return PackedRows(inputs, *columns_B)
 
 
-def _has_full_attention(config: Any) -> bool:
-    """Returns whether every layer sees all earlier tokens, however many they are."""
+def _attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Computes attention as transformers does, or of packs."""
+    packs = options.pop("shared_prompts", None)
+    if packs is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    parts = [part for pack in packs for part in pack.attend(module, query, key, value, **options)]
+    return torch.cat(parts)[None], None
+
+
+def _can_attend(module: Any) -> bool:
+    """Returns whether every layer sees all earlier tokens, however many they are, with an attention of transformers."""
+    config = module.config.get_text_config()
     layers = getattr(config, "layer_types", None)
     is_full = set(layers) == {"full_attention"} if layers else getattr(config, "sliding_window", None) is None
     if not is_full:
         logger.warning("a model with sliding windows or linear attention: shared_prompts has no effect")
-    return is_full
+        return False
+    if config._attn_implementation != _ATTENTION or not getattr(module, "_supports_attention_backend", False):
+        logger.warning(
+            "%s with attn_implementation=%s: shared_prompts has no effect; it needs %s, and a model that is part of "
+            "transformers",
+            type(module).__name__,
+            config._attn_implementation,
+            _ATTENTION,
+        )
+        return False
+    AttentionInterface.register(_ATTENTION, _attend)
+    return True
 
 
 @torch.no_grad()
-def _equals_single_rows(module: Any, micro_batch: Any, inputs: Mapping[str, Any], length: int) -> bool:
-    """Returns whether a model gives some rows the same logits in a pack; warns if not."""
-    few: Any = tu.index_select_tensor_dict(micro_batch, list(range(_PROBED_ROWS)))
-    packed = _build_packed_rows(few, length)
-    single = module(**{name: value[:_PROBED_ROWS] for name, value in inputs.items()}, use_cache=False).logits
+def _equals_single_rows(module: Any) -> bool:
+    """Returns whether a model gives two rows the same logits in a pack; warns if not."""
+    ids_BT = torch.arange(24, device=next(module.parameters()).device).reshape(2, 12) % module.config.vocab_size
+    ids_BT[1, :7] = ids_BT[0, :7]
+    positions_BT = torch.arange(12, device=ids_BT.device).expand(2, -1)
+    packed = _join_rows(ids_BT.unbind(), positions_BT.unbind(), [7, 7])
+    single = module(
+        input_ids=ids_BT, position_ids=positions_BT, attention_mask=torch.ones_like(ids_BT), use_cache=False
+    ).logits
     shared = module(**packed.inputs, use_cache=False).logits[0]
-    sizes = few["input_ids"].offsets().diff().tolist()
-    difference = max(
-        (single[row, places] - shared[packed.places(torch.full_like(places, row), places)]).abs().max().item()
-        for row, places in ((row, torch.arange(size, device=shared.device)) for row, size in enumerate(sizes))
-    )
+    places = (packed.places(torch.full_like(at, row), at) for row, at in enumerate(positions_BT))
+    difference = (single - torch.stack([shared[at] for at in places])).abs().max().item()
     if difference > _TOLERANCE * single.abs().max().item():
         logger.warning(
             "%s gives packed rows other logits (by up to %.2g): shared_prompts has no effect",

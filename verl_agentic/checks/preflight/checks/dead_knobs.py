@@ -9,7 +9,8 @@ from typing import Any
 from verl_agentic.base.finding import Finding, fail, ok, warn
 from verl_agentic.checks.preflight.planned_run import MISSING, PlannedRun
 
-_ROLLOUT = "actor_rollout_ref.rollout"
+_MODEL, _ROLLOUT = "actor_rollout_ref.model", "actor_rollout_ref.rollout"
+_SHARED_PROMPTS = f"{_MODEL}.fused_kernel_options.shared_prompts"
 
 
 def _is_any_run(run: PlannedRun) -> bool:
@@ -22,6 +23,15 @@ def _is_ours(run: PlannedRun) -> bool:
 
 def _has_custom_sampler(run: PlannedRun) -> bool:
     return bool(run.get("trainer.v1.sampler.custom_sampler.path"))
+
+
+def _cannot_share_prompts(run: PlannedRun) -> bool:
+    needs = {
+        f"{_MODEL}.use_fused_kernels": True,
+        f"{_MODEL}.fused_kernel_options.impl_backend": "sampled",
+        f"{_MODEL}.override_config.attn_implementation": "sdpa",
+    }
+    return bool(run.get(_SHARED_PROMPTS)) and any(run.get(key) != value for key, value in needs.items())
 
 
 def _is_refilled(run: PlannedRun) -> bool:
@@ -121,6 +131,14 @@ KNOBS = (
         spoils=False,
         why="V1 does not hand it on",
         instead="unset it",
+    ),
+    Knob(
+        path=_SHARED_PROMPTS,
+        spoils=False,
+        why="rows share a prompt only in the pass for trained tokens, with torch's attention",
+        instead=f"set {_MODEL}.use_fused_kernels=true, fused_kernel_options.impl_backend=sampled and "
+        "override_config.attn_implementation=sdpa",
+        when=_cannot_share_prompts,
     ),
     Knob(
         path="data.reward_fn_key",

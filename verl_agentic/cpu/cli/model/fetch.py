@@ -15,8 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-hub", metavar="OWNER/MODEL", help="fetch this model of the Hugging Face hub")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the model to this folder, which is replaced "
                         "(default: a folder in the user's cache)")  # fmt: skip
-    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="write weights of this "
-                        "type (default %(default)s)")  # fmt: skip
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), help="write weights of this type "
+                        "(default bfloat16; float32 for embedding models)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,17 +30,21 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from verl_agentic.cpu.model_fetch.fetch import fetch_from_hub, fetch_model, folder_of
     from verl_agentic.cpu.model_fetch.gguf_folder import convert_gguf
+    from verl_agentic.cpu.model_fetch.known_models import known_model
 
-    out = args.out or folder_of(args.name or args.from_hub or args.from_gguf.stem, dtype=args.dtype)
+    is_embedding = args.name and known_model(args.name).use == "embedding"
+    dtype = args.dtype or ("float32" if is_embedding else "bfloat16")
+    out = args.out or folder_of(args.name or args.from_hub or args.from_gguf.stem, dtype=dtype)
     if args.from_hub:
-        model = fetch_from_hub(args.from_hub, out, dtype=args.dtype)
+        model = fetch_from_hub(args.from_hub, out, dtype=dtype)
     elif args.name:
-        model = fetch_model(args.name, out, dtype=args.dtype, gguf=args.from_gguf)
+        model = fetch_model(args.name, out, dtype=dtype, gguf=args.from_gguf)
     else:
-        model = convert_gguf(args.from_gguf, out, dtype=args.dtype)
+        model = convert_gguf(args.from_gguf, out, dtype=dtype)
     for note in model.notes:
         print(f"note: {note}")
-    print(f"{out}: {model.parameters / 1e6:.1f} M parameters, {args.dtype}, turns end with {model.end_token}")
+    end = f", turns end with {model.end_token}" if model.end_token else ""
+    print(f"{out}: {model.parameters / 1e6:.1f} M parameters, {dtype}{end}")
     return 0
 
 
@@ -56,5 +60,6 @@ def _show_models() -> None:
     table.add_column("model", overflow="fold")
     for name, model in MODELS.items():
         source = "hub" if model.packaged is None else "PyPI"
-        table.add_row(name, model.licence, f"{model.parameters_m} M", f"{model.download_mb} MB", source, model.hub)
+        hub = model.hub if model.use == "generation" else f"{model.hub} ({model.use})"
+        table.add_row(name, model.licence, f"{model.parameters_m} M", f"{model.download_mb} MB", source, hub)
     Console().print(table)

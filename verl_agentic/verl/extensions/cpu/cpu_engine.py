@@ -19,8 +19,7 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.verl.engine.shared_prompts import groups_of_prompts
-from verl_agentic.verl.engine.shared_prompts import is_chosen as shares_prompts
+from verl_agentic.verl.engine.shared_prompts import can_share_prompts
 from verl_agentic.verl.extensions.cpu.idle_rows import idle_rows
 from verl_agentic.verl.extensions.cpu.platform import is_chosen
 from verl_agentic.verl.extensions.cpu.similar_lengths import groups_of_similar_length
@@ -100,15 +99,9 @@ class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
         """Returns one group if there is no padding, if ranks must pass equally often, or if a loss reads logits."""
         is_padded = not tu.get_non_tensor_data(data=micro_batch, key="use_remove_padding", default=True)
         reads_logits = tu.get_non_tensor_data(data=micro_batch, key="distillation_use_topk", default=False)
-        if self.get_data_parallel_size() > 1 or not is_padded or reads_logits:
+        if self.get_data_parallel_size() > 1 or not is_padded or reads_logits or can_share_prompts(self):
             return [list(range(len(micro_batch)))]
-        if not shares_prompts(self.model_config) or "response_mask" not in micro_batch:
-            return groups_of_similar_length(micro_batch["input_ids"].offsets().diff().tolist())
-        packs = groups_of_prompts(micro_batch, hidden_size=self.module.config.get_text_config().hidden_size)
-        single = [pack[0] for pack in packs if len(pack) == 1]
-        lengths = micro_batch["input_ids"].offsets().diff()[single].tolist()
-        alike = [[single[row] for row in group] for group in groups_of_similar_length(lengths)]
-        return [*(pack for pack in packs if len(pack) > 1), *alike]
+        return groups_of_similar_length(micro_batch["input_ids"].offsets().diff().tolist())
 
 
 class CpuEngineWithValueHead(_OnCpu, FSDPEngineWithValueHead):
