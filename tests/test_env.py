@@ -46,7 +46,7 @@ def env(**options: Any) -> ToolEnv:
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"different names, got \['echo'\] twice; rename one"):
+    with pytest.raises(ConfigError, match="'echo'"):
         ToolEnv(ROW, [Echo(), Echo()])
 
 
@@ -95,7 +95,7 @@ async def test_a_tool_may_have_a_deadline_of_its_own() -> None:
 
 
 async def test_a_tool_that_raises_is_a_failed_environment() -> None:
-    with pytest.raises(EnvError, match="tool 'echo' failed, got OSError: broken pipe"):
+    with pytest.raises(EnvError, match="'echo'"):
         await env().step(act(ToolCall("echo", {"raise": True})))
 
 
@@ -201,7 +201,7 @@ def test_an_environment_may_be_a_function_of_a_module_or_a_file(
     for env_id in ("small_env:play", "small_env.py:play", "./small_env.py:play"):
         package = load_env_package(env_id)
         assert package.make_env(ROW) == "played" and package.gold is not None and package.folder == tmp_path
-    with pytest.raises(ConfigError, match="'small_env:make_env' has no function make_env"):
+    with pytest.raises(ConfigError, match="small_env"):
         load_env("small_env:make_env")
 
 
@@ -212,18 +212,18 @@ def test_an_id_without_a_path_has_no_absolute_form(env_id: str) -> None:
 
 def test_arguments_that_make_env_does_not_take_are_refused_at_once() -> None:
     assert load_env("python_math", code_timeout_s=1.5)(ROW).tools[0].name == "python"
-    with pytest.raises(ConfigError, match=r"unexpected keyword argument 'code_timeout'; it has make_env\(row"):
+    with pytest.raises(ConfigError, match="code_timeout"):
         load_env("python_math", code_timeout=1.5)
 
 
 @pytest.mark.parametrize(
     ("env_id", "told"),
     [
-        ("no_such_env", "use one of .*'python_math'"),
-        ("./no/such/folder", "no environment at './no/such/folder', .* which does not exist"),
-        ("./folder", "without an __init__.py"),
-        ("folder", "got a folder without an __init__.py"),
-        ("json", "has no function make_env"),
+        ("no_such_env", "python_math"),
+        ("./no/such/folder", "'./no/such/folder'"),
+        ("./folder", "__init__"),
+        ("folder", "__init__"),
+        ("json", "make_env"),
     ],
 )
 def test_an_unknown_environment_says_what_is_missing(
@@ -243,22 +243,22 @@ def test_a_folder_that_is_named_like_a_module_gets_the_hint_to_name_its_path(
     (tmp_path / "env_of_mine" / "__init__.py").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])  # as the installed command
-    with pytest.raises(ConfigError, match=r"did you mean '\./env_of_mine'\?"):
+    with pytest.raises(ConfigError, match="env_of_mine"):
         load_env("env_of_mine")
 
 
 def test_an_environment_that_does_not_import_names_the_cause(tmp_path: Path) -> None:
     (tmp_path / "__init__.py").write_text("import no_such_module_anywhere\n")
-    with pytest.raises(ConfigError, match="No module named 'no_such_module_anywhere'"):
+    with pytest.raises(ConfigError, match="no_such_module_anywhere"):
         load_env(str(tmp_path))
 
 
 def test_multimodal_content_is_refused_with_a_way_out() -> None:
-    with pytest.raises(DataError, match="multimodal content is not supported: use verl's own tool_agent"):
+    with pytest.raises(DataError, match="tool_agent"):
         Message.from_dict({"role": "user", "content": [{"type": "image"}]})
 
 
 def test_a_reward_that_is_not_finite_is_an_error() -> None:
-    with pytest.raises(ScoringError, match="'format' is not finite, got nan"):
+    with pytest.raises(ScoringError, match="'format'"):
         Reward(1.0, {"format": float("nan")})
     assert Reward(1.0, {"format": -0.25}).total == 0.75

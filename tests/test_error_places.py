@@ -94,7 +94,7 @@ async def test_an_exception_without_a_frame_of_the_user_has_the_place_of_its_cau
 
 def test_an_error_of_syntax_has_the_place_of_its_text(load: Callable[[str], Any], tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("a = 1\nb = = 2\n")
-    with pytest.raises(ConfigError, match=r"cannot be imported, got SyntaxError: .* \(broken.py:2\); give"):
+    with pytest.raises(ConfigError, match=r"broken\.py:2"):
         import_place("broken.py", "thing")
 
 

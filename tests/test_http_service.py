@@ -82,6 +82,6 @@ async def test_failures_of_a_server_are_errors_of_this_package(server: Server) -
 @pytest.mark.parametrize("error", [EnvUnavailableError, PolicyError])
 async def test_a_server_that_is_not_there_is_unavailable(error: Any) -> None:
     service = HttpService("http://127.0.0.1:9", name="the toy", extra="serve", unavailable=error)
-    with pytest.raises(error, match=r"the toy http://127\.0\.0\.1:9 cannot be reached"):
+    with pytest.raises(error, match=r"127\.0\.0\.1:9"):
         await service.send("GET", "/")
     await service.close()

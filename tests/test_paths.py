@@ -24,7 +24,7 @@ def test_the_wheel_has_no_tests_of_environments() -> None:
 
 
 def test_a_missing_recipe_is_answered_with_those_that_have_the_file() -> None:
-    with pytest.raises(ConfigError, match=r"no recipe file 'course.yaml' in recipe 'nope'.*'quickstart'") as caught:
+    with pytest.raises(ConfigError, match=r"course\.yaml") as caught:
         paths.recipe_file("nope", "course.yaml")
     names = str(caught.value).split("recipes with one: ")[1]
     assert all((paths.recipes_dir() / name / "course.yaml").is_file() for name in ast.literal_eval(names))

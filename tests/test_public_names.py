@@ -67,7 +67,7 @@ def test_editors_see_the_same_names_from_the_same_modules() -> None:
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'verl_agentic' has no attribute 'ToolEnvs'"):
+    with pytest.raises(AttributeError, match="ToolEnvs"):
         _ = verl_agentic.ToolEnvs  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(ImportError, match="ToolEnvs"):
         exec("from verl_agentic import ToolEnvs")

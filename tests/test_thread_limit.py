@@ -23,7 +23,7 @@ def count_until(cpu_s: float, *, is_stubborn: bool = False) -> int:
 
 def test_a_search_without_an_end_is_interrupted() -> None:
     began_s = time.thread_time()
-    with pytest.raises(EnvError, match=r"the search took more than 0\.2 s"), limit_thread(0.2, what="the search"):
+    with pytest.raises(EnvError, match=r"0\.2 s"), limit_thread(0.2, what="the search"):
         count_until(30.0)
     assert 0.2 <= time.thread_time() - began_s < 10.0
 

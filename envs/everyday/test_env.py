@@ -105,9 +105,9 @@ def test_unknown_options_and_more_rows_than_there_are_questions_are_refused() ->
     unknown: Any = "other"
     with pytest.raises(ConfigError, match="'poems'"):
         make_rows(split="train", count=1, seed=0, kinds="letters+poems")
-    with pytest.raises(ConfigError, match="wordings must be one of"):
+    with pytest.raises(ConfigError, match="wordings"):
         make_rows(split="test", count=1, seed=0, wordings=unknown)
-    with pytest.raises(ConfigError, match="no more questions of kind 'backwards'"):
+    with pytest.raises(ConfigError, match="'backwards'"):
         make_rows(split="test", count=10**6, seed=0, kinds="backwards")
 
 

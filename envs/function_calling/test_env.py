@@ -184,6 +184,11 @@ def test_no_tool_of_a_missing_function_row_is_from_the_domain_of_the_request() -
             assert not {"create_event", "find_free_slot", "cancel_event"} & set(names)
 
 
+def test_the_policy_sees_the_schemas_as_the_row_gives_them() -> None:
+    for task in make_rows(split="test", count=14, seed=4):
+        assert [tool.schema for tool in make_env(task).tools] == json.loads(task.extra["tools"])
+
+
 def test_the_schemas_use_all_of_json_schema_that_real_tools_use() -> None:
     words = json.dumps([api.schema for api in APIS.values()])
     for keyword in ("anyOf", "enum", "default", "items", "pattern", "minItems", "maximum", '"object"', '"null"'):
@@ -197,7 +202,7 @@ def test_impossible_wishes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # Two names, twelve orders of two or three artists, two rooms: 48 requests.
     monkeypatch.setattr(rows, "CHAINS", [chain for chain in CHAINS if "playlist" in chain.train[0]])
     assert len(make_rows(split="test", count=40, seed=0, cases=["sequential"])) == 40
-    with pytest.raises(ConfigError, match="no more different sequential rows of split 'test' after 48, got count=49"):
+    with pytest.raises(ConfigError, match="count=49"):
         make_rows(split="test", count=49, seed=0, cases=["sequential"])
 
 
@@ -392,9 +397,9 @@ def test_a_row_that_is_none_is_refused_by_name(change: dict[str, Any], says: str
 
 
 def test_an_expected_call_has_no_other_keys_and_options_no_other_values() -> None:
-    with pytest.raises(DataError, match="an expected call must be"):
+    with pytest.raises(DataError, match="expected call"):
         make_env(row({"name": "get_forecast", "arguments": {}, "parameters": {}}))
-    with pytest.raises(ConfigError, match="rejected_calls must be"):
+    with pytest.raises(ConfigError, match="rejected_calls"):
         make_env(row(PARIS), rejected_calls="perhaps")  # type: ignore[arg-type]
 
 
@@ -510,7 +515,7 @@ def test_what_bfcl_cannot_give_here_is_refused_or_left_out(tmp_path: Path, caplo
     with caplog.at_level(logging.WARNING):
         assert len(from_bfcl(path, skip_bad_records=True)) == 1
     assert "left out 2 of 3 records" in caplog.text
-    with pytest.raises(DataError, match="no record can become a row, got record 0: no answer for 'simple_1'"):
+    with pytest.raises(DataError, match="simple_1"):
         from_bfcl(write(tmp_path / "p.json", question("simple_1")), skip_bad_records=True)
     with pytest.raises(DataError, match="syntax of Java"):
         bfcl(tmp_path, {"music.play": {"song": ["a"]}}, name="simple_java_0")
@@ -594,5 +599,5 @@ async def test_verl_rows_of_toolrl_are_read_too_and_a_response_wants_no_call(tmp
 def test_a_toolrl_record_of_another_form_is_refused(tmp_path: Path, output: str, dialogue: str, says: str) -> None:
     with pytest.raises(DataError, match=rf"rlla.json, record 0: {says}"):
         toolrl(tmp_path, output, dialogue=dialogue)
-    with pytest.raises(DataError, match="is this a file of ToolRL"):
+    with pytest.raises(DataError, match="ToolRL"):
         from_toolrl(write(tmp_path / "x.json", {"messages": []}))

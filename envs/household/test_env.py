@@ -181,13 +181,13 @@ async def test_the_solution_scores_1_in_the_loop(tmp_path: Path, options: dict[s
 
 
 def test_wrong_options_and_rows_are_refused() -> None:
-    with pytest.raises(ConfigError, match="style must be"):
+    with pytest.raises(ConfigError, match="style"):
         make_rows(split="train", count=1, seed=0, style="prose")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="receptacles must be at least 4"):
+    with pytest.raises(ConfigError, match="receptacles"):
         make_rows(split="train", count=1, seed=0, receptacles=1)
-    with pytest.raises(DataError, match="neither a house nor a game_file"):
+    with pytest.raises(DataError, match="game_file"):
         make_env(EnvRow(prompt=(Message("user", "x"),), ground_truth={}))
-    with pytest.raises(DataError, match="things must be in receptacles"):
+    with pytest.raises(DataError, match="things"):
         House.from_spec({**HOUSE, "things": {"cup 1": "moon 1"}, "goal": {"kind": "clean", "thing": "cup"}})
 
 

@@ -114,7 +114,7 @@ async def test_the_fifth_route_is_refused(codecs: Any) -> None:
     episode = await play(codecs, HOME, routes(*[query] * 5, answer=HOME.ground_truth))
     assert ["limit" in text for text in observed(episode)] == [False] * 4 + [True]
     assert (episode.reward.info["routes"], episode.reward.outcome) == (4.0, 1.0)
-    with pytest.raises(ConfigError, match="max_routes must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="max_routes"):
         make_env(HOME, max_routes=0)
 
 
@@ -167,7 +167,7 @@ async def test_a_model_behind_an_endpoint_is_asked_and_paid_by_its_own_count_of_
 async def test_an_endpoint_that_gives_no_reply_voids_the_episode(codecs: Any) -> None:
     endpoint = {**ENDPOINT, "timeout_s": 0.2}
     pool = make_pool({"big": {**SERVED["big"], "endpoint": endpoint}})
-    with pytest.raises(EnvError, match="the model 'm' gives no reply"):
+    with pytest.raises(EnvError, match="'m'"):
         await pool["big"].ask("who?")
     models = {"big": {**SERVED["big"], "endpoint": endpoint}}
     episode = await play(codecs, HOME, routes("big: who?", answer="x"), models=models)
@@ -176,9 +176,9 @@ async def test_an_endpoint_that_gives_no_reply_voids_the_episode(codecs: Any) ->
 
 @pytest.mark.parametrize("models", [{}, {"a:b": SERVED["big"]}, {"Big": SERVED["big"]}])
 def test_names_that_a_route_cannot_have_are_refused(models: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="models must have names in lower case without a colon"):
+    with pytest.raises(ConfigError, match="models"):
         make_env(HOME, models=models)
-    with pytest.raises(ConfigError, match=r"models.big must have \['output_price'\]"):
+    with pytest.raises(ConfigError, match="'output_price'"):
         make_env(HOME, models={"big": {"description": "x", "endpoint": ENDPOINT}})
 
 

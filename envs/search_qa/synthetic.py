@@ -64,11 +64,12 @@ def make_passages() -> list[Passage]:
     return [Passage(title=name, text=text, id=name) for name, text in {**people, **towns}.items()]
 
 
-def make_questions() -> list[Question]:
+@functools.cache
+def make_questions() -> tuple[Question, ...]:
     """Returns all questions: four about each person, two of them with one hop and two with two."""
     world = make_world()
     student_of = {teacher: student for student, teacher in world.teacher.items()}
-    return [question for person in world.home for question in _iter_questions(person, student_of[person], world)]
+    return tuple(question for person in world.home for question in _iter_questions(person, student_of[person], world))
 
 
 @functools.lru_cache(maxsize=1)

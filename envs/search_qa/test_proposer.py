@@ -113,5 +113,5 @@ async def test_a_question_that_passes_becomes_a_row_of_the_solver(codecs: Any, t
 def test_roles_alternate_and_others_are_refused() -> None:
     sources = [row.data_source for row in make_rows(split="train", count=4, seed=0, role="both")]
     assert sources == ["search_qa_propose", "search_qa"] * 2
-    with pytest.raises(ConfigError, match="role must be solve, propose or both, got 'judge'"):
+    with pytest.raises(ConfigError, match="role"):
         make_rows(split="train", count=1, seed=0, role="judge")  # type: ignore[arg-type]

@@ -183,7 +183,7 @@ async def test_no_task_is_kept_outside_of_training(codecs: Any, tmp_path: Path) 
 def test_a_line_without_a_ground_truth_does_not_join_the_tasks() -> None:
     record = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": None}, "extra_info": {}}
     assert not is_complete(record)
-    with pytest.raises(DataError, match=r"a proposal lacks \['reward_model'\]"):
+    with pytest.raises(DataError, match="'reward_model'"):
         is_complete({"prompt": record["prompt"]})
 
 
@@ -204,14 +204,11 @@ def test_only_modules_that_compute_are_allowed() -> None:
     assert "imports" in refusal("from os import path\n\ndef f(x):\n    return 1")
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [({"attempts": 0}, "attempts must be"), ({"keep": [0.8, 0.3]}, r"keep must be \[low, high\]")],
-)
+@pytest.mark.parametrize(("config", "message"), [({"attempts": 0}, "attempts"), ({"keep": [0.8, 0.3]}, "keep")])
 def test_options_that_cannot_work_are_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_env(DEDUCTION, **config)
     with pytest.raises(DataError, match=r"got \(None, None\)"):
         make_env(EnvRow(prompt=(Message("user", "x"),)))
-    with pytest.raises(ConfigError, match="task must be one of"):
+    with pytest.raises(ConfigError, match="task"):
         make_rows(split="test", count=1, seed=0, task="chess")

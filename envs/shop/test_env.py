@@ -207,11 +207,9 @@ def test_similar_words_have_a_high_ratio() -> None:
     assert (token_set_ratio("", "a"), token_set_ratio("a b", "b a")) == (0.0, 100.0)
 
 
-@pytest.mark.parametrize(
-    "row", [*EXAMPLES, *make_rows(split="test", count=12, seed=3)], ids=lambda r: r.extra["task_id"]
-)
-async def test_the_solution_buys_what_is_asked_for_within_the_steps(row: EnvRow) -> None:
-    assert await Visit(row, metric="success").play(gold(row)) == 1.0
+async def test_the_solution_buys_what_is_asked_for_within_the_steps() -> None:
+    for row in [*EXAMPLES, *make_rows(split="test", count=12, seed=3)]:
+        assert await Visit(row, metric="success").play(gold(row)) == 1.0, row.extra["task_id"]
 
 
 async def test_a_hasty_purchase_earns_a_part_of_the_score_and_is_no_success() -> None:
@@ -263,7 +261,7 @@ def test_train_and_test_ask_for_different_products() -> None:
 
 @pytest.mark.slow
 def test_a_low_rank_puts_the_product_among_the_first_results() -> None:
-    with pytest.raises(ConfigError, match="hardly more than 0 instructions for 'train' with max_rank=0"):
+    with pytest.raises(ConfigError, match="max_rank"):
         make_rows(split="train", count=1, seed=0, max_rank=0)
     assert len(make_rows(split="train", count=5, seed=0, max_rank=1)) == 5
 
@@ -280,11 +278,7 @@ async def test_demonstrations_differ_in_quality() -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [
-        ({"metric": "f1"}, "metric must be one of"),
-        ({"max_steps": 0}, "must be at least 1, got 0, 10, 50"),
-        ({"products": "items.json"}, "give both products and attributes"),
-    ],
+    [({"metric": "f1"}, "metric"), ({"max_steps": 0}, "50"), ({"products": "items.json"}, "attributes")],
 )
 def test_a_config_that_cannot_work_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -293,7 +287,7 @@ def test_a_config_that_cannot_work_is_refused(config: dict[str, Any], message: s
 
 async def test_a_row_of_another_catalogue_stops_the_run_instead_of_scoring_0() -> None:
     goal = {**json.loads(ROW.ground_truth), "asin": "B0"}
-    with pytest.raises(ConfigError, match=r"no product 'B0'; set env_config\.products"):
+    with pytest.raises(ConfigError, match=r"env_config\.products"):
         await make_env(replace(ROW, ground_truth=json.dumps(goal))).start()
     for broken in ("{}", json.dumps({**goal, "attributes": [1]}), "no goal"):
         with pytest.raises(DataError):

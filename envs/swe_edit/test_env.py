@@ -212,7 +212,7 @@ def test_the_answers_of_a_search_agent_can_choose_the_lines(tmp_path: Path) -> N
 
 
 def test_wrong_options_are_refused() -> None:
-    with pytest.raises(ConfigError, match="reward must be tests or similarity, got 'both'"):
+    with pytest.raises(ConfigError, match="reward"):
         make_env(ROW, reward="both")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="localisation must be words, files, hunks"):
+    with pytest.raises(ConfigError, match="localisation"):
         make_rows(split="train", count=1, seed=0, localisation="no/such/folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 
@@ -14,7 +15,10 @@ from .demos import demonstrator
 from .games import load_game
 from .rows import make_rows
 
-ROWS = make_rows(split="train", count=200, seed=0, game="frozen_lake", size=3, placement="random", style="compact")
+
+@functools.cache
+def list_lakes() -> list[EnvRow]:
+    return make_rows(split="train", count=200, seed=0, game="frozen_lake", size=3, placement="random", style="compact")
 
 
 def play(row: EnvRow, skilled: float, seed: int) -> tuple[str, int]:
@@ -33,24 +37,28 @@ def play(row: EnvRow, skilled: float, seed: int) -> tuple[str, int]:
 
 
 def test_the_best_player_needs_the_fewest_moves() -> None:
-    assert [play(row, 1.0, 0) for row in ROWS] == [("goal", row.extra["optimal_actions"]) for row in ROWS]
+    assert [play(row, 1.0, 0) for row in list_lakes()] == [
+        ("goal", row.extra["optimal_actions"]) for row in list_lakes()
+    ]
 
 
 def test_success_grows_with_skill() -> None:
     shares = [
-        sum(play(row, skilled, i)[0] == "goal" for i, row in enumerate(ROWS)) / len(ROWS) for skilled in (0, 0.5, 0.9)
+        sum(play(row, skilled, i)[0] == "goal" for i, row in enumerate(list_lakes())) / len(list_lakes())
+        for skilled in (0, 0.5, 0.9)
     ]
     assert 0 < shares[0] < shares[1] - 0.1 < shares[2] - 0.2
 
 
 def test_the_same_seed_gives_the_same_moves() -> None:
-    assert play(ROWS[0], 0.3, 5) == play(ROWS[0], 0.3, 5)
-    assert len({play(ROWS[0], 0.3, seed) for seed in range(9)}) > 1
+    assert play(list_lakes()[0], 0.3, 5) == play(list_lakes()[0], 0.3, 5)
+    assert len({play(list_lakes()[0], 0.3, seed) for seed in range(9)}) > 1
 
 
-PATHS = make_rows(
-    split="train", count=100, seed=0, game="quest", layout="path", rooms=5, objects=5, quest_length=9, style="compact"
-)
+@functools.cache
+def list_paths() -> list[EnvRow]:
+    path = {"game": "quest", "layout": "path", "rooms": 5, "objects": 5, "quest_length": 9, "style": "compact"}
+    return make_rows(split="train", count=100, seed=0, **path)
 
 
 def commands(row: EnvRow, **options: float) -> list[str]:
@@ -66,7 +74,7 @@ def commands(row: EnvRow, **options: float) -> list[str]:
 
 @pytest.mark.slow
 def test_a_demonstration_with_a_wrong_key_walks_to_the_lock_as_if_it_were_the_right_one() -> None:
-    for row in PATHS:
+    for row in list_paths():
         best, wrong = commands(row), commands(row, wrong_key=1.0)
         unlock = next(place for place, command in enumerate(best) if command.startswith("unlock"))
         changed = [place for place in range(unlock) if best[place] != wrong[place]]
@@ -74,7 +82,7 @@ def test_a_demonstration_with_a_wrong_key_walks_to_the_lock_as_if_it_were_the_ri
 
 
 def test_slips_make_demonstrations_longer_and_the_solution_follows() -> None:
-    lengths = [len(commands(row, slip=0.2)) for row in PATHS]
+    lengths = [len(commands(row, slip=0.2)) for row in list_paths()]
     assert min(lengths) == 9 and 10 < sum(lengths) / len(lengths) < 20
 
 

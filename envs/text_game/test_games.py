@@ -481,10 +481,10 @@ def test_what_is_no_game_is_refused(spec: Any) -> None:
 
 
 def test_what_cannot_be_won_is_refused() -> None:
-    with pytest.raises(DataError, match="the level cannot be won"):
+    with pytest.raises(DataError, match="level"):
         Sokoban(["#####", "#$@.#", "#___#", "#####"]).prepare()
     own_key = {**QUEST, "locks": {**QUEST["locks"], "box": ["locked", "red key"]}}
-    with pytest.raises(DataError, match="the quest cannot be won"):
+    with pytest.raises(DataError, match="quest"):
         load_game(own_key).prepare()
 
 

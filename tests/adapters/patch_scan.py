@@ -27,14 +27,18 @@ class DeclaredPatch:
     """Versions of verl that are patched; empty for all."""
 
 
-@functools.cache
-def sources() -> tuple[tuple[str, ast.Module], ...]:
-    """Returns `plugin` and every file below `verl_agentic/verl`, without its suffix, with its syntax tree."""
+def source_paths() -> dict[str, Path]:
+    """Returns `plugin` and every file below `verl_agentic/verl`, without its suffix, with its path."""
     package = Path(str(verl_agentic.plugin.__file__)).parent
     folder = package / "verl"
     paths = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.py"))}
-    paths = {"plugin": package / "plugin.py", **paths}
-    return tuple((name, ast.parse(path.read_text())) for name, path in paths.items())
+    return {"plugin": package / "plugin.py", **paths}
+
+
+@functools.cache
+def sources() -> tuple[tuple[str, ast.Module], ...]:
+    """Returns the names of `source_paths` with their syntax trees."""
+    return tuple((name, ast.parse(path.read_text())) for name, path in source_paths().items())
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -15,7 +16,16 @@ from typing import Any
 
 import pytest
 import verl
-from patch_scan import assigned_attributes, assigned_methods, bindings, declared_patches, is_verl, sources
+from patch_scan import (
+    DeclaredPatch,
+    assigned_attributes,
+    assigned_methods,
+    bindings,
+    declared_patches,
+    is_verl,
+    source_paths,
+    sources,
+)
 from verl.workers.rollout.base import BaseRollout
 from verl_versions import is_meant
 
@@ -62,20 +72,24 @@ CALLS = {
     "verl.workers.rollout.llm_server:LLMServerClient.generate": "self, request_id=, prompt_ids=, sampling_params=",
 }
 """Calls of methods whose object has no name that an adapter imports; a keyword ends with `=`."""
-PATCHES = tuple(
-    (adapter, patch) for adapter, tree in sources() for patch in declared_patches(tree) if is_meant(patch.versions)
-)
-"""Patches that the adapters declare by `wrap`, `replace` and `add`, in the order of the files."""
 
 
-@pytest.mark.parametrize("adapter", [adapter for adapter, _ in sources()])
+@functools.cache
+def list_patches() -> list[tuple[str, DeclaredPatch]]:
+    """Returns the patches that the adapters declare by `wrap`, `replace` and `add`, in the order of the files."""
+    return [
+        (adapter, patch) for adapter, tree in sources() for patch in declared_patches(tree) if is_meant(patch.versions)
+    ]
+
+
+@pytest.mark.parametrize("adapter", source_paths())
 def test_verl_has_what_an_adapter_uses(adapter: str) -> None:
     tree = dict(sources())[adapter]
     faults = [_fault_of_symbol(symbol) for symbol in sorted(_used_symbols(tree))]
     faults += [_fault_of_call(symbol, arguments) for symbol, arguments in _calls(tree)]
     faults += [
         _fault_of_patch(patch.symbol, patch.parameters)
-        for name, patch in PATCHES
+        for name, patch in list_patches()
         if name == adapter and patch.kind != "add"
     ]
     assert not any(faults), f"verl {verl.__version__}: {list(filter(None, faults))}"
@@ -251,7 +265,7 @@ def patched() -> set[tuple[str, str]]:
 
 
 def test_the_table_holds_every_patch(patched: set[tuple[str, str]]) -> None:
-    known = {(adapter, patch.symbol) for adapter, patch in PATCHES}
+    known = {(adapter, patch.symbol) for adapter, patch in list_patches()}
     assert patched, "no adapter patches verl"
     assert not patched - known, f"declared_patches misses {sorted(patched - known)}"
     expected = {
@@ -260,11 +274,11 @@ def test_the_table_holds_every_patch(patched: set[tuple[str, str]]) -> None:
     assert {(adapter, symbol) for adapter, symbol in known if adapter in expected} <= patched
 
 
-@pytest.mark.parametrize("adapter", sorted({adapter for adapter, _ in PATCHES}))
-def test_a_file_that_patches_verl_begins_with_what_it_patches(adapter: str) -> None:
-    docstring = str(ast.get_docstring(dict(sources())[adapter]))
-    assert docstring.startswith("Patches verl:")
-    for name in {patch.symbol.replace(":", ".").rsplit(".", 1)[1] for known, patch in PATCHES if known == adapter}:
+def test_a_file_that_patches_verl_begins_with_what_it_patches() -> None:
+    for adapter, patch in list_patches():
+        docstring = str(ast.get_docstring(dict(sources())[adapter]))
+        assert docstring.startswith("Patches verl:"), adapter
+        name = patch.symbol.replace(":", ".").rsplit(".", 1)[1]
         assert re.search(rf"`[\w.]*\b{name}`", docstring), f"{adapter} does not name {name}"
 
 

@@ -77,10 +77,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         ({"algorithm__adv_estimator": "my_credit.py:mine"}, "", ["trainer.advantages"]),
         (
-            {
-                "actor_rollout_ref__actor__policy_loss__per_session": True,
-                "trainer__v1__trainer_mode": "agentic_sync",
-            },
+            {"actor_rollout_ref__actor__policy_loss__per_session": True, "trainer__v1__trainer_mode": "agentic_sync"},
             "",
             ["engine.loss_config", "engine.loss_functions", "trainer.advantages", "trainer.trainers"],
         ),
@@ -134,17 +131,17 @@ def test_a_failed_adapter_stops_the_run(device: Any) -> None:
         raise PluginError(f"no {names}")
 
     guard.install_check(load)
-    with pytest.raises(PluginError, match=r"no \['rollout\.agent_loop', 'trainer\.advantages'\]"):
+    with pytest.raises(PluginError, match=r"rollout\.agent_loop"):
         device.auto_set_device(_config(actor_rollout_ref__rollout__agent__default_agent_loop="env_agent"))
     assert not device.seen
 
 
 def test_device_and_platform_must_both_be_the_cpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     guard.install_check(lambda names: None)
-    with pytest.raises(ConfigError, match=r"trainer\.device=cpu .*got VERL_PLATFORM=''; export VERL_PLATFORM=cpu"):
+    with pytest.raises(ConfigError, match=r"trainer\.device"):
         device.auto_set_device(_config(trainer__device="cpu"))
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    with pytest.raises(ConfigError, match=r"VERL_PLATFORM=cpu needs trainer\.device=cpu, got 'cuda'"):
+    with pytest.raises(ConfigError, match="VERL_PLATFORM"):
         device.auto_set_device(_config())
     assert not device.seen
     device.auto_set_device(_config(trainer__device="cpu"))
@@ -162,7 +159,7 @@ def test_the_interpolation_of_a_recipe_resolves_only_with_the_plugin() -> None:
     was = OmegaConf.has_resolver(guard.RESOLVER)
     try:
         guard.install_resolver(check)
-        with pytest.raises(InterpolationResolutionError, match=r"PluginError raised .*the cause"):
+        with pytest.raises(InterpolationResolutionError, match="PluginError"):
             _ = recipe.required
         failures.clear()
         assert recipe.required == "plugin"
@@ -176,7 +173,7 @@ def test_the_interpolation_of_a_recipe_resolves_only_with_the_plugin() -> None:
 
 def test_guidance_needs_a_trainer_that_knows_who_was_guided(device: Any) -> None:
     guard.install_check(lambda names: None)
-    with pytest.raises(ConfigError, match=r"agentic\.guidance needs a trainer of ours, got .*None"):
+    with pytest.raises(ConfigError, match=r"agentic\.guidance"):
         device.auto_set_device(_config(actor_rollout_ref__rollout__custom__agentic__guidance=True))
 
 
@@ -244,7 +241,7 @@ def test_the_root_is_moved_and_choices_are_logged_before_adapters_are_chosen(
 def test_a_measurement_that_cannot_work_is_refused_before_ray(device: Any) -> None:
     guard.install_check(lambda names: None)
     config = _config(algorithm__prompt_information__prompts=1, trainer__v1__trainer_mode="agentic_sync")
-    with pytest.raises(ConfigError, match=r"agentic.prompt_information.prompts must be .* got 1"):
+    with pytest.raises(ConfigError, match=r"agentic\.prompt_information\.prompts"):
         device.auto_set_device(config)
 
 
@@ -266,7 +263,7 @@ def test_a_teacher_that_nobody_listens_to_is_refused_before_ray(device: Any) -> 
         "actor_rollout_ref__actor__policy_loss__loss_mode": "vanilla",
         "trainer__v1__trainer_mode": "agentic_sync",
     }
-    with pytest.raises(ConfigError, match=r"agentic.self_teacher is the teacher of the loss sdpo, got .*=vanilla"):
+    with pytest.raises(ConfigError, match=r"agentic\.self_teacher"):
         device.auto_set_device(_config(algorithm__self_teacher__tau=0.05, **changes))
 
 
@@ -284,8 +281,8 @@ def test_importance_weights_of_truncated_samples_are_warned_of(device: Any, capl
     ("changes", "message"),
     [
         ({}, None),
-        ({"algorithm__implicit_reward__outcome_coeff": 1}, r"unknown keys in agentic.implicit_reward.*outcome_coeff"),
-        ({"actor_rollout_ref__actor__use_kl_loss": False}, "there is none, got .*use_kl_loss=false"),
+        ({"algorithm__implicit_reward__outcome_coeff": 1}, "outcome_coeff"),
+        ({"actor_rollout_ref__actor__use_kl_loss": False}, "use_kl_loss"),
         ({"algorithm__adv_estimator": "gdpo"}, "estimator 'gdpo'"),
         ({"actor_rollout_ref__model__lora_rank": 8}, "lora_rank=8"),
     ],

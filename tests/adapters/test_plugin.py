@@ -204,14 +204,14 @@ def test_the_check_raises_for_the_adapters_asked_for_and_for_the_plugin(monkeypa
     monkeypatch.setattr(plugin, "_state", PluginState(failed={"rollout.agent_loop": "OSError: full"}))
     plugin.check("replay_buffer.episode_buffer")
     plugin.load_demanded([])
-    with pytest.raises(PluginError, match=r"got rollout\.agent_loop: OSError: full; run `verl-agentic doctor`"):
+    with pytest.raises(PluginError, match=r"rollout\.agent_loop"):
         plugin.check("replay_buffer.episode_buffer", "rollout.agent_loop")
     with pytest.raises(PluginError, match=r"rollout\.agent_loop"):
         plugin.check()
     with pytest.raises(PluginError, match=r"rollout\.agent_loop"):
         plugin.load_demanded(["rollout.agent_loop"])
     monkeypatch.setattr(plugin, "_state", PluginState(failed={"plugin": "OSError: full"}))
-    with pytest.raises(PluginError, match="got plugin: OSError: full"):
+    with pytest.raises(PluginError, match="plugin: OSError"):
         plugin.load_demanded(["replay_buffer.episode_buffer"])
     assert plugin.state().loaded == []
 

@@ -112,7 +112,7 @@ def test_an_unknown_data_source_is_left_to_a_rubric(paths: dict[str, Any]) -> No
 
 
 def test_a_script_without_tools_is_told_which_keys_name_them() -> None:
-    with pytest.raises(ConfigError, match="function_tool_path or tool_config_path"):
+    with pytest.raises(ConfigError, match="function_tool_path"):
         make_env(make_row())
 
 

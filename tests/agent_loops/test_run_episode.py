@@ -224,7 +224,7 @@ async def test_an_environment_that_cannot_be_closed_does_not_cost_the_episode(ca
 
 async def test_a_prompt_that_fills_the_context_is_the_users_error() -> None:
     env = FakeEnv(ROW)
-    with pytest.raises(DataError, match="the prompt has 25 tokens and max_context_tokens is 25"):
+    with pytest.raises(DataError, match="max_context_tokens"):
         await play(script("42"), env, replace(LIMITS, max_context_tokens=25))
     assert env.closed == 1
 
@@ -326,7 +326,7 @@ async def test_an_episode_that_runs_out_of_time_in_a_retry_tells_both_reasons() 
     limits = replace(LIMITS, episode_timeout_s=0.3)
     episode = await run_episode(ROW, make_env=make, setup=episode_setup(script("call:a"), limits), request_id="r")
     assert (episode.stop_reason, episode.error_kind, episode.retries) == (StopReason.TIMEOUT, None, 1)
-    assert "still running at its deadline" in (episode.error or "") and "sandbox gone" in (episode.error or "")
+    assert "deadline" in (episode.error or "") and "sandbox gone" in (episode.error or "")
 
 
 async def test_neither_a_late_turn_nor_a_failing_scorer_is_played_anew() -> None:
@@ -364,7 +364,7 @@ async def test_an_environment_that_does_not_start_in_time_is_begun_anew() -> Non
     limits = replace(LIMITS, start_timeout_s=0.05, max_retries=0)
     episode, env = await play(script("42"), Slow(ROW), limits)
     assert episode.stop_reason is StopReason.INFRA_ERROR and episode.error_kind == "env"
-    assert "the environment did not start" in (episode.error or "") and "raise start_timeout_s" in (episode.error or "")
+    assert "did not start" in (episode.error or "") and "raise start_timeout_s" in (episode.error or "")
     assert env.closed == 1
 
 

@@ -26,11 +26,7 @@ def test_an_estimator_of_someone_else_is_found_in_its_module() -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [
-        ("no_such", "unknown advantage estimator 'no_such'; use one of"),
-        ("no_such_module:f", "No module named 'no_such_module'"),
-        (f"{__name__}:make_batch", "decorator @advantage, got function"),
-    ],
+    [("no_such", "no_such"), ("no_such_module:f", "no_such_module"), (f"{__name__}:make_batch", "@advantage")],
 )
 def test_what_is_no_estimator_is_refused(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -50,5 +46,5 @@ def any_rows_without_tokens() -> CreditBatch:
 
 
 def test_unknown_options_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"has no options \['fctor'\]; it has \['factor'\]"):
+    with pytest.raises(ConfigError, match="'fctor'"):
         doubled(make_batch([1, 3]), fctor=3.0)

@@ -93,16 +93,16 @@ async def test_calls_become_actions_of_one_thread_and_errors_become_observations
 
 async def test_a_missing_benchmark_names_its_package() -> None:
     env = make_env(row("browsergym/no_such.1"))
-    with pytest.raises(MissingDependencyError, match="pip install browsergym-no_such"):
+    with pytest.raises(MissingDependencyError, match="no_such"):
         await env.start()
     await env.close()
 
 
 def test_rows_need_ids_and_splits_share_no_seed() -> None:
-    with pytest.raises(ConfigError, match="needs env_ids"):
+    with pytest.raises(ConfigError, match="env_ids"):
         make_rows(split="train", count=1, seed=0)
     options: dict[str, Any] = {"count": 4, "seed": 3, "env_ids": ["browsergym/a.1", "browsergym/a.2"]}
     train, test = make_rows(split="train", **options), make_rows(split="test", **options)
     assert not {row.extra["seed"] for row in train} & {row.extra["seed"] for row in test}
-    with pytest.raises(DataError, match="needs env_id"):
+    with pytest.raises(DataError, match="env_id"):
         make_env(EnvRow(prompt=(), extra={}))

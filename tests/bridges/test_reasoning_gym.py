@@ -163,6 +163,6 @@ def test_a_generator_without_an_end_makes_no_row(monkeypatch: pytest.MonkeyPatch
     problems._make_problem.cache_clear()
     rows = make_rows(split="test", count=3, seed=3, task="chain_sum")
     assert {row.ground_truth["number"] % 64 % 3 for row in rows} == {0}
-    with pytest.raises(EnvError, match="the generator 'chain_sum' with the number 2 took more than"):
+    with pytest.raises(EnvError, match="chain_sum"):
         load_problem("chain_sum", 2, {})
     problems._make_problem.cache_clear()

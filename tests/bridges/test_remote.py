@@ -310,14 +310,14 @@ async def test_a_client_sets_only_what_the_operator_has_named(monkeypatch: pytes
     async with serving(package, client_config=allowed) as server:
         monkeypatch.setenv("VERL_AGENTIC_ENV_URL", server.url)
         for config in refused:
-            with pytest.raises(ConfigError, match="does not let its clients set"):
+            with pytest.raises(ConfigError, match="clients"):
                 await play(functools.partial(make_env, url=server.url, config=config), "42")
-            with pytest.raises(ConfigError, match="does not let its clients set"):
+            with pytest.raises(ConfigError, match="clients"):
                 await make_env(ROW, url=server.url, config=config).select(["a"])  # type: ignore[attr-defined]
-            with pytest.raises(ConfigError, match="does not let its clients set"):
+            with pytest.raises(ConfigError, match="clients"):
                 await asyncio.to_thread(make_rows, split="test", count=1, seed=0, **config)
         for split in ("../../etc", "os:execlp", ""):
-            with pytest.raises(DataError, match="rows need a split by name"):
+            with pytest.raises(DataError, match="split"):
                 await asyncio.to_thread(make_rows, split=split, count=1, seed=0)
         assert not seen
         given: dict[str, Any] = {"level": 2, "game": "go", "size": 3}
@@ -336,7 +336,7 @@ class PlayingEnv(ToolEnv):
 )
 async def test_an_environment_with_sub_agents_is_refused(environment: Any) -> None:
     async with serving(environment) as server:
-        with pytest.raises(ConfigError, match="sub-agents do not work over a server"):
+        with pytest.raises(ConfigError, match="sub-agents"):
             await play(lambda row: make_env(row, url=server.url), "42")
 
 
@@ -363,9 +363,9 @@ async def test_the_package_of_an_environment_travels(monkeypatch: pytest.MonkeyP
         assert await remote.make_env(ROW).select(["good", "best"]) == 1  # type: ignore[attr-defined]
     async with serving(FakeEnv) as server:
         monkeypatch.setenv("VERL_AGENTIC_ENV_URL", server.url)
-        with pytest.raises(ConfigError, match="no make_rows"):
+        with pytest.raises(ConfigError, match="make_rows"):
             await asyncio.to_thread(make_rows, split="test", count=2, seed=3)
-        with pytest.raises(ConfigError, match=r"select\(answers\), got FakeEnv"):
+        with pytest.raises(ConfigError, match="FakeEnv"):
             await remote.make_env(ROW).select(["good"])  # type: ignore[attr-defined]
 
 

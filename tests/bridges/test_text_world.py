@@ -95,7 +95,7 @@ async def test_calls_after_the_end_of_the_same_turn_do_nothing(tiny_chat: Any) -
 
 
 async def test_a_row_of_another_version_is_refused() -> None:
-    with pytest.raises(DataError, match="begins with 'Climb 4 steps"):
+    with pytest.raises(DataError, match="Climb"):
         await TextWorldEnv(row_of(3), Stairs(4)).start()
 
 
@@ -139,9 +139,9 @@ def test_rows_differ_and_the_splits_share_none() -> None:
 def test_too_few_rows_and_unknown_tasks_are_refused() -> None:
     with pytest.raises(ConfigError, match="hardly more than"):
         make("train", 200)
-    with pytest.raises(ConfigError, match="unknown task, got 'c'"):
+    with pytest.raises(ConfigError, match="'c'"):
         make("train", 1, "c")
-    with pytest.raises(ConfigError, match="split must be"):
+    with pytest.raises(ConfigError, match="split"):
         make("dev", 1)
 
 

@@ -180,9 +180,9 @@ async def test_the_environments_own_reward_is_the_outcome_and_functions_shape_it
 
 @pytest.mark.parametrize("given", [[None], [float("nan")]])
 async def test_no_reward_that_applies_is_a_failure_and_not_a_zero(given: list[Any]) -> None:
-    with pytest.raises(ScoringError, match="no reward function applies"):
+    with pytest.raises(ScoringError, match="reward function"):
         await play(ASK, reward_funcs=lambda **kwargs: given)
-    with pytest.raises(ScoringError, match=r"must return one reward per completion, got \[1, 2\]"):
+    with pytest.raises(ScoringError, match=r"\[1, 2\]"):
         await play(ASK, reward_funcs=lambda **kwargs: [1, 2])
 
 
@@ -224,7 +224,7 @@ async def test_a_row_chooses_one_of_several_environments_which_may_own_the_promp
     game = {"environment": "b", "secret": 3, "low": 1, "high": 9}
     played = await play(game, ("guess", {"number": 3}), environment_factory=factories)
     assert played.prompt == (Message("user", " It is between 1 and 9."),) and played.reward.outcome == 1.0
-    with pytest.raises(DataError, match=r"one of \['a', 'b'\], got 'c'"):
+    with pytest.raises(DataError, match="'c'"):
         await play({"environment": "c"}, environment_factory=factories)
 
 
@@ -253,8 +253,8 @@ def test_the_files_of_the_docs_are_an_environment(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tools": [double], "reward_funcs": lambda completion_ids, **kwargs: [0]}, "needs completion_ids, which no"),
-        ({"tools": [double], "reward_funcs": lambda trainer_state, **kwargs: [0]}, "needs trainer_state, which no"),
+        ({"tools": [double], "reward_funcs": lambda completion_ids, **kwargs: [0]}, "completion_ids"),
+        ({"tools": [double], "reward_funcs": lambda trainer_state, **kwargs: [0]}, "trainer_state"),
         ({"tools": ["json:no_such"], "reward_funcs": lambda **kwargs: [0]}, "no_such"),
         ({"tools": [double], "reward_funcs": [], "reward_weights": [1]}, "one per function"),
     ],

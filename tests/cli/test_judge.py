@@ -35,7 +35,7 @@ def test_a_judge_that_gives_way_is_exit_code_1_and_the_report_names_what_got_thr
 @pytest.mark.slow
 def test_a_judge_that_withstands_is_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert probe(honest) == 0
-    assert "no attack got through, all 8 controls are right" in capsys.readouterr().out
+    assert "all 8 controls" in capsys.readouterr().out
     assert probe(honest, "--json", "--repeats", "2") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["safe"] and report["controls"] == 16 and len(report["results"]) == report["attacks"] + 16

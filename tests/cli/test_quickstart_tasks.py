@@ -84,7 +84,7 @@ def test_a_course_whose_rl_takes_all_tasks_is_refused() -> None:
     class Small(Course):
         package = property(lambda self: package)  # type: ignore[assignment]
 
-    with pytest.raises(DataError, match=r"neither trained with RL nor held out, got 1 rows without one"):
+    with pytest.raises(DataError, match="1 rows"):
         tasks.make_rows(Small(recipe="quickstart", env="python_math", num_train=1, num_demos=1), seed=0, num_eval=0)
 
 
@@ -99,7 +99,7 @@ def test_where_no_sandbox_isolates_the_quickstart_says_so_at_once(
     monkeypatch.setattr(process_pool, "_pools", {})
     with pytest.raises(EnvError, match="cannot be generated here") as caught:
         tasks.make_data(COURSE, tmp_path, made / "model", 1, 4, lambda done, total: None)
-    assert "got namespaces: not on this machine" in str(caught.value) and "sandbox backends" in str(caught.value)
+    assert "namespaces" in str(caught.value) and "sandbox backends" in str(caught.value)
 
 
 def test_demonstrations_show_every_move_and_train_only_what_the_demonstrator_wrote(made: Path) -> None:
@@ -192,14 +192,14 @@ def test_a_course_with_unknown_keys_or_without_its_environment_is_refused(
     monkeypatch.setattr(paths, "recipes_dir", lambda: tmp_path)
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd/course.yaml").write_text("{env: python_math, num_train: 1, num_demos: 1, lessons: 3}")
-    with pytest.raises(ConfigError, match=r"unknown keys in course.yaml of 'odd', got \['lessons'\]"):
+    with pytest.raises(ConfigError, match="'lessons'"):
         load_course("odd")
     (tmp_path / "bare/env").mkdir(parents=True)
     (tmp_path / "bare/env/__init__.py").write_text("def make_env(row): ...")
     for name in ("sft", "grpo"):
         (tmp_path / f"bare/{name}.yaml").touch()
     (tmp_path / "bare/course.yaml").write_text(f"{{env: {tmp_path / 'bare/env'}, num_train: 1, num_demos: 1}}")
-    with pytest.raises(ConfigError, match="needs make_rows and demonstrator of its environment"):
+    with pytest.raises(ConfigError, match="make_rows"):
         load_course("bare").package  # noqa: B018
 
 

@@ -10,7 +10,10 @@ import pytest
 import yaml
 
 from verl_agentic.cli import main
+from verl_agentic.config import recipe_groups
 from verl_agentic.config.recipe_groups import GROUPS, load_recipe, recipe_names
+
+SYSTEMS = Path(str(recipe_groups.__file__)).parent / "agentic" / "system"
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -20,8 +23,8 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def can_be_tiny(system: str) -> bool:
     """Tells whether main_ppo trains a system on rows of `prepare`. Prompts of swe_rl hold files of any size."""
-    recipe = load_recipe("system", system)
-    return "\nverl-agentic prepare" in recipe.readme and not recipe.noted("trainer") and system != "swe_rl"
+    recipe, readme = (SYSTEMS.joinpath(f"{system}.{ending}").read_text() for ending in ("yaml", "md"))
+    return "\nverl-agentic prepare" in readme and "\n# trainer:" not in recipe and system != "swe_rl"
 
 
 def config_in(text: str) -> dict:
@@ -125,7 +128,7 @@ def test_a_system_of_another_trainer_takes_no_method(capsys: pytest.CaptureFixtu
     assert config_in(text)["defaults"] == ["sft_trainer_engine", {"agentic/system": "swe_gym"}, "_self_"]
     assert "verl.trainer.sft_trainer --config-dir . --config-name my_run" in text and "preflight" not in text
     assert main(["recipes", "swe_gym", "--method", "dapo"]) == 2
-    assert "swe_gym runs sft_trainer_engine, which takes no method" in capsys.readouterr().err
+    assert "sft_trainer_engine" in capsys.readouterr().err
 
 
 def test_a_config_is_written_to_a_new_file_and_named_in_the_commands(

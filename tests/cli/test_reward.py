@@ -127,7 +127,7 @@ def test_what_cannot_work_is_exit_code_2(
 
 def test_an_empty_folder_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reward", "audit", str(tmp_path), "--rubric", rubric(tmp_path, use("strict"))]) == 2
-    assert "no trajectories are stored below" in capsys.readouterr().err
+    assert "no trajectories" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_a_kind_that_the_folder_does_not_have_is_refused(
 ) -> None:
     path = rubric(tmp_path, use("strict"))
     assert main(["reward", "audit", str(run_dir), "--rubric", path, "--of", "evaluation"]) == 2
-    assert "no trajectory matches --of evaluation" in capsys.readouterr().err
+    assert "--of evaluation" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -264,7 +264,7 @@ def test_front_compares_runs_part_by_part(
     assert main(["reward", "front", str(experts), "--against", str(run_dir), "--parts", "acc"]) == 0
     assert "on the front" in capsys.readouterr().out
     assert main(["reward", "front", str(experts), "--against", str(run_dir), "--parts", "cost"]) == 2
-    assert "has no part 'cost' in every score" in capsys.readouterr().err
+    assert "'cost'" in capsys.readouterr().err
 
 
 def test_imitate_learns_to_tell_experts_from_the_policy(

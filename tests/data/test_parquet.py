@@ -110,11 +110,11 @@ def test_mixed_rows_come_back_from_json_lines_as_verls_dataset_reads_them(
 
 
 def test_columns_that_hold_no_json_are_named() -> None:
-    with pytest.raises(DataError, match=r"file:3: extra_info.extra_json is not JSON, got '\{'"):
+    with pytest.raises(DataError, match=r"extra_info\.extra_json"):
         extra_of({"extra_json": "{"}, "file:3")
-    with pytest.raises(DataError, match=r"extra_json must hold a JSON object, got '\[1\]'"):
+    with pytest.raises(DataError, match="extra_json"):
         extra_of({"extra_json": "[1]"})
-    with pytest.raises(DataError, match=r"row: reward_model.ground_truth is not JSON"):
+    with pytest.raises(DataError, match=r"reward_model\.ground_truth"):
         ground_truth_of({"ground_truth": "{", "format": "json"})
     assert ground_truth_of({"ground_truth": "{", "format": "text"}) == "{"
     assert extra_of(None) == {} and ground_truth_of(None) is None

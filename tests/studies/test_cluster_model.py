@@ -224,7 +224,7 @@ def test_a_constant_without_a_source_is_refused(tmp_path: Path) -> None:
 def test_a_cluster_without_engines_is_refused() -> None:
     from _cluster_model import Plan
 
-    with pytest.raises(ValueError, match="got 8 episodes in groups of 8 and 1 nodes"):
+    with pytest.raises(ValueError, match="nodes"):
         Plan(nodes=1, concurrent=8, mode="async", train_share=1.0)
 
 

@@ -101,7 +101,7 @@ def test_all_sides_get_the_rows_in_the_order_of_the_file_and_have_three_turns(pe
 def test_a_recipe_that_the_others_have_no_setting_for_is_refused(peers: Any, recipe: Any) -> None:
     other = copy.deepcopy(recipe)
     other["actor_rollout_ref"]["actor"]["loss_agg_mode"] = "seq-mean-token-sum"
-    with pytest.raises(ValueError, match=r"loss_agg_mode must be 'token-mean' .* got 'seq-mean-token-sum'"):
+    with pytest.raises(ValueError, match="loss_agg_mode"):
         peers.trl_settings(other, steps=1, seed=0)
 
 

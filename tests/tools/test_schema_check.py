@@ -96,8 +96,8 @@ def test_an_equal_schema_is_compiled_once() -> None:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        ({"type": "dict"}, r"not a JSON schema at \$.type, got 'dict'"),
-        ({"properties": {"a": {"type": "float"}}}, r"not a JSON schema at \$.properties.a.type"),
+        ({"type": "dict"}, "'dict'"),
+        ({"properties": {"a": {"type": "float"}}}, "properties.a.type"),
         ({"properties": {"a": {"$ref": "https://example.org/a.json"}}}, "may only refer to itself"),
         ({"$ref": "#/$defs/nothing"}, "may only refer to itself"),
     ],

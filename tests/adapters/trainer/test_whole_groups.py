@@ -65,7 +65,7 @@ def test_unequal_groups_stay_as_verl_balanced_them(lengths: dict[str, int]) -> N
 
 
 def test_updates_that_split_groups_are_refused() -> None:
-    with pytest.raises(ConfigError, match="ppo_mini_batch_size=3 for 2 data-parallel ranks; set it to a multiple"):
+    with pytest.raises(ConfigError, match="ppo_mini_batch_size"):
         keep_groups_whole(to_batch(LENGTHS), num_ranks=2, groups_per_update=3)
 
 

@@ -18,7 +18,7 @@ def fed(errors: str, **options: float) -> CircuitBreaker:
 
 def test_it_is_closed_at_the_threshold_and_open_above_it() -> None:
     fed("aa..", max_void_share=0.5, window=4, min_episodes=4).check()
-    with pytest.raises(InfrastructureError, match="75% of the last 4 episodes are void"):
+    with pytest.raises(InfrastructureError, match="75%"):
         fed("aaa.", max_void_share=0.5, window=4, min_episodes=4).check()
 
 
@@ -79,6 +79,6 @@ def test_it_opens_when_the_agent_has_failed_in_every_episode_and_not_before() ->
     for episodes in ("aaa", "aaa.aaa", "aa.a.aaa"):
         seen(episodes).check()
     for episodes in ("aaaa", "..aaaa", "aavaa", "a" * 20):
-        with pytest.raises(InfrastructureError, match=r"agent failed in each .*x KeyError: 'cost'"):
+        with pytest.raises(InfrastructureError, match="'cost'"):
             seen(episodes).check()
     seen("aaaa", max_void_share=1.0).check()

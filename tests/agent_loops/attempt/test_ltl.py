@@ -162,17 +162,17 @@ async def test_an_engine_that_ignores_the_mask_voids_the_episode() -> None:
             return Completion(token_ids=[0], log_probs=[-1.0], finish_reason="length")
 
     episode, _, _ = await play_masked("X true", "42", kind=Deaf)
-    assert episode.is_void and "it ignores allowed_token_ids" in str(episode.error)
+    assert episode.is_void and "allowed_token_ids" in str(episode.error)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("G(search -> ", "a label must follow"),
-        ("(search", "a bracket must be closed"),
-        ("search python", "'python' left over"),
+        ("(search", "bracket"),
+        ("search python", "'python'"),
         ("search + python", "unreadable at"),
-        ("F serach", r"names tools or answer, got \['serach'\]"),
+        ("F serach", "'serach'"),
         ("G search", "must allow some episode that answers"),
     ],
 )
@@ -183,5 +183,5 @@ def test_a_specification_that_cannot_work_is_refused(spec: str, message: str) ->
 
 def test_the_configuration_refuses_what_is_not_ltl() -> None:
     limits = {"max_response_tokens": 9, "max_context_tokens": 9}
-    with pytest.raises(ConfigError, match="a bracket must be closed"):
+    with pytest.raises(ConfigError, match="bracket"):
         read_loop_settings({"constraint": "(search"}, section="agentic", **limits)

@@ -45,7 +45,7 @@ async def test_each_row_carries_the_role_of_its_agent() -> None:
     roles = {decode(row.response_ids): row.agent for row in episode.trajectories[:2]}
     assert roles == {"2$": "solver", "3$": "reviewer"} and episode.trajectories[2].agent == ""
     assert [row.agent for row in (await play(script())).trajectories] == ["sub_agent", "sub_agent", ""]
-    with pytest.raises(ConfigError, match="agent must name a role of its own, got 'agent'"):
+    with pytest.raises(ConfigError, match="agent"):
         DelegateTool(agent="agent")
 
 
@@ -140,11 +140,11 @@ async def test_a_runner_that_returns_nothing_is_an_error_for_the_parent() -> Non
 
 
 def test_a_sub_agent_that_could_delegate_is_refused_before_anything_is_played() -> None:
-    with pytest.raises(ConfigError, match="a sub-agent cannot delegate, got the tool 'delegate' among its tools"):
+    with pytest.raises(ConfigError, match="'delegate'"):
         DelegateTool([DelegateTool()])
-    with pytest.raises(ConfigError, match="max_turns of a sub-agent must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="max_turns"):
         DelegateTool(max_turns=0)
-    with pytest.raises(ConfigError, match="max_calls of a sub-agent must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="max_calls"):
         DelegateTool(max_calls=0)
 
 

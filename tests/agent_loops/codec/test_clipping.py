@@ -143,11 +143,7 @@ def test_a_cap_of_nothing_leaves_the_marker() -> None:
 pieces = st.one_of(st.text(max_size=8), st.sampled_from(["<|im_end|>", "🙂🙂", "\ud800", "    "]))
 
 
-@given(
-    text=st.lists(pieces, max_size=40),
-    max_tokens=st.integers(0, 40),
-    keep=st.sampled_from(KEEPS),
-)
+@given(text=st.lists(pieces, max_size=40), max_tokens=st.integers(0, 40), keep=st.sampled_from(KEEPS))
 def test_no_part_is_invented_and_no_more_is_kept_than_allowed(
     model_chat: Chat, text: list[str], max_tokens: int, keep: Keep
 ) -> None:
@@ -165,5 +161,5 @@ def test_no_part_is_invented_and_no_more_is_kept_than_allowed(
 
 
 def test_an_unknown_part_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'front'; use one of"):
+    with pytest.raises(ConfigError, match="'front'"):
         clip("x", max_tokens=1, keep="front", tokenizer=CharTokenizer())  # type: ignore[arg-type]

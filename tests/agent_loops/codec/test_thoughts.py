@@ -71,7 +71,7 @@ def test_thoughts_survive_a_round_trip_and_others_than_text_are_refused(key: str
     assert Message.from_dict(message.to_dict()) == message
     assert Message.from_dict({"role": "assistant", "content": "1", key: None}).reasoning == ""
     assert Message.from_dict({"role": "user", "content": "1", key: "Hm."}).reasoning == ""
-    with pytest.raises(DataError, match="thoughts of a message must be text"):
+    with pytest.raises(DataError, match="thoughts"):
         Message.from_dict({"role": "assistant", "content": "1", key: {"summary": []}})
 
 
@@ -86,7 +86,7 @@ def test_parts_of_text_are_text() -> None:
         ["AB"],
         [{"text": "AB", "type": "x"}],
     ):
-        with pytest.raises(DataError, match="multimodal content is not supported"):
+        with pytest.raises(DataError, match="multimodal"):
             Message.from_dict({"role": "user", "content": other})
 
 
@@ -108,7 +108,7 @@ async def test_a_template_that_needs_tools_works_with_tools_and_says_so_without(
         [question, turn], [Message("tool", "3", name="add", call_id="c")], stream=stream, tools=[TOOL]
     )
     assert "3<|im_end|>" in chat.tokenizer.decode(edit.token_ids)
-    with pytest.raises(ConfigError, match="renders no prompt without tools"):
+    with pytest.raises(ConfigError, match="tools"):
         await chat.codec.encode_prompt([question], [])
 
 
@@ -117,7 +117,7 @@ async def test_a_template_that_the_sandbox_refuses_is_named_and_not_replaced(tin
     question, turn = Message("user", "1?"), Message("assistant", "", tool_calls=(ToolCall("add", {}, "c"),))
     result = Message("tool", "3", name="add", call_id="c")
     ids = await chat.codec.encode_prompt([question], [TOOL])
-    with pytest.raises(ConfigError, match=r"sandbox of transformers.*custom_chat_template"):
+    with pytest.raises(ConfigError, match="custom_chat_template"):
         await chat.codec.encode_context([question, turn], [result], stream=ids, tools=[TOOL])
-    with pytest.raises(ConfigError, match=r"sandbox of transformers.*custom_chat_template"):
+    with pytest.raises(ConfigError, match="custom_chat_template"):
         await chat.codec.encode_prompt([question, turn, result], [TOOL])

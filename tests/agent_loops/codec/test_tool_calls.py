@@ -157,7 +157,7 @@ def test_reasoning_that_the_prompt_has_opened_is_reasoning(name: str) -> None:
 def test_a_call_outside_its_block_is_told_so() -> None:
     text = "<function=python>\n<parameter=code>\n1\n</parameter>\n</function>"
     (call,) = read("qwen3_coder", text).calls
-    assert call.error_kind == "malformed_json" and "it must stand between tool_call and /tool_call" in str(call.error)
+    assert call.error_kind == "malformed_json" and "/tool_call" in str(call.error)
     parsed = read("qwen3_coder", text, repair=True)
     assert [(c.arguments, c.error) for c in parsed.calls] == [({"code": "1"}, None)]
     assert parsed.counts == {"repaired_calls": 1.0}

@@ -320,7 +320,7 @@ async def test_the_name_of_the_length_is_a_choice_and_refusals_are_errors(server
         completion = await conversation.generate((), messages=ROW.prompt, max_tokens=9, request_id="r")
         assert completion.finish_reason == "stop" and server.bodies[0]["max_completion_tokens"] == 9
         assert "max_tokens" not in server.bodies[0]
-        with pytest.raises(PolicyError, match="use max_completion_tokens"):
+        with pytest.raises(PolicyError, match="max_completion_tokens"):
             await conversation.generate((), messages=ROW.prompt, max_tokens=9, request_id="r")
 
 

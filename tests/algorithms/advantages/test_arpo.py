@@ -6,7 +6,6 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.credit.batch import CreditBatch
 from verl_agentic.methods.advantages.arpo import arpo
 
@@ -71,23 +70,3 @@ def test_a_branch_counts_where_it_is_trained() -> None:
     advantages = arpo(branches([PREFIX, PREFIX, PREFIX, NONE], mask=mask), base="dr_grpo").advantages_BT
     assert advantages[:, 0].tolist() == pytest.approx([0.25, 0.0, 0.25, 0.25])
     assert advantages[:, 1].tolist() == pytest.approx([-1 / 12, -1 / 12, -1 / 12, 0.25])
-
-
-def test_observations_in_a_prefix_stay_without_advantage() -> None:
-    mask = torch.tensor([[1, 0, 1, 1]] * 4)
-    advantages = arpo(branches([PREFIX, PREFIX, PREFIX, NONE], mask=mask)).advantages_BT
-    assert advantages[:, 1].tolist() == [0.0] * 4
-    assert advantages[0, 0].item() == pytest.approx(-0.166666, abs=2e-6)
-
-
-def test_a_void_branch_has_no_vote() -> None:
-    batch = branches([PREFIX, PREFIX, PREFIX, NONE], void=[1], outcomes=[1.0, 9.0, 0.0, 1.0])
-    advantages = arpo(batch, base="dr_grpo").advantages_BT
-    assert advantages[1].tolist() == [0.0] * 4
-    # 1/3 and -2/3
-    assert advantages[0].tolist() == pytest.approx([-1 / 6, -1 / 6, 1 / 3, 1 / 3])
-
-
-def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"must be one of \['hard', 'soft'\]"):
-        arpo(branches([NONE] * 4), mode="firm")

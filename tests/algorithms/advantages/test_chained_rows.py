@@ -69,7 +69,7 @@ def cut(rows: Rows, *, pieces: int, seed: int) -> tuple[Rows, torch.Tensor]:
     )
 
 
-@pytest.mark.sample(3, slow=3)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NAMES)
 @given(rows=some_rows(several_rows=False), pieces=st.integers(2, 4), seed=st.integers(0, 99))
 def test_an_episode_in_several_rows_is_the_episode_in_one(name: str, rows: Rows, pieces: int, seed: int) -> None:

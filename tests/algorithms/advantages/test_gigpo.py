@@ -7,7 +7,6 @@ from typing import Literal
 import pytest
 from turn_batches import per_turn, turn_batch
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.advantages.gigpo import gigpo
 from verl_agentic.credit.credit.batch import CreditBatch
 
@@ -57,11 +56,6 @@ def test_groups_share_no_states() -> None:
     check(batch, [[1.0], [-1.0], [-4.0], [4.0]])
 
 
-def test_a_void_session_has_no_vote_in_either() -> None:
-    batch = turn_batch([*REWARDS, [9.0, 9.0]], states=[*STATES, ["s0", "sA"]], void=[4])
-    check(batch, [*MEAN, []])
-
-
 def test_rows_of_a_session_count_as_one() -> None:
     split = turn_batch(
         [[0, 0], [1.0], *REWARDS[1:]],
@@ -78,8 +72,3 @@ def test_a_turn_without_a_step_gets_what_the_session_has() -> None:
     batch.steps.state_BK[0, 1] = -1
     # sA is left to the second session alone.
     check(batch, [[0.939375, 0.5, 0.5], [-0.963125, -0.5, -0.5], *MEAN[2:]])
-
-
-def test_an_unknown_norm_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"must be one of \['mean', 'mean_std'\]"):
-        gigpo(turn_batch(REWARDS, states=STATES), norm="none")

@@ -67,21 +67,6 @@ def test_singletons_and_siblings_of_void_rows_get_nothing() -> None:
     assert hierarchical(lonely).advantages_BT.tolist() == [[0.0, 0.0]] * 3
 
 
-def test_the_turns_of_a_session_go_on_from_row_to_row() -> None:
-    whole = hierarchical(group([0.5, 0.0, 1.0], [0.0, 0.0, 0.0])).advantages_BT
-    batch = CreditBatch.of(
-        rewards=torch.tensor([[0.0, 1.0], [0.5, 0.0], [0.0, 0.0], [0.0, 0.0]]),
-        mask=torch.tensor([[1, 1], [1, 0], [1, 1], [1, 0]]),
-        groups=[0] * 4,
-        sessions=["a", "a", "b", "b"],
-        order=[1, 0, 0, 1],
-        turn_ids_BT=torch.tensor([[1, 2], [0, 0], [0, 1], [2, 2]]),
-    )
-    a_2, a_1, b_1, b_2 = hierarchical(batch).advantages_BT
-    torch.testing.assert_close(torch.cat([a_1[:1], a_2]), whole[0])
-    torch.testing.assert_close(torch.cat([b_1, b_2[:1]]), whole[1])
-
-
 @given(rows=any_rows(needs=["turn_ids_BT"], several_rows=False, dense=True))
 def test_a_turn_that_all_sessions_of_a_group_have_sums_to_0(rows) -> None:
     batch = rows.batch()

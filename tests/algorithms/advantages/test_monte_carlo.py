@@ -24,11 +24,6 @@ def test_observations_take_no_time() -> None:
     assert given.advantages_BT.tolist() == [[0.25, 0.0, 0.0, 0.5, 1.0]]
 
 
-def test_the_rows_of_a_session_are_one_episode() -> None:
-    batch = make_batch([1.0, 0.0], sessions=["a", "a"], order=[1, 0], tokens=2)
-    assert monte_carlo(batch, gamma=0.5).advantages_BT.tolist() == [[0.5, 1.0], [0.125, 0.25]]
-
-
 def test_a_sparse_outcome_leaves_a_critic_little_but_the_clock() -> None:
     """Vector: 50 steps before the reward, 3 of 10 succeed, gamma 0.99: what a critic is trained towards on average."""
     given = monte_carlo(make_batch([1.0] * 3 + [0.0] * 7, tokens=51), gamma=0.99)

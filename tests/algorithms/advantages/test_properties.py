@@ -46,7 +46,7 @@ def rows_for(name: str, **kinds) -> st.SearchStrategy[Rows]:
     return any_rows(needs=load_advantage(name).needs | {"turn_ids_BT"}, dense=name not in OUTCOME, **kinds)
 
 
-@pytest.mark.sample(3, slow=8)
+@pytest.mark.sample(3)
 @every
 @few
 @given(data=st.data())
@@ -63,7 +63,7 @@ def test_an_estimate_depends_on_sampled_tokens_of_valid_rows_alone(name, data) -
     torch.testing.assert_close(permuted.returns_BT, plain.returns_BT[places], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.sample(2, slow=8)
+@pytest.mark.sample(2)
 @every
 @few
 @given(data=st.data())

@@ -36,9 +36,3 @@ def test_siblings_at_the_same_turn_are_taken_off() -> None:
     # 2.4 - 1, 1.8 - .5; the sibling has no third turn, so the second one's goes on.
     assert first == pytest.approx([1.4, 1.3, 1.3, 1.3])
     assert second == pytest.approx([-1.4, -1.3])
-
-
-def test_void_rows_get_nothing() -> None:
-    batch = turn_batch([[1.0, 1.0], [5.0, 5.0]], void=[1])
-    assert spa(batch, norm="none").advantages_BT[1].tolist() == [0.0] * 6
-    assert per_turn(spa(batch, norm="none").advantages_BT, batch)[0] == [2.0, 1.0]

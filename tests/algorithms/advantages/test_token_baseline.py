@@ -3,12 +3,9 @@ from __future__ import annotations
 import math
 
 import torch
-from batches import any_rows, make_batch
-from hypothesis import given
-from hypothesis import strategies as st
+from batches import make_batch
 
 from verl_agentic.credit.advantages.token_baseline import score_norms, token_baseline
-from verl_agentic.credit.credit.batch import last_valid_rows
 
 
 def test_norms_lie_within_a_factor_of_2_of_what_is_assumed_without_the_sum() -> None:
@@ -45,27 +42,6 @@ def test_every_token_has_its_own_baseline() -> None:
     torch.testing.assert_close(given, torch.tensor([[0.5, 1 - 1 / 6], [-0.5, -1 / 6]]))
 
 
-@given(rows=any_rows(needs=["old_log_probs_BT"]), reward=st.sampled_from([1.0, -3.0, 0.0]))
-def test_where_all_earn_the_same_nothing_is_learnt(rows, reward: float) -> None:
-    """Whatever the lengths, the rows of a session, and voids (of all rows, as in an episode, or of none)."""
-    batch = rows.batch()
-    whole = batch.valid_B | (batch.sum_per_session(batch.valid_B.float()) == 0)[batch.session_B]
-    is_last = torch.zeros_like(batch.valid_B)
-    is_last[last_valid_rows(batch)] = True
-    outcomes = torch.where(is_last, reward, 0.0).tolist()
-    same = make_batch(
-        outcomes,
-        groups=rows.groups,
-        sessions=rows.sessions,
-        order=rows.order,
-        mask=rows.mask * (whole | is_last).unsqueeze(-1),
-        **rows.columns,
-    )
-    if bool((same.outcomes_S[same.valid_S] != reward).any()):
-        return  # The last row of a session is void, and with it its outcome.
-    torch.testing.assert_close(token_baseline(same).advantages_BT, torch.zeros(rows.mask.shape), atol=1e-5, rtol=0)
-
-
 def test_where_no_token_had_any_noise_the_baseline_is_the_mean() -> None:
     given = token_baseline(make_batch([1.0, 0.0], tokens=2, old_log_probs_BT=torch.zeros(2, 2))).advantages_BT
     torch.testing.assert_close(given, torch.tensor([[0.5, 0.5], [-0.5, -0.5]]))
@@ -85,19 +61,3 @@ def test_tokens_are_compared_by_how_many_were_sampled_before() -> None:
     rewards = make_batch([1.0, 0.0], mask=mask, old_log_probs_BT=torch.where(mask.bool(), log_probs, math.nan))
     given = token_baseline(rewards).advantages_BT
     torch.testing.assert_close(given, torch.tensor([[0.5, 0, 0, 0.5], [-0.5, -0.5, 0, 0]]))
-
-
-def test_noise_and_tokens_are_counted_on_from_row_to_row() -> None:
-    log_probs = torch.tensor([[0.5, 0.5, 0.5, 0.5], [0.9, 0.9, 0.2, 0.2]]).log()
-    whole = token_baseline(make_batch([1.0, 0.25], tokens=4, old_log_probs_BT=log_probs)).advantages_BT
-    parts = make_batch(
-        [0.0, 1.0, 0.0, 0.25],
-        groups=[0] * 4,
-        sessions=["a", "a", "b", "b"],
-        order=[0, 1, 0, 1],
-        tokens=2,
-        old_log_probs_BT=log_probs.reshape(4, 2),
-    )
-    torch.testing.assert_close(token_baseline(parts).advantages_BT.reshape(2, 4), whole)
-    # Norms 0.25; 0.01, 0.01, 0.64, 0.64: at the last token the weights are 1 and 1.3.
-    assert math.isclose(float(whole[0, 3]), 1.0 - (1.0 + 1.3 * 0.25) / 2.3, rel_tol=1e-5)

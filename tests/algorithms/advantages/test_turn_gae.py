@@ -67,36 +67,3 @@ def test_long_turns_and_observations_discount_nothing() -> None:
     batch = make_batch([1.0, 1.0], mask=mask, turn_ids_BT=ids, values_BT=values)
     given = turn_gae(batch, gamma=0.5, lam=1.0, whiten=False).advantages_BT
     assert given.tolist() == [[0.5, 0, 1, 0, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0, 1, 1, 1]]
-
-
-def test_a_row_goes_on_in_the_next_row_of_its_session() -> None:
-    whole = turn_gae(three_turns(), whiten=False)
-    # The same episode, its last turn in a row of its own (which comes first in the batch).
-    later = IDS == 2
-    batch = make_batch(
-        [1.0, 0.0],
-        sessions=["a", "a"],
-        order=[1, 0],
-        mask=torch.cat([MASK * later, MASK * ~later]),
-        turn_ids_BT=IDS.expand(2, -1),
-        values_BT=VALUES.expand(2, -1),
-    )
-    given = turn_gae(batch, whiten=False)
-    torch.testing.assert_close(given.advantages_BT.sum(dim=0, keepdim=True), whole.advantages_BT)
-    torch.testing.assert_close(given.returns_BT.sum(dim=0, keepdim=True), whole.returns_BT)
-    assert given.metrics.keys() == whole.metrics.keys()
-    assert given.metrics == {name: pytest.approx(value, abs=1e-5) for name, value in whole.metrics.items()}
-
-
-def test_rows_of_sessions_that_were_taken_out_teach_neither_policy_nor_critic() -> None:
-    batch = make_batch(
-        [1.0, math.nan],
-        mask=MASK.expand(2, -1),
-        turn_ids_BT=IDS.expand(2, -1),
-        values_BT=VALUES.expand(2, -1),
-    )
-    given, alone = turn_gae(batch), turn_gae(three_turns())
-    assert torch.equal(given.advantages_BT[:1], alone.advantages_BT)
-    assert given.advantages_BT[1].tolist() == [0.0] * 8
-    # Towards its own values there is nothing to learn.
-    assert given.returns_BT[1].tolist() == torch.where(MASK.bool(), VALUES, 0.0)[0].tolist()

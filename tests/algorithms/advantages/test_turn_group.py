@@ -10,7 +10,6 @@ import pytest
 import torch
 from turn_batches import per_turn, turn_batch
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.advantages.turn_group import turn_group
 
 Rewards = Sequence[Sequence[float]]
@@ -119,11 +118,6 @@ def test_sums_of_turn_means_pay_for_stopping() -> None:
     assert expected_gradient(ours, **options) == pytest.approx(0.0, abs=1e-7)
 
 
-def test_a_void_sibling_has_no_vote() -> None:
-    batch = turn_batch([[1, 1], [0, 0], [9, 9]], void=[2])
-    assert per_turn(turn_group(batch).advantages_BT, batch) == [[2.0, 1.0], [-2.0, -1.0], []]
-
-
 def test_rows_of_a_session_are_its_turns_one_after_the_other() -> None:
     whole = turn_batch([[1, 2, 4], [0, 1, 1]])
     split = turn_batch([[1, 2], [4], [0, 1, 1]], sessions=["a", "a", "b"], first_turns=[0, 2, 0])
@@ -143,8 +137,3 @@ def test_rows_of_sub_agents_have_no_vote_and_get_what_the_first_turn_gets() -> N
     advantages = turn_group(batch).advantages_BT
     assert advantages[1].tolist() == [-1.0, -1.0, -1.0, 0.0, 0.0, 0.0]
     assert advantages[0, 0] == -1.0 and advantages[0, 3] == -3.0
-
-
-def test_an_unknown_norm_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"must be one of \['others', 'mean', 'mean_std'\]"):
-        ours([[1]], norm="median")

@@ -29,16 +29,6 @@ def test_every_session_has_the_lambda_of_its_number_of_sampled_tokens() -> None:
         torch.testing.assert_close(given.advantages_BT[row], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_the_rows_of_a_session_share_a_lambda() -> None:
-    # 25 tokens each: alone lambda 0.2, together 0.6.
-    values = torch.linspace(0, 1, 50).reshape(2, 25)
-    batch = make_batch([0.0, 1.0], sessions=["a", "a"], order=[0, 1], tokens=25, values_BT=values)
-    whole = make_batch([1.0], tokens=50, values_BT=values.reshape(1, 50))
-    torch.testing.assert_close(
-        vapo_gae(batch, whiten=False).advantages_BT.reshape(1, 50), vapo_gae(whole, whiten=False).advantages_BT
-    )
-
-
 def test_the_critic_learns_what_was_earned() -> None:
     batch = make_batch([1.0], mask=torch.tensor([[1, 0, 1]]), values_BT=torch.tensor([[0.2, 9.0, 0.4]]))
     given = vapo_gae(batch, gamma=0.5, whiten=False)

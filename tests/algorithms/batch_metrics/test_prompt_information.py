@@ -45,21 +45,6 @@ def test_per_token_log_probs_are_divided_before_anything_else() -> None:
     assert found["prompt_information"] == pytest.approx((math.log(0.64 / 0.34) + math.log(0.3 / 0.2)) / 2)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"prompt": 4}, r"unknown keys .*got \['prompt'\]; known ones: \['every', 'prompts', 'tokens'\]"),
-        ({"every": 0}, r"every must be a whole number \(at least 1\), got 0"),
-        ({"prompts": 1}, r"prompts must be a whole number \(at least 2\), got 1"),
-        ({"tokens": 2.5}, "tokens must be a whole number .*, got 2.5"),
-        ({"every": True}, "every must be a whole number .*, got True"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        read_settings(PromptInformationSettings, values, section="s")
-
-
 @pytest.mark.parametrize("section", [True, 10])
 def test_what_is_no_section_is_refused(section: Any) -> None:
     with pytest.raises(ConfigError, match=f"must be a section of keys, got {section}"):

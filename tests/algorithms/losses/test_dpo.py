@@ -35,5 +35,5 @@ def test_gradients_push_chosen_up_and_rejected_down() -> None:
 
 
 def test_a_trajectory_without_the_other_one_is_refused() -> None:
-    with pytest.raises(DataError, match=r"needs a rejected one, got 2 and 1; .*force_group_size=2"):
+    with pytest.raises(DataError, match="force_group_size"):
         dpo_loss(torch.zeros(2), torch.zeros(1), ref_chosen_P=torch.zeros(2), ref_rejected_P=torch.zeros(1))

@@ -34,7 +34,7 @@ def test_ratios_of_units_and_weights_are_limited() -> None:
     assert weights(min_ratio=0.9, max_ratio=1.1) == pytest.approx([0.9 * 1.1, 1.1, 1.0])
     assert weights(level="block", min_ratio=0.5, max_ratio=1.05) == pytest.approx([1.05, 1.05, 1.0])
     assert max(weights(max_weight=0.8)) == pytest.approx(0.8)
-    with pytest.raises(ConfigError, match="min_ratio must be at most max_ratio"):
+    with pytest.raises(ConfigError, match="min_ratio"):
         PearSettings(min_ratio=2.0, max_ratio=1.0)
 
 

@@ -49,5 +49,5 @@ def test_a_row_without_entropy_is_plain_ppo(loss_batch: Callable[..., LossBatch]
 
 
 def test_without_entropy_it_says_how_to_get_it(loss_batch: Callable[..., LossBatch]) -> None:
-    with pytest.raises(ConfigError, match=r"set actor\.calculate_entropy=true"):
+    with pytest.raises(ConfigError, match=r"actor\.calculate_entropy"):
         entropy_weighted(loss_batch(log_prob=[[-1.0]]))

@@ -317,7 +317,7 @@ async def test_text_parts_are_joined_as_the_server_does(
 
 
 def test_an_unknown_server_is_refused(row: Any) -> None:
-    with pytest.raises(ConfigError, match="server must be one of"):
+    with pytest.raises(ConfigError, match="server"):
         make_env(row, server="triton")  # pyright: ignore[reportArgumentType]
 
 

@@ -232,7 +232,7 @@ async def test_anthropic_sdk_reads_limits_and_errors(stage: Any) -> None:
             assert (said.stop_reason, said.content[0].text) == ("max_tokens", "pyt")
             said = await client.messages.create(max_tokens=30, stop_sequences=["ho"], **options)
             assert (said.stop_reason, said.stop_sequence, said.content[0].text) == ("stop_sequence", "ho", "pyt")
-            with pytest.raises(anthropic.BadRequestError, match="temperature is served as 1 only"):
+            with pytest.raises(anthropic.BadRequestError, match="temperature"):
                 await client.messages.create(max_tokens=30, extra_body={"temperature": 0.3}, **options)
         return "42"
 
@@ -254,7 +254,7 @@ async def test_responses_continue_from_an_earlier_answer_and_report_limits(stage
             assert second.usage.output_tokens == 3 and second.usage.input_tokens > first.usage.input_tokens
             with pytest.raises(openai.BadRequestError, match="must be an answer of this session"):
                 await client.responses.create(model="m", input="x", previous_response_id="resp_0")
-            with pytest.raises(openai.BadRequestError, match="the gateway runs no tools itself"):
+            with pytest.raises(openai.BadRequestError, match="tools"):
                 await client.responses.create(model="m", input="x", tools=[{"type": "web_search"}])
         return "42"
 

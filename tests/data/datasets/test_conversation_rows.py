@@ -97,5 +97,5 @@ async def test_a_text_that_would_be_read_as_a_call_is_refused(tiny_chat: Any) ->
 
 
 async def test_rows_without_messages_are_refused(tiny_chat: Any) -> None:
-    with pytest.raises(ConfigError, match="only conversations have token ids"):
+    with pytest.raises(ConfigError, match="token ids"):
         await with_ids([{"prompt": []}], codec=tiny_chat[1], tokenizer=tiny_chat[0], shape="sft")

@@ -23,12 +23,7 @@ from verl_agentic.log.files.rows import row_of_columns
 from verl_agentic.rewards.sample import Sample
 
 PACKAGE = EnvPackage(
-    env_id="fake",
-    folder=Path("fake"),
-    make_env=lambda row: FakeEnv(row),
-    make_rows=None,
-    gold=None,
-    demonstrator=None,
+    env_id="fake", folder=Path("fake"), make_env=lambda row: FakeEnv(row), make_rows=None, gold=None, demonstrator=None
 )
 
 
@@ -84,5 +79,5 @@ async def test_a_rewriting_that_does_not_solve_the_task_gives_no_row(
 async def test_a_synthetic_row_is_no_row_of_rl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await rewritten(tmp_path, monkeypatch, "<turn>42</turn>")
     row = json.loads((tmp_path / "rows.jsonl").read_text())
-    with pytest.raises(DataError, match=r"lacks \['prompt', 'reward_model'\]"):
+    with pytest.raises(DataError, match="'prompt'"):
         row_of_columns(row, "a row")

@@ -92,17 +92,14 @@ GOOD = {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 1]}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (
-            {"input_ids": [1, 2, 3]},
-            "a row needs input_ids and a loss_mask of 0 and 1 of the same length with a 1 in it",
-        ),
-        ({"input_ids": [], "loss_mask": []}, "needs input_ids and a loss_mask"),
-        ({"input_ids": [1, 2], "loss_mask": [1]}, "needs input_ids and a loss_mask"),
-        ({"input_ids": [1, 2], "loss_mask": [0, 0]}, "needs input_ids and a loss_mask"),
-        ({"input_ids": [1, 2], "loss_mask": [2, 1]}, "needs input_ids and a loss_mask"),
-        ({"input_ids": [1, 256], "loss_mask": [0, 1]}, "token ids from 1 to 256, and the tokenizer has 256 tokens"),
-        ({"input_ids": [-1, 2], "loss_mask": [0, 1]}, "token ids from -1 to 2"),
-        ({"input_ids": [1] * 9, "loss_mask": [1] * 9}, "has 9 tokens, and data.max_length is 8; raise it"),
+        ({"input_ids": [1, 2, 3]}, "input_ids"),
+        ({"input_ids": [], "loss_mask": []}, "input_ids"),
+        ({"input_ids": [1, 2], "loss_mask": [1]}, "input_ids"),
+        ({"input_ids": [1, 2], "loss_mask": [0, 0]}, "input_ids"),
+        ({"input_ids": [1, 2], "loss_mask": [2, 1]}, "input_ids"),
+        ({"input_ids": [1, 256], "loss_mask": [0, 1]}, "256"),
+        ({"input_ids": [-1, 2], "loss_mask": [0, 1]}, "-1"),
+        ({"input_ids": [1] * 9, "loss_mask": [1] * 9}, "data.max_length"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, row: dict[str, Any], message: str) -> None:
@@ -114,7 +111,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, row: dict[str, Any]
 
 def test_padding_modes_that_would_pad_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "sft.jsonl", GOOD)
-    with pytest.raises(DataError, match=r"needs data.pad_mode=no_padding, got 'right'; set it"):
+    with pytest.raises(DataError, match=r"data\.pad_mode"):
         TrajectoryDataset(path, Tokenizer(), config(pad_mode="right"))
 
 

@@ -687,7 +687,7 @@ def test_the_rows_to_play_are_the_examples_and_new_test_rows(package: EnvPackage
         "test501",
         "test502",
     ]
-    with pytest.raises(ConfigError, match=r"neither example\.jsonl nor make_rows"):
+    with pytest.raises(ConfigError, match=r"example\.jsonl"):
         rows_to_validate(replace(package, make_rows=None, folder=tmp_path / "empty"), count=3)
 
 

@@ -180,9 +180,9 @@ def test_a_critic_is_mixed_into_the_values_of_turns(tmp_path: Path) -> None:
     assert (pair["chosen_value"], pair["rejected_value"]) == (pytest.approx(0.8), pytest.approx(0.2))
     conversation = ["user: double", "assistant: turn 5", "user: seen"]
     assert asked == [(conversation, "turn 7"), (conversation, "turn 8")]
-    with pytest.raises(ScoringError, match="the critic failed, got ValueError: a value must be a finite number"):
+    with pytest.raises(ScoringError, match="finite"):
         export(tmp_path / "nan", log, "steps", critic=Critic(function=lambda messages, text: float("nan")))
-    with pytest.raises(DataError, match="a session of the loop 'env_agent' has no sample"):
+    with pytest.raises(DataError, match="env_agent"):
         export(tmp_path / "texts", branched(SHARED, FIFTHS), "steps", critic=Critic(function=critic))
 
 
@@ -197,7 +197,7 @@ def test_a_repeated_export_asks_the_critic_about_the_turns_that_its_journal_lack
 
     log, journal = told(branched(SHARED, FIFTHS)), tmp_path / "critic.jsonl"
     whole = export(tmp_path, log, "steps", critic=Critic(function=lambda _, text: float(text.removeprefix("turn "))))
-    with pytest.raises(ScoringError, match="the server is gone"):
+    with pytest.raises(ScoringError, match="gone"):
         export(tmp_path, log, "steps", critic=Critic(function=critic, journal=journal, jobs=1))
     assert export(tmp_path, log, "steps", critic=Critic(function=critic, journal=journal)) == whole
     assert asked == ["turn 5", "turn 7", "turn 8", "turn 8"]
@@ -208,16 +208,13 @@ def test_a_repeated_export_asks_the_critic_about_the_turns_that_its_journal_lack
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"shape": "sft", "by": "step"}, "by=step makes pairs of steps, got shape sft"),
-        ({"shape": "pairs", "by": "step", "best": 2}, "by=step makes pairs of steps, got shape pairs, best=2"),
-        ({"shape": "sft", "gap": 0.5}, "gap has no effect, got shape sft"),
-        ({"shape": "pairs", "continuations": 2}, "continuations has no effect, got shape pairs by acc"),
-        ({"shape": "pairs", "critic": Critic(function=max)}, "a critic judges steps, got shape pairs by acc"),
-        (
-            {"shape": "steps", "critic": Critic(function=max, weight=1.5)},
-            "the weight of a critic lies between 0 and 1, got 1.5",
-        ),
-        ({"shape": "steps", "continuations": 0}, "continuations must be positive, got 0"),
+        ({"shape": "sft", "by": "step"}, "step"),
+        ({"shape": "pairs", "by": "step", "best": 2}, "best"),
+        ({"shape": "sft", "gap": 0.5}, "gap"),
+        ({"shape": "pairs", "continuations": 2}, "continuations"),
+        ({"shape": "pairs", "critic": Critic(function=max)}, "critic"),
+        ({"shape": "steps", "critic": Critic(function=max, weight=1.5)}, "1.5"),
+        ({"shape": "steps", "continuations": 0}, "continuations"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:

@@ -156,5 +156,5 @@ async def test_code_cannot_forge_the_verdict_on_itself(sandbox: str, name: str) 
 
 
 def test_a_sandbox_without_the_packages_is_refused() -> None:
-    with pytest.raises(ConfigError, match="must show the packages of this process, got 'docker'"):
+    with pytest.raises(ConfigError, match="'docker'"):
         EnvironmentsMaker(sandbox="docker")

@@ -242,5 +242,5 @@ def test_shared_bands_follow_the_similarity() -> None:
 @pytest.mark.parametrize("line", ['{"answer": 1}', "[]", "{", '{"prompt": 3}'])
 def test_rows_without_prompt_are_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "a.jsonl").write_text(line)
-    with pytest.raises(DataError, match=r"a\.jsonl: the row at byte 0"):
+    with pytest.raises(DataError, match=r"a\.jsonl"):
         find_overlaps([tmp_path / "a.jsonl"])

@@ -61,7 +61,7 @@ async def test_rewards_advantages_and_drops_are_those_of_a_hand_calculation() ->
 async def test_stored_scores_are_the_default_and_another_rubric_can_take_their_place() -> None:
     groups = run()
     groups[0][0] = stored("a", 0, "7", 9, None)
-    with pytest.raises(DataError, match=r"1 samples have no stored score, such as 'a/0'; name the old rubric"):
+    with pytest.raises(DataError, match="'a/0'"):
         await lab(groups)
     by_rubric = await lab(groups, old=Rubric.from_mapping(OLD))
     assert by_rubric.to_dict() == (await lab()).to_dict()

@@ -73,7 +73,7 @@ def test_predictions_are_the_accepted_patches_of_one_attempt(
     assert all(json.loads(line)["model_patch"] for line in out.read_text().splitlines())
     capsys.readouterr()
     assert main([*command, *source, "--selected"]) == 2
-    assert "run verl-agentic evaluate with --select" in capsys.readouterr().err
+    assert "--select" in capsys.readouterr().err
     chosen = [{"task_id": task.instance_id, "sample": sample} for task, sample in zip(tasks, (None, 1), strict=True)]
     (tmp_path / "evaluation" / SELECTED).write_text("".join(json.dumps(line) + "\n" for line in chosen))
     assert main([*command, *source, "--selected"]) == 0
@@ -81,6 +81,6 @@ def test_predictions_are_the_accepted_patches_of_one_attempt(
     assert line["instance_id"] == tasks[1].instance_id and line["model_patch"]
     capsys.readouterr()
     assert main([*command, *source, "--sample", "2"]) == 2
-    assert "no attempt 2 at one of 2 tasks" in capsys.readouterr().err
+    assert "attempt 2" in capsys.readouterr().err
     assert main([*command, *source, "--patches", str(out)]) == 2
     assert "patches have one source" in capsys.readouterr().err

@@ -144,8 +144,8 @@ def test_a_fault_of_the_viewer_is_answered_and_told(
 
     with serve(Broken()) as server:
         status, answer = data(server.url, "run")
-    assert status == 500 and "the viewer failed, got ValueError" in answer["error"]
-    assert "no answer to /api/run" in caplog.text
+    assert status == 500 and "ValueError" in answer["error"]
+    assert "/api/run" in caplog.text
 
 
 def test_a_browser_that_goes_before_its_answer_is_not_told_of(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:

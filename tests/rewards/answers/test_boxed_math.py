@@ -24,13 +24,7 @@ from math_pairs import make_pairs, spellings, truths
 
 from verl_agentic.base.errors import DataError, ScoringError
 from verl_agentic.base.text.boxes import answer_in_boxes, last_boxed
-from verl_agentic.graders.maths.boxed_math import (
-    MAX_ANSWER_CHARS,
-    expression_of,
-    judge,
-    math_answer,
-    truth_problem,
-)
+from verl_agentic.graders.maths.boxed_math import MAX_ANSWER_CHARS, expression_of, judge, math_answer, truth_problem
 from verl_agentic.graders.maths.forms.math_comparison import are_equal as are_equal_structures
 from verl_agentic.graders.maths.forms.math_notation import depth, tidy
 from verl_agentic.graders.maths.forms.math_numbers import are_equal, read_number
@@ -193,7 +187,7 @@ async def test_a_truth_may_have_any_type_of_number(truth: Any) -> None:
     "truth", [None, True, np.bool_(True), "", " ", [], [1], float("nan"), {"target": 1}, np.array([1, 2]), b"1"]
 )
 async def test_a_truth_that_is_no_expression_is_refused(truth: Any) -> None:
-    with pytest.raises(DataError, match="ground_truth must be a number or a LaTeX expression"):
+    with pytest.raises(DataError, match="ground_truth"):
         await math_answer(r"\boxed{1}", truth)
 
 
@@ -312,7 +306,7 @@ async def test_a_ground_truth_that_no_answer_can_meet_is_an_error() -> None:
 async def test_a_ground_truth_that_cannot_be_read_or_finished_is_an_error_and_not_a_0() -> None:
     with pytest.raises(ScoringError, match="ground truth"):
         await judge("3+x", r"\text{ }", timeout_s=30)
-    with pytest.raises(ScoringError, match="must be able to read the ground truth"):
+    with pytest.raises(ScoringError, match="ground truth"):
         await judge("3+x", "(" * 250, timeout_s=30)
 
 

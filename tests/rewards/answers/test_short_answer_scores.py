@@ -105,5 +105,5 @@ def test_golden_answers_are_read_in_every_form_that_datasets_have(ground_truth: 
 
 @pytest.mark.parametrize("ground_truth", [None, "", " ", "\u200b", [], [""], [7], {}, {"target": []}, 7])
 def test_a_row_without_golden_answers_is_refused(ground_truth: Any) -> None:
-    with pytest.raises(DataError, match=r"ground_truth must be an answer, a list of answers or \{'target': answers\}"):
+    with pytest.raises(DataError, match="ground_truth"):
         golden_answers_of(ground_truth)

@@ -45,11 +45,11 @@ def test_the_component_pays_the_logit_within_its_bound(learned: Discriminator, t
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="texts of both sides, got 0 of experts"):
+    with pytest.raises(DataError, match="experts"):
         Discriminator.fit([], ["x"])
-    with pytest.raises(ConfigError, match="cannot read the discriminator"):
+    with pytest.raises(ConfigError, match="discriminator"):
         imitation.make({"model": str(tmp_path / "none.json")})
     learned = tmp_path / "d.json"
     Discriminator.fit(["a"], ["b"]).save(learned)
-    with pytest.raises(ConfigError, match=r"bound must be greater than 0, got 0"):
+    with pytest.raises(ConfigError, match="bound"):
         imitation.make({"model": str(learned), "bound": 0})

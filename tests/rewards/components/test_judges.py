@@ -235,7 +235,7 @@ async def test_the_policy_judges_only_what_has_no_verifier() -> None:
         assert (await judge(sample("5", outcome=0.0))) is ABSTAIN
         assert not server.bodies, "nothing was even asked"
         assert (await judge(sample("a poem"))).value == 1.0
-        with pytest.raises(ConfigError, match="self_judge has no cache"):
+        with pytest.raises(ConfigError, match="self_judge"):
             made(server, "self_judge", cache="x")
 
 

@@ -44,7 +44,7 @@ def test_length_is_counted_in_turns_calls_or_tokens_of_the_policy() -> None:
     episode = sample([turn("a b c", call(), call(), observations=["w " * 1000] * 2), "d"])
     costs = [value(length_linear, episode, target=0, per_step=0.01, unit=u) for u in ("turns", "calls", "tokens")]
     assert costs == pytest.approx([-0.02, -0.02, -0.04])
-    with pytest.raises(ConfigError, match=r"unit .* must be one of .*, got 'words'"):
+    with pytest.raises(ConfigError, match="'words'"):
         value(length_linear, episode, unit="words")
 
 
@@ -57,14 +57,13 @@ def test_only_failures_pay_for_their_length() -> None:
     assert value(length_on_failure, solved) == 0.0
     assert value(length_on_failure, turns(10, outcome=0.0)) == 0.0
     assert value(length_on_failure, turns(14, outcome=0.5), solved_at=0.5) == 0.0
-    with pytest.raises(ScoringError, match="use length_linear instead"):
+    with pytest.raises(ScoringError, match="length_linear"):
         value(length_on_failure, turns(14))
 
 
 # V-OVERLONG: 20480 and 4096.
 @pytest.mark.parametrize(
-    ("tokens", "punishment"),
-    [(16000, 0.0), (16384, 0.0), (17408, -0.25), (18432, -0.5), (20480, -1.0), (25000, -1.0)],
+    ("tokens", "punishment"), [(16000, 0.0), (16384, 0.0), (17408, -0.25), (18432, -0.5), (20480, -1.0), (25000, -1.0)]
 )
 def test_the_soft_punishment_is_linear_and_stays_at_minus_one(tokens: int, punishment: float) -> None:
     assert value(overlong, sample("x", num_tokens=[tokens])) == punishment
@@ -79,9 +78,9 @@ def test_what_tools_answer_is_not_punished() -> None:
 @pytest.mark.parametrize(
     ("component", "options", "says"),
     [
-        (overlong, {"buffer_tokens": 0}, "buffer_tokens must be from 1 to max_tokens"),
-        (overlong, {"max_tokens": 100}, "buffer_tokens must be from 1 to max_tokens"),
-        (length_sigmoid, {"scale": 0}, "scale must be greater than 0"),
+        (overlong, {"buffer_tokens": 0}, "buffer_tokens"),
+        (overlong, {"max_tokens": 100}, "buffer_tokens"),
+        (length_sigmoid, {"scale": 0}, "scale"),
     ],
 )
 def test_options_that_cannot_work_are_refused(component: ComponentType, options: dict[str, int], says: str) -> None:

@@ -34,7 +34,7 @@ async def test_a_row_without_ground_truth_has_no_score(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILY)
 @pytest.mark.parametrize("ground_truth", ["", " ", [], {"target": "1"}, True])
 async def test_a_ground_truth_that_is_no_expression_is_refused(name: str, ground_truth: Any) -> None:
-    with pytest.raises(DataError, match="ground_truth must be a number or a LaTeX expression"):
+    with pytest.raises(DataError, match="ground_truth"):
         await load_component(name).make({})(sample(r"\boxed{1}", ground_truth=ground_truth))
 
 

@@ -83,7 +83,7 @@ def test_a_turn_without_a_call_is_not_grounded() -> None:
 
 
 def test_an_estimator_that_is_none_or_miscounts_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="estimator of the component progress 'no_such_module:f' cannot be imported"):
+    with pytest.raises(ConfigError, match="no_such_module"):
         progress.make({"estimator": "no_such_module:f"})
-    with pytest.raises(ScoringError, match="one number for each of 4 turns, got 2"):
+    with pytest.raises(ScoringError, match="got 2"):
         value(progress, EPISODE, estimator=f"{NAME}_too_few")

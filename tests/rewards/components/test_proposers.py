@@ -52,9 +52,9 @@ def test_what_could_not_be_posed_earns_least_and_is_in_no_cluster() -> None:
 
 
 def test_options_of_the_challenger_are_checked() -> None:
-    with pytest.raises(ConfigError, match=r"form .* must be one of ..paper., .code.."):
+    with pytest.raises(ConfigError, match="paper"):
         challenger_r_zero.make({"form": "seed"})
-    with pytest.raises(ConfigError, match="repetition_weight must be 0 or more"):
+    with pytest.raises(ConfigError, match="repetition_weight"):
         challenger_r_zero.make({"repetition_weight": -1})
 
 
@@ -70,10 +70,7 @@ def test_absolute_zero_punishes_wrong_and_unreadable_tasks() -> None:
 
 @pytest.mark.parametrize(
     ("form", "expected"),
-    [
-        ("adversarial", [1, 0.875, 0.75, 0.5, 0.25, 0.125, 0]),
-        ("intermediate", [0, 0.4375, 0.75, 1.0, 0.75, 0.4375, 0]),
-    ],
+    [("adversarial", [1, 0.875, 0.75, 0.5, 0.25, 0.125, 0]), ("intermediate", [0, 0.4375, 0.75, 1.0, 0.75, 0.4375, 0])],
 )
 def test_search_self_play_pays_as_in_the_vector(form: str, expected: list[float]) -> None:
     earned = [value(proposer_ssp, proposed(solve_rate=rate, rag_check=1.0), form=form) for rate in RATES]
@@ -83,18 +80,18 @@ def test_search_self_play_pays_as_in_the_vector(form: str, expected: list[float]
 def test_a_question_that_fails_the_check_is_dropped() -> None:
     assert graded(proposer_ssp, proposed(solve_rate=0.0, rag_check=0.0)) == ABSTAIN
     assert graded(proposer_ssp, proposed(well_formed=0.0)) == ABSTAIN
-    with pytest.raises(ScoringError, match="must report 'rag_check'"):
+    with pytest.raises(ScoringError, match="rag_check"):
         value(proposer_ssp, proposed(solve_rate=0.0))
-    with pytest.raises(ConfigError, match=r"form .* must be one of ..adversarial., .intermediate.."):
+    with pytest.raises(ConfigError, match="adversarial"):
         proposer_ssp.make({"form": "easy"})
 
 
 def test_an_environment_that_reports_nothing_is_an_error_and_no_zero() -> None:
-    with pytest.raises(ScoringError, match="must report its solve_rate"):
+    with pytest.raises(ScoringError, match="solve_rate"):
         value(proposer_absolute_zero, sample("x"))
-    with pytest.raises(ScoringError, match="must report 'well_formed'"):
+    with pytest.raises(ScoringError, match="well_formed"):
         value(proposer_absolute_zero, proposed())
-    with pytest.raises(ScoringError, match=r"solve_rate in \[0, 1\], got 4"):
+    with pytest.raises(ScoringError, match="solve_rate"):
         value(proposer_absolute_zero, proposed(solve_rate=4.0))
 
 

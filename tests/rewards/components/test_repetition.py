@@ -40,8 +40,7 @@ def test_text_without_loops_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "form",
-    ["Wait, let me check that again ({}). ", "Step {}: I think about it. ", "again{} and again ", "{}. no! "],
+    "form", ["Wait, let me check that again ({}). ", "Step {}: I think about it. ", "again{} and again ", "{}. no! "]
 )
 @pytest.mark.parametrize("numbers", [range(400), range(1000, 600, -1)], ids=["up", "down"])
 def test_a_counter_does_not_hide_a_loop(form: str, numbers: range) -> None:
@@ -69,7 +68,7 @@ def test_repeated_reasoning_in_a_turn_is_punished_fully() -> None:
 
 
 def test_n_must_be_positive() -> None:
-    with pytest.raises(ConfigError, match=r"repetition\.n must be 1 or more, got 0"):
+    with pytest.raises(ConfigError, match=r"repetition\.n"):
         repetition.make({"n": 0})
     assert value(repetition, sample("a a a a"), n=1) == pytest.approx(-0.75)
 

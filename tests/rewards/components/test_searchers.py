@@ -98,7 +98,7 @@ def test_a_cost_is_normalised_by_a_fixed_range() -> None:
         row = sample(ROUTED, ground_truth="Paris", extra={"cost": cost})
         found = graded("router_r1", row, cheapness="cost", cost_range=[4, 16])
         assert found.value == pytest.approx(0.4 + 0.6 * cheapness)
-    with pytest.raises(DataError, match="a cost of at least 0, got -1"):
+    with pytest.raises(DataError, match="-1"):
         graded("router_r1", row, cheapness=-1, cost_range=[4, 16])
     for cost_range in ([4], [4, 4], [-1, 1], [1, math.inf]):
         with pytest.raises(ConfigError, match="cost_range"):
@@ -108,7 +108,7 @@ def test_a_cost_is_normalised_by_a_fixed_range() -> None:
 @pytest.mark.parametrize("extra", [{}, {"cheapness": 1.5}, {"cheapness": "low"}, {"cheapness": True}])
 def test_a_cost_that_nobody_normalised_is_an_error(extra: dict[str, Any]) -> None:
     subject = sample(ROUTED, ground_truth="Paris", extra=extra)
-    with pytest.raises(DataError, match="needs a cheapness from 0 to 1"):
+    with pytest.raises(DataError, match="cheapness"):
         load_component("router_r1").make({})(subject)
     assert graded("router_r1", subject, alpha=0.0).value == 1.0
 

@@ -97,17 +97,17 @@ def test_rows_without_subgoals_have_no_opinion() -> None:
 @pytest.mark.parametrize(
     ("listed", "says"),
     [
-        ("open the door", "must be a list of subgoals"),
-        ({"tool": "open"}, "must be a list of subgoals"),
-        (["open the door"], "'subgoal 0' must be a mapping"),
-        ([{"tool": "open"}, {"tol": "open"}], r"'subgoal 1' has unknown keys, got \['tol'\]"),
-        ([{"name": "door"}], "needs tool or text, or else info"),
-        ([{"tool": "open", "info": "rooms"}], "needs tool or text, or else info"),
-        ([{"text": " "}], "must have texts that are not empty"),
-        ([{"tool": 3}], "must have texts that are not empty"),
-        ([{"tool": "open", "arguments": ["a"]}], "must have arguments as a mapping beside a tool"),
-        ([{"text": "a", "arguments": {"b": 1}}], "must have arguments as a mapping beside a tool"),
-        ([{"info": "rooms", "at_least": "3"}], "must have a number as at_least"),
+        ("open the door", "subgoals"),
+        ({"tool": "open"}, "subgoals"),
+        (["open the door"], "subgoal 0"),
+        ([{"tool": "open"}, {"tol": "open"}], "'tol'"),
+        ([{"name": "door"}], "tool or text"),
+        ([{"tool": "open", "info": "rooms"}], "tool or text"),
+        ([{"text": " "}], "empty"),
+        ([{"tool": 3}], "empty"),
+        ([{"tool": "open", "arguments": ["a"]}], "arguments"),
+        ([{"text": "a", "arguments": {"b": 1}}], "arguments"),
+        ([{"info": "rooms", "at_least": "3"}], "at_least"),
     ],
 )
 def test_subgoals_of_another_form_are_an_error_of_the_row(listed: Any, says: str) -> None:

@@ -18,11 +18,7 @@ from verl_agentic.rewards.sample import Call
 from verl_agentic.rewards.tool_calls.redundancy import are_redundant, redundancy
 
 # V-TOOLSHAPE: search q1 three times, browse, which does not exist, python.
-SHAPED = (
-    *[call("search", q="q1")] * 3,
-    call("browse", error_kind="unknown_tool", u="u"),
-    call("python", code="1+1"),
-)
+SHAPED = (*[call("search", q="q1")] * 3, call("browse", error_kind="unknown_tool", u="u"), call("python", code="1+1"))
 
 
 def test_shaping_is_that_of_the_vector() -> None:
@@ -52,7 +48,7 @@ def test_a_needed_tool_pays_once_and_only_when_it_was_carried_out() -> None:
 
 
 def test_names_of_needed_tools_must_be_a_list() -> None:
-    with pytest.raises(DataError, match="must be a list of names of tools, got 'search'"):
+    with pytest.raises(DataError, match="'search'"):
         value(tool_shaping, sample("x", extra={"needed_tools": "search"}))
 
 

@@ -60,11 +60,11 @@ def test_an_episode_that_did_nothing_to_speak_of_gets_no_copy() -> None:
 
 
 def test_a_task_whose_answer_is_right_or_wrong_is_refused() -> None:
-    with pytest.raises(DataError, match=r"got none for 'sum'; leave out tasks .* such as maths and code"):
+    with pytest.raises(DataError, match="'sum'"):
         relabelled([sample("3", id="sum", ground_truth="4")], describe)
 
 
 def test_a_prompt_without_a_task_is_refused() -> None:
     odd = sample([turn("x", observations=["page of B"])], prompt=[Message("system", "a")], outcome=0.0)
-    with pytest.raises(DataError, match="has no user message"):
+    with pytest.raises(DataError, match="user"):
         relabelled([odd], describe)

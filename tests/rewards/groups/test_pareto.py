@@ -32,5 +32,5 @@ def test_whatever_is_not_on_the_front_is_beaten_by_something_on_it(parts: list[l
 
 @pytest.mark.parametrize("points", [{"a": [1], "b": [1, 2]}, {"a": [float("nan")]}, {"a": [float("inf")]}])
 def test_points_that_cannot_be_compared_are_refused(points: dict[str, list[float]]) -> None:
-    with pytest.raises(DataError, match="same number of finite parts"):
+    with pytest.raises(DataError, match="parts"):
         pareto_front(points)

@@ -36,7 +36,7 @@ def test_unknown_columns_are_kept_as_provenance() -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"FAIL_TO_PASS": None}, "lacks"), ({"FAIL_TO_PASS": "t"}, "list of test ids"), ({"kind": "odd"}, "kind must")],
+    [({"FAIL_TO_PASS": None}, "lacks"), ({"FAIL_TO_PASS": "t"}, "test ids"), ({"kind": "odd"}, "kind must")],
 )
 def test_a_row_that_is_no_task_is_an_error(change: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):

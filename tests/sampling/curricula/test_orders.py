@@ -33,5 +33,5 @@ def test_only_hard_and_unseen_prompts_have_a_weight() -> None:
         rates.record(prompt, [1.0] * passes + [0.0] * (4 - passes))
     assert hard_only(Pool(rates=rates)).tolist() == [1, 1, 0, 1]
     assert hard_only(Pool(rates=rates), max_rate=0.1).tolist() == [1, 0, 0, 1]
-    with pytest.raises(ConfigError, match=r"max_rate must be in \[0, 1\], got 2"):
+    with pytest.raises(ConfigError, match="max_rate"):
         hard_only(Pool(rates=rates), max_rate=2)

@@ -33,9 +33,9 @@ def test_what_a_script_played_is_not_judged_and_does_not_save_a_group() -> None:
 
 
 def test_unknown_entropy_and_impossible_floors_are_refused() -> None:
-    with pytest.raises(DataError, match="'entropy' of its sessions is not known"):
+    with pytest.raises(DataError, match="'entropy'"):
         load_gate("low_entropy").with_options().judge([Group(uid="g", sessions=(Session(),))])
     with pytest.raises(ConfigError, match="floor >= 0, got -1"):
         verdict([], floor=-1)
-    with pytest.raises(ConfigError, match="must be a number, got 'a'"):
+    with pytest.raises(ConfigError, match="'a'"):
         load_gate("low_entropy").with_options(floor="a")

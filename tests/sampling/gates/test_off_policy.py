@@ -45,7 +45,7 @@ def test_what_a_script_wrote_is_not_compared_with_a_policy_of_its_own() -> None:
 
 def test_impossible_bounds_are_refused() -> None:
     for bad in (-1, True, 0.5):
-        with pytest.raises(ConfigError, match=r"max_lag .*, got"):
+        with pytest.raises(ConfigError, match="max_lag"):
             by_lag([], max_lag=bad)
-    with pytest.raises(ConfigError, match="low <= 1 <= high, got 2 and 5"):
+    with pytest.raises(ConfigError, match="2 and 5"):
         by_ratio([], low=2)

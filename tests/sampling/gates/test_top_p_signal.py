@@ -53,10 +53,7 @@ def test_among_equal_signals_the_first_win() -> None:
     assert kept([group([1, 0])] * 4, fraction=0.5) == [0, 1] == kept([group([1, 0])] * 4, p=0.5)
 
 
-@given(
-    st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, max_size=20),
-    st.floats(min_value=0.01, max_value=1),
-)
+@given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, max_size=20), st.floats(min_value=0.01, max_value=1))
 def test_a_share_is_reached_with_as_few_as_possible(signals: list[float], p: float) -> None:
     values = np.array(signals)
     chosen = sorted(values[list(top_share(values, p=p))])
@@ -67,5 +64,5 @@ def test_a_share_is_reached_with_as_few_as_possible(signals: list[float], p: flo
 
 @pytest.mark.parametrize("options", [{}, {"p": 0.5, "fraction": 0.5}, {"p": 0}, {"fraction": 1.5}])
 def test_exactly_one_share_is_wanted(options: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="top_p_signal needs p or fraction"):
+    with pytest.raises(ConfigError, match="top_p_signal"):
         kept([], **options)

@@ -30,5 +30,5 @@ def test_the_least_number_is_an_option() -> None:
 
 @pytest.mark.parametrize("bad", [0, True, 1.5])
 def test_an_impossible_number_is_refused(bad: int) -> None:
-    with pytest.raises(ConfigError, match=r"min_valid .*, got"):
+    with pytest.raises(ConfigError, match="min_valid"):
         reason([], min_valid=bad)

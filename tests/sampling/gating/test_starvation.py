@@ -79,7 +79,7 @@ def test_a_spent_budget_ends_it_once_nothing_is_played_any_more() -> None:
     assert guard.budget_left == 0
     check(guard, num_inflight=1, batch_size=2)
     check(guard, num_useful=2, batch_size=2)
-    with pytest.raises(StarvationError, match=r"max_generated_groups=3 is spent, got 1 of 2 .* 67% .*raise the budget"):
+    with pytest.raises(StarvationError, match="max_generated_groups"):
         check(guard, num_useful=1, batch_size=2)
     guard.end_batch()
     assert guard.budget_left == 3 and StarvationGuard().budget_left is None

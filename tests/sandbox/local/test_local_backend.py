@@ -91,7 +91,7 @@ async def test_a_snapshot_brings_the_working_folder_back(sandbox: LocalSandbox) 
     assert (await run(sandbox, "import os\nprint(os.listdir(), open('d/a').read())")).stdout == "['d'] 1\n"
     await sandbox.reset()
     assert (await run(sandbox, "import os\nprint(os.listdir())")).stdout == "[]\n"
-    with pytest.raises(ConfigError, match="snapshots 1 to 1 are there, got 2"):
+    with pytest.raises(ConfigError, match="got 2"):
         await sandbox.reset(2)
 
 

@@ -202,7 +202,7 @@ async def test_a_sandbox_that_failed_there_is_an_error() -> None:
 
 async def test_an_answer_that_is_none_of_the_contract_is_an_error() -> None:
     for body in ({"status": "Success"}, [], "x", {"status": "Failed", "run_result": {}}):
-        with answering(Other((200, body))) as service, pytest.raises(SandboxError, match="not one of run_code"):
+        with answering(Other((200, body))) as service, pytest.raises(SandboxError, match="run_code"):
             await run_at(service.url, Command(code="1"))
 
 
@@ -217,8 +217,7 @@ async def test_an_overloaded_or_failing_service_is_asked_again(code: int) -> Non
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("code", "error"),
-    [(429, SandboxBusyError), (504, SandboxBusyError), (500, SandboxUnavailableError)],
+    ("code", "error"), [(429, SandboxBusyError), (504, SandboxBusyError), (500, SandboxUnavailableError)]
 )
 async def test_after_the_last_attempt_the_cause_is_told(code: int, error: type[SandboxError]) -> None:
     other = Other((code, "busy"))
@@ -267,12 +266,9 @@ async def test_a_connection_that_breaks_is_made_again(ours: Service) -> None:
 
 
 async def test_a_service_that_isolates_less_than_asked_for_is_refused(ours: Service) -> None:
-    with pytest.raises(SandboxUnavailableError, match="got isolation process_limits"):
+    with pytest.raises(SandboxUnavailableError, match="process_limits"):
         await RemoteBackend(RemoteConfig(url=ours.url, at_least="namespaces")).start()
-    with (
-        answering(Other((200, SUCCESS))) as service,
-        pytest.raises(SandboxUnavailableError, match="nothing of its isolation"),
-    ):
+    with answering(Other((200, SUCCESS))) as service, pytest.raises(SandboxUnavailableError, match="isolation"):
         await RemoteBackend(RemoteConfig(url=service.url, at_least="namespaces")).start()
 
 
@@ -285,13 +281,7 @@ async def test_a_wrong_token_is_told_and_no_secret_is_shown(ours: Service) -> No
     assert "hunter2" not in repr(RemoteConfig(url=ours.url, token="hunter2"))
 
 
-@pytest.mark.parametrize(
-    ("module", "lacking"),
-    [
-        ("run_code_server", "fastapi"),
-        ("run_code.remote_backend", "httpx"),
-    ],
-)
+@pytest.mark.parametrize(("module", "lacking"), [("run_code_server", "fastapi"), ("run_code.remote_backend", "httpx")])
 def test_a_missing_package_is_told_with_its_install(module: str, lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, lacking, None)
     monkeypatch.delitem(sys.modules, f"verl_agentic.sandbox.{module}")
@@ -302,7 +292,7 @@ def test_a_missing_package_is_told_with_its_install(module: str, lacking: str, m
 def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VERL_AGENTIC_SANDBOX_URL", raising=False)
     for url in ("", "localhost:8080", "ftp://x"):
-        with pytest.raises(ConfigError, match=r"url must be http\(s\)"):
+        with pytest.raises(ConfigError, match="url"):
             RemoteConfig(url=url)
     monkeypatch.setenv("VERL_AGENTIC_SANDBOX_URL", "http://h:1")
     assert RemoteConfig().url == "http://h:1"

@@ -7,7 +7,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.advantage import advantage
 from verl_agentic.credit.credit.batch import Advantages, CreditBatch
 from verl_agentic.credit.credit.group_statistics import group_centred, group_stds
@@ -35,8 +34,6 @@ def gigpo(
     Paper: https://arxiv.org/abs/2505.10978
     """
     assert batch.steps is not None
-    if norm not in ("mean", "mean_std"):
-        raise ConfigError(f"unknown norm of gigpo, got {norm!r}; use 'mean' or 'mean_std'")
     played, steps = SessionTurns.of(batch), StepList.of(batch)
     returns_SK = played.returns_to_go(gamma=gamma)
     turn_N = steps.turn_N.clamp(max=returns_SK.shape[1] - 1)

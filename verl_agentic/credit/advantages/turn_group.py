@@ -10,7 +10,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.advantage import advantage
 from verl_agentic.credit.credit.batch import CreditBatch
 from verl_agentic.credit.credit.group_statistics import group_centred, group_counts, group_stds
@@ -54,7 +53,7 @@ def turn_group(batch: CreditBatch, *, gamma: float = 1.0, norm: TurnNorm = "othe
 
 
 def compared_by_turn(returns_SK: Tensor, *, session_turns: SessionTurns, norm: TurnNorm) -> Tensor:
-    """Returns `[S, K]`: returns minus those of siblings at the same turn. Raises ConfigError for an unknown norm."""
+    """Returns `[S, K]`: returns minus those of siblings at the same turn."""
     batch, (num_sessions, num_turns) = session_turns.batch, returns_SK.shape
     turn_K = torch.arange(num_turns, device=returns_SK.device)
     cell_N = (batch.group_S.unsqueeze(-1) * num_turns + turn_K).flatten()
@@ -66,8 +65,6 @@ def compared_by_turn(returns_SK: Tensor, *, session_turns: SessionTurns, norm: T
         centred_N = centred_N * counts_N / (counts_N - 1).clamp(min=1.0)
     elif norm == "mean_std":
         centred_N = centred_N / (group_stds(values_N, **among, ddof=1) + EPSILON)
-    elif norm != "mean":
-        raise ConfigError(f"unknown norm of turns, got {norm!r}; use 'others', 'mean' or 'mean_std'")
     is_shared_SK = (counts_N > 1).view(num_sessions, num_turns) & session_turns.exists_SK
     last_SK = torch.where(is_shared_SK, turn_K, -1).cummax(dim=1).values
     carried_SK = centred_N.view(num_sessions, num_turns).gather(1, last_SK.clamp(min=0))

