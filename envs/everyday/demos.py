@@ -1,7 +1,7 @@
 """The solution, and demonstrations of mixed quality.
 
-Most demonstrations guess, as a small model would, and some run flawed code. A model that imitates them solves only some
-of the questions, which GRPO can improve.
+Almost half of them guess, as a small model would, and some run flawed code. A model that imitates them solves only
+some of the questions, which GRPO can improve.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 from verl_agentic import EnvRow, Message, ToolCall
 
 Kind = Literal["tool", "guess", "flawed"]
-MIXTURE: dict[Kind, float] = {"tool": 0.50, "guess": 0.40, "flawed": 0.10}
+MIXTURE: dict[Kind, float] = {"tool": 0.45, "guess": 0.45, "flawed": 0.10}
 """Share of each kind."""
 
 
