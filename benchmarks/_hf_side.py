@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # before torch: threads that wait must not keep a core
 
@@ -22,7 +23,7 @@ from transformers import AutoModelForCausalLM
 
 def main(model_path: Path, requests: list[tuple[list[int], int]]) -> None:
     """Serves until the input ends."""
-    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32, attn_implementation="sdpa").eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32, attn_implementation="sdpa")
     model.generation_config.eos_token_id = None
 
     def serve(some: list[tuple[list[int], int]]) -> list[list[int]]:

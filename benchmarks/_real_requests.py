@@ -16,11 +16,15 @@ from verl_agentic.base.tools.plain_schema import list_schemas
 from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.verl.rollout.model_codec import load_codec
 
-_GROUP, _NEW_TOKENS = 8, (16, 64)
+_GROUP = 8
 
 
-def make_real_requests(course: Course, model: Path, *, num_groups: int) -> list[tuple[list[int], int]]:
-    """Returns prompts, each for a group of 8, with numbers of new tokens from 16 to the turn's limit of 64."""
+def make_real_requests(course: Course, model: Path, *, quick: bool) -> list[tuple[list[int], int]]:
+    """Returns 8 prompts, each for a group of 8, with numbers of new tokens; `quick`: one prompt, and fewer tokens.
+
+    At most 64 new tokens are the limit of a turn in the recipe.
+    """
+    num_groups, new_tokens = (1, (4, 16)) if quick else (8, (16, 64))
     make_rows = course.package.make_rows
     assert make_rows is not None
     _, codec = load_codec(str(model), protocol=course.protocol)
@@ -29,7 +33,7 @@ def make_real_requests(course: Course, model: Path, *, num_groups: int) -> list[
     for row in make_rows(split="train", count=num_groups, seed=0):
         env = course.package.make_env(row)
         prompt_ids = asyncio.run(codec.encode_prompt(row.prompt, list_schemas(env.tools)))
-        requests += [(list(prompt_ids), rng.randint(*_NEW_TOKENS)) for _ in range(_GROUP)]
+        requests += [(list(prompt_ids), rng.randint(*new_tokens)) for _ in range(_GROUP)]
     return requests
 
 

@@ -65,7 +65,9 @@ class Result:
 def main() -> int:
     """Runs the measurements and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="at most 64 new tokens, and 3 steps of training")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer new tokens, and 3 steps of training; with --model: one group"
+    )
     parser.add_argument("--preset", choices=sorted(PRESETS), default=DEFAULT_PRESET, help="size of the model")
     parser.add_argument(
         "--vllm-python", default=default_vllm_python(sys.executable), help="interpreter that has vLLM (%(default)s)"
@@ -136,7 +138,7 @@ def _serve_pretrained(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="engines_") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         shutil.copytree(model_folder(options.model, dtype="bfloat16"), folder, dirs_exist_ok=True)
-        requests = make_real_requests(course, folder, num_groups=1 if options.quick else 8)
+        requests = make_real_requests(course, folder, quick=options.quick)
         starts: dict[str, Callable[[], EngineProcess]] = {
             "agentic": lambda: EngineProcess(
                 sys.executable, "_agentic_side.py", folder, requests, OUTPUTS=str(folder / "agentic.json")

@@ -39,7 +39,8 @@ from _report import Target, progress, report
 
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.types import Message, Observation, Reward, StopReason
-from verl_agentic.bridges.harness import gateway, make_env
+from verl_agentic.bridges.harness import make_env
+from verl_agentic.bridges.harness.gateway import gateway_servers
 from verl_agentic.cpu.testing import tiny_codecs
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.limits import EpisodeLimits
@@ -377,9 +378,7 @@ async def _faults(stage: Stage, *, each: int) -> tuple[list[str], list[str], int
 
         turn_s = 0.2 if name == "retries" else 0.01
         episode = await stage.play(make, name=f"{name} {number}", turn_s=turn_s)
-        ports.update(
-            ("127.0.0.1", urlsplit(one.url).port or 0) for one, _, _ in gateway._running.values() for one in [one]
-        )
+        ports.update(("127.0.0.1", urlsplit(url).port or 0) for url in _gateway_urls())
         got, must = (episode.stop_reason, episode.reward.outcome), (fault.stop, fault.outcome)
         return None if got == must else f"{name}: {got} instead of {must}: {episode.error or episode.reward.details}"
 
@@ -391,10 +390,14 @@ async def _faults(stage: Stage, *, each: int) -> tuple[list[str], list[str], int
     complaints = [complaint for complaint in await asyncio.gather(*plays) if complaint is not None]
     gc.collect()
     left = await leftovers(before)
-    left += [f"gateway {place}" for _, place in gateway._running]
+    left += [f"gateway {url}" for url in _gateway_urls()]
     left += [f"open port {place}" for place in ports if _is_open(place)]
     opened = len(os.listdir("/proc/self/fd")) - descriptors
     return complaints, left + [f"{opened} descriptors"] * (opened > 0), len(plays)
+
+
+def _gateway_urls() -> list[str]:
+    return [server.gateway.url for server in gateway_servers.list_lent()]
 
 
 def _is_open(place: tuple[str, int]) -> bool:

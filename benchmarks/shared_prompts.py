@@ -52,7 +52,7 @@ class Engine(FSDPEngineWithLMHead):
     def get_data_parallel_group(self) -> None:
         """Returns nothing: there is one rank."""
 
-    def measure(self, batch: TensorDict) -> tuple[float, dict[str, torch.Tensor]]:
+    def measure(self: Any, batch: TensorDict) -> tuple[float, dict[str, torch.Tensor]]:
         """Returns the CPU seconds of a forward and backward pass, and the gradients."""
         self.module.zero_grad()
         begin = time.process_time()
@@ -79,7 +79,7 @@ def main() -> int:
     for num_rows in groups:
         for prompt in prompts:
             case = f"{num_rows}x{prompt}"
-            speeds = dict.fromkeys(engines)
+            speeds: dict[str, Any] = dict.fromkeys(engines)
             gradients = {}
             for name, engine in engines.items():
                 batch = _make_group(num_rows, prompt, remove_padding=name == "remove_padding")

@@ -13,13 +13,11 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Bounds, Settings, check_options, check_value, read_settings, setting
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Inner(Settings):
     least: int
     most: int = 8
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Outer(Settings):
     name: str
     share: float = setting(0.5, min=0, below=2)

@@ -71,7 +71,6 @@ class Specialist:
         return PoolReply(text=text, input_tokens=_num_tokens(query), output_tokens=_num_tokens(text))
 
 
-@dataclass(frozen=True, kw_only=True)
 class ServedModel(Settings):
     """A model behind an endpoint."""
 

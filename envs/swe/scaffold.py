@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from verl_agentic.base.settings import Settings, did_you_mean, read_settings, se
 _FOLDER = Path(__file__).parent / "scaffolds"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ToolForm(Settings):
     """One tool of a scaffold, as the policy sees it."""
 
@@ -35,7 +33,6 @@ def _read_tools(values: Any, *, name: str) -> tuple[ToolForm, ...]:
     return tuple(read_settings(ToolForm, value, section=f"{name}[{index}]") for index, value in enumerate(values))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Scaffold(Settings):
     """The way in which an agent works on a repository."""
 

@@ -51,7 +51,6 @@ class Size:
     """None: the recipe's."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Rl(RlStage):
     """RL with overrides of a trial, which are no part of its inputs because they have paths."""
 

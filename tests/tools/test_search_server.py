@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from services import answering
+from tiny_bert import save_tiny_bert
 
 from verl_agentic.base.errors import SearchError
 from verl_agentic.tools.search.bm25 import Bm25Index
@@ -86,16 +87,19 @@ def test_a_retriever_that_fails_is_no_empty_result() -> None:
 
 
 @pytest.mark.slow
-def test_a_corpus_can_be_served_from_the_command_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "best"), [("bm25", "3"), ("dense", "0")])  # the tiny model reads no digits: all tie
+def test_a_corpus_can_be_served_from_the_command_line(tmp_path: Path, kind: str, best: str) -> None:
+    model = save_tiny_bert(tmp_path / "model")
     records = [{"id": p.id, "title": p.title, "text": p.text} for p in PASSAGES]
     (tmp_path / "passages.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     command = [sys.executable, "-m", "verl_agentic.tools.search.search_server", str(tmp_path), "--port", str(port)]
     env = {**os.environ, "VERL_AGENTIC_SEARCH_TOKEN": "sesame"}
-    process = subprocess.Popen([*command, "--top-k", "1"], stderr=subprocess.PIPE, env=env)
+    command += ["--top-k", "1", "--retriever", kind, "--embedding-model", str(model)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=env)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240  # importing torch takes long on a busy machine
         while True:
             try:
                 answer = ask(f"http://anyone:sesame@127.0.0.1:{port}", queries=["town 3"]).json()
@@ -106,4 +110,4 @@ def test_a_corpus_can_be_served_from_the_command_line(tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.communicate(timeout=30)
-    assert [document["id"] for document in answer["result"][0]] == ["3"]
+    assert [document["id"] for document in answer["result"][0]] == [best]

@@ -15,9 +15,17 @@ import math
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from verl_agentic.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:  # Python 3.10 has no such decorator; type checkers alone need it
+
+    def dataclass_transform(**options):
+        return lambda cls: cls
+
 
 T = TypeVar("T")
 _WORDS = {
@@ -69,12 +77,20 @@ def setting(
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 class Settings:
-    """Base of a dataclass that is a section: no object of it has a value of a wrong type or out of bounds."""
+    """Base of a section: a subclass becomes a frozen dataclass, whose objects have only values of the right types."""
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         hints = hints_of(type(self))
-        for item in dataclasses.fields(self):  # pyright: ignore
+        for item in dataclasses.fields(self):
             check_value(getattr(self, item.name), hints[item.name], name=item.name, bounds=_bounds_of(item))
         self.check_together()
 
@@ -212,7 +228,7 @@ def _is_of_kind(value: Any, kind: Any, bounds: Bounds | None) -> bool:
         return isinstance(value, Mapping) and all(
             _is_of_kind(v, args[1], bounds) for v in value.values() if len(args) == 2
         )
-    if _is_sequence(kind, origin):
+    if is_sequence(kind):
         is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
         return is_list and all(_is_of_kind(item, args[0], bounds) for item in value if args)
     if dataclasses.is_dataclass(kind):
@@ -225,8 +241,9 @@ def _is_mapping(kind: Any, origin: Any) -> bool:
     return isinstance(base, type) and issubclass(base, Mapping)
 
 
-def _is_sequence(kind: Any, origin: Any) -> bool:
-    base = origin or kind
+def is_sequence(kind: Any) -> bool:
+    """Returns whether an annotation is a list or tuple of values, and no text."""
+    base = get_origin(kind) or kind
     return isinstance(base, type) and issubclass(base, Sequence) and base is not str
 
 
@@ -239,7 +256,7 @@ def in_words(kind: Any, bounds: Bounds | None = None) -> str:
         return f"one of {list(args)}"
     if _is_mapping(kind, origin) or dataclasses.is_dataclass(kind):
         return f"a section of {_describe_items(args[1], bounds, 'keys') if len(args) == 2 else 'keys'}"
-    if _is_sequence(kind, origin):
+    if is_sequence(kind):
         return f"a list of {_describe_items(args[0], bounds, 'values') if args else 'values'}"
     return _WORDS.get(kind, getattr(kind, "__name__", str(kind))) + _describe_bounds(kind, bounds)
 

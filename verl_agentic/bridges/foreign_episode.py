@@ -15,7 +15,6 @@ RewardOf = Literal["sum", "last", "max"]
 _TEST_PART = 5  # a fifth of all numbers is for tests
 
 
-@dataclass(frozen=True, kw_only=True)
 class RewardConfig(Settings):
     """Rule that turns the rewards of a foreign environment into an outcome: 1 only for complete success."""
 

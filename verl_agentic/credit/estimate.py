@@ -6,7 +6,7 @@ Axes as in `verl_agentic.credit.credit.batch`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import torch
@@ -44,7 +44,6 @@ METRICS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class CreditSettings(Settings):
     """Options of all advantage estimators: the section `agentic.credit`."""
 

@@ -30,7 +30,6 @@ _AGENT = "env_agent"
 _SHOWN_CHARS = 300
 
 
-@dataclass(frozen=True, kw_only=True)
 class SelfPlay(Settings):
     """Settings of a proposer's environment."""
 

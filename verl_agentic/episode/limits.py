@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, setting
 from verl_agentic.episode.codec.clipping import Keep
@@ -14,7 +12,6 @@ FINAL_NOTICE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class EpisodeLimits(Settings):
     """Token budgets and deadlines of one episode. Every deadline is on by default."""
 

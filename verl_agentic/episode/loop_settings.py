@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from verl_agentic.base.errors import ConfigError
@@ -31,7 +31,6 @@ def to_audit(value: Any, *, name: str) -> Audit:
     return audit
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExplorationSchedules(Settings):
     """Text that the framework writes into the policy's turns, by training step."""
 
@@ -51,7 +50,6 @@ class ExplorationSchedules(Settings):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class LoopSettings(Settings):
     """Settings of episodes."""
 

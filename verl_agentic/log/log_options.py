@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class LogOptions(Settings):
     """The trajectory log: the section `agentic.log`."""
 

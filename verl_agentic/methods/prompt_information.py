@@ -8,7 +8,6 @@ Paper: https://arxiv.org/abs/2604.06268
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,7 +23,6 @@ METRICS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PromptInformationSettings(Settings):
     """Mutual information of prompts and texts: the section `agentic.prompt_information`.
 

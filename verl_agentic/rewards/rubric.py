@@ -25,7 +25,6 @@ MaskedStop = Literal["max_turns", "max_tokens", "context_full", "no_action"]
 MIN_OUTCOME_SHARE = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
 class Entry(Settings):
     """An entry of `components`: a component with its place in the rubric."""
 
@@ -94,7 +93,6 @@ class Term:
         return 0.0 if self.is_held_out else min(max(self.weight * value, low), high)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RubricSettings(Settings):
     """A rubric: a section of the run's configuration, or a YAML file of its own."""
 
@@ -111,7 +109,6 @@ class RubricSettings(Settings):
     DeepSWE's compact filtering; its third reason, a timeout, is always void."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rubric(RubricSettings):
     """The terms that score a trajectory."""
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class Branching(Settings):
     """Settings for branching the rollouts of a prompt. The defaults are those of ARPO's published scripts and code."""
 

@@ -87,7 +87,6 @@ _REGISTRY = Registry[CurriculumType](
 load_curriculum, curriculum_names = _REGISTRY.load, _REGISTRY.names
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupSizeSettings(Settings):
     """The section `agentic.curriculum.group_size`: prompts get groups of different sizes, `rollout.n` on average."""
 
@@ -101,7 +100,6 @@ class GroupSizeSettings(Settings):
             raise ConfigError(f"least must be at most `most`, got {self.least} and {self.most}; change one of them")
 
 
-@dataclass(frozen=True, kw_only=True)
 class TaskSetSettings(Settings):
     """The section `agentic.curriculum.task_set`: tasks that are proposed while training joins the data."""
 
@@ -131,7 +129,6 @@ class TaskSetSettings(Settings):
             raise ConfigError(f"check must be module:function or path.py:function, got {self.check!r}; name both")
 
 
-@dataclass(frozen=True, kw_only=True)
 class CurriculumSettings(Settings):
     """The order and the number of attempts of prompts: the section `agentic.curriculum`."""
 

@@ -10,7 +10,6 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, read_settings, setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class StageSchedule(Settings):
     """A value that changes in stages: the horizon of ScalingInter-RL.
 
@@ -37,7 +36,6 @@ class StageSchedule(Settings):
         return self.stages[min(max(step - 1, 0) // self.every, len(self.stages) - 1)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class LinearSchedule(Settings):
     """A value that changes linearly from `start` to `end`, and then stays.
 

@@ -28,7 +28,6 @@ class SpentSandboxError(SandboxError, DataError):
     """Code has used up the sandbox, which cannot do what it is asked for; so it is the code's result, too."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Limits(Settings):
     """Limits of one execution."""
 

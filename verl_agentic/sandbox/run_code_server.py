@@ -15,7 +15,6 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
@@ -40,7 +39,6 @@ with needs_extra("serve", what="serving sandboxes"):
 _RETRY_AFTER_S = "1"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ServerConfig(Settings):
     """Limits of the service."""
 

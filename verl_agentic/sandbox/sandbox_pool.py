@@ -18,7 +18,6 @@ from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limi
 _LATENCIES = 4096  # newest that percentiles are taken of
 
 
-@dataclass(frozen=True, kw_only=True)
 class PoolConfig(Settings):
     """Size and limits of a pool."""
 

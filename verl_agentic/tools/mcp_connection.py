@@ -11,7 +11,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 from verl_agentic.base.env_card import needs_extra
@@ -27,7 +27,6 @@ _SHOWN_BYTES = 500
 _WRONG_ARGUMENTS, _CONNECTION_CLOSED, _TIMEOUT = -32602, -32000, -32001  # codes of JSON-RPC and of the SDK
 
 
-@dataclass(frozen=True, kw_only=True)
 class McpServer(Settings):
     """An MCP server, with the keys of the usual `mcpServers` files."""
 

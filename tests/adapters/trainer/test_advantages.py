@@ -242,7 +242,7 @@ def test_siblings_get_what_they_get_without_the_row(name: str, norm: bool, kind:
     assert torch.equal(targets, data.batch["values"][1] * mask), "a critic learns nothing from it"
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "group_baseline"])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
 def test_a_masked_sibling_does_not_move_the_baseline(name: str) -> None:
     data, keys = siblings("void")
     # V-MASKEDSIB; verl gives .5, 0, -.5, -.5.
@@ -304,7 +304,7 @@ def several(queue: StoredRows, rewards: Sequence[float], *, place: str | None) -
         ([1.0, 0.0, 1.0, 1.0], None),  # verl's copies for other loops
     ],
 )
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "group_baseline"])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
 def test_a_session_of_three_rows_has_one_vote_and_one_advantage(
     queue: StoredRows, name: str, rewards: list[float], place: str | None
 ) -> None:

@@ -33,7 +33,6 @@ AVERAGES = {
         "arpo",
         "batch_baseline",
         "dr_grpo",
-        "group_baseline",
         "hierarchical",
         "safe_rloo",
         "salt",
@@ -46,7 +45,7 @@ AVERAGES = {
 """Nothing but an average of returns is taken off."""
 BASE_OPTIONS: dict[str, dict[str, Any]] = {name: {"base": "dr_grpo"} for name in ("arpo", "salt", "vspo")}
 OF_SESSIONS = {
-    *("batch_baseline", "dr_grpo", "group_baseline", "lite_ppo", "safe_gdpo", "safe_grpo", "safe_passk", "safe_remax"),
+    *("batch_baseline", "dr_grpo", "lite_ppo", "safe_gdpo", "safe_grpo", "safe_passk", "safe_remax"),
     *("safe_rloo", "vspo", "gpg", "grpo", "grpo_passk", "grpo_vectorized", "remax", "rloo", "rloo_vectorized"),
 }
 """A session's advantage is one number that depends on what sessions earned alone."""

@@ -47,7 +47,7 @@ def test_dr_grpo_is_the_distance_to_the_groups_mean(case, expected) -> None:
 def test_batch_and_group_means_are_different_baselines() -> None:
     batch = make_batch(**TWO_PROMPTS)
     assert advantages("batch_baseline", batch) == [0.5, 0.5, 0.5, -0.5, -0.5, -0.5, -0.5, 0.5]
-    assert advantages("group_baseline", batch) == [0.25, 0.25, 0.25, -0.75, -0.25, -0.25, -0.25, 0.75]
+    assert advantages("dr_grpo", batch) == [0.25, 0.25, 0.25, -0.75, -0.25, -0.25, -0.25, 0.75]
 
 
 def test_lite_ppo_divides_by_the_spread_of_the_batch() -> None:

@@ -18,7 +18,6 @@ from verl_agentic.credit.advantage import advantage_names, load_advantage
 OUTCOME = (
     "batch_baseline",
     "dr_grpo",
-    "group_baseline",
     "lite_ppo",
     "safe_gdpo",
     "safe_grpo",
@@ -27,7 +26,7 @@ OUTCOME = (
     "safe_rloo",
 )
 """A session's advantage is one number."""
-CENTRED = ("dr_grpo", "group_baseline", "safe_grpo", "safe_rloo")
+CENTRED = ("dr_grpo", "safe_grpo", "safe_rloo")
 """A group's advantages sum up to 0, and what all of its sessions earn alike does not matter."""
 
 every = pytest.mark.parametrize("name", advantage_names())

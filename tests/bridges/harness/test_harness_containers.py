@@ -78,7 +78,7 @@ print(said, end="")
     assert (episode.reward.outcome, episode.stop_reason) == (1.0, StopReason.ANSWERED), (
         episode.error or episode.reward.details
     )
-    assert programs(api) == [] and not gateway._running
+    assert programs(api) == [] and not gateway.gateway_servers.list_lent()
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ def user(text: str) -> dict[str, str]:
 def _nothing_is_left_behind() -> Any:
     folders = set(Path("/tmp").glob(f"verl_agentic_p{os.getpid()}-*_agent_*"))
     yield
-    assert not gateway._running and set(Path("/tmp").glob(f"verl_agentic_p{os.getpid()}-*_agent_*")) <= folders
+    assert not gateway.gateway_servers.list_lent()
+    assert set(Path("/tmp").glob(f"verl_agentic_p{os.getpid()}-*_agent_*")) <= folders
 
 
 def other_agent(text: str) -> list[dict[str, str]]:

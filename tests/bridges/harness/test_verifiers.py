@@ -73,7 +73,7 @@ async def broken(task, trace) -> float:
 @pytest.fixture(autouse=True)
 def _no_server_is_left() -> Iterator[None]:
     yield
-    assert not served._running
+    assert not served.servers.list_lent()
 
 
 @pytest.fixture

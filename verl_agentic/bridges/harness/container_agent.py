@@ -32,7 +32,6 @@ _POLL_S = 0.1
 _has_reaped = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class ContainerConfig(Settings):
     """An agent that is the program of an image."""
 

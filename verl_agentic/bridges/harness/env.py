@@ -17,7 +17,7 @@ from verl_agentic.base.errors import EnvError, is_infrastructure
 from verl_agentic.base.types import UNSCORED, Action, Message, Observation, Reward, StopReason
 from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint, visible_row
 from verl_agentic.bridges.harness.container_agent import ContainerAgent
-from verl_agentic.bridges.harness.gateway import Place, shared_gateway
+from verl_agentic.bridges.harness.gateway import Place, gateway_servers
 from verl_agentic.bridges.harness.session import AgentSession, CountTokens, OpenConversation
 from verl_agentic.bridges.harness.wire import Schema, SessionOptions
 
@@ -98,7 +98,8 @@ class HarnessEnv:
         place = self._place
         if not place.host:
             place = replace(place, host=await self._agent.host() if isinstance(self._agent, ContainerAgent) else _HERE)
-        gateway = await self._stack.enter_async_context(shared_gateway(place))
+        server = await self._stack.enter_async_context(gateway_servers.lend(place))
+        gateway = server.gateway
         session = self._session = AgentSession(
             max_sides=self._max_sides,
             own_pattern=self._own_pattern,

@@ -17,10 +17,10 @@ A stream whose turn takes longer begins with comments, and then has errors as an
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import secrets
+import socket
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.base.per_loop import SharedPerLoop
 from verl_agentic.base.web.listening.guarded_server import ConnectionLimits, GuardedServer
 from verl_agentic.base.web.listening.listening_socket import open_socket, url_of
 from verl_agentic.base.web.listening.request_guard import RequestGuard, RequestRefusedError
@@ -74,7 +75,6 @@ class Gateway:
     host_names: Collection[str] = ()
     """Names by which requests may call it, beside those of loopback."""
     sessions: dict[str, _Entry] = field(default_factory=dict)
-    num_users: int = 0
 
     def open(self, session: AgentSession, *, options: SessionOptions) -> str:
         """Registers a session and returns its key, which is part of its address."""
@@ -87,48 +87,35 @@ class Gateway:
         self.sessions.pop(key, None)
 
 
-_running: dict[tuple[asyncio.AbstractEventLoop, Place], tuple[Gateway, asyncio.Task[None], asyncio.Event]] = {}
+class GatewayServer:
+    """A gateway that listens at a place."""
 
+    def __init__(self, place: Place) -> None:
+        """Starts the server. Raises ConfigError if the address is in use or does not belong to this machine."""
+        listening = open_socket(place.host, place.port)
+        url = place.public_url.rstrip("/").replace("{port}", str(listening.getsockname()[1])) or url_of(listening)
+        self.gateway = Gateway(url=url, host_names=(urlsplit(url).hostname or "",))
+        self._stop = asyncio.Event()
+        self._serving = asyncio.ensure_future(self._serve_sessions(listening))
 
-@contextlib.asynccontextmanager
-async def shared_gateway(place: Place) -> AsyncIterator[Gateway]:
-    """Provides the gateway of this event loop. The first user starts it, and the last one stops it.
-
-    Raises:
-        ConfigError: the address is in use or does not belong to this machine.
-    """
-    key = (asyncio.get_running_loop(), place)
-    if key not in _running:
-        _running[key] = _start_gateway(place)
-    gateway, serving, stop = _running[key]
-    gateway.num_users += 1
-    try:
-        yield gateway
-    finally:
-        gateway.num_users -= 1
-        if not gateway.num_users:
-            del _running[key]
-            stop.set()
-            await asyncio.wait([serving])
-
-
-def _start_gateway(place: Place) -> tuple[Gateway, asyncio.Task[None], asyncio.Event]:
-    listening = open_socket(place.host, place.port)
-    url = place.public_url.rstrip("/").replace("{port}", str(listening.getsockname()[1])) or url_of(listening)
-    gateway = Gateway(url=url, host_names=(urlsplit(url).hostname or "",))
-    stop = asyncio.Event()
-    server = GuardedServer(make_app(gateway), limits=_LIMITS, has_signals=False)  # signals are the process's own
-
-    async def serve() -> None:
+    async def _serve_sessions(self, listening: socket.socket) -> None:
+        # Signals are the process's own.
+        server = GuardedServer(make_app(self.gateway), limits=_LIMITS, has_signals=False)
         with listening:
             serving = asyncio.ensure_future(server.serve([listening]))
             try:
-                await stop.wait()
+                await self._stop.wait()
             finally:
                 server.should_exit = True
                 await serving
 
-    return gateway, asyncio.ensure_future(serve()), stop
+    async def close(self) -> None:
+        """Ends the server."""
+        self._stop.set()
+        await asyncio.wait([self._serving])
+
+
+gateway_servers: SharedPerLoop[Place, GatewayServer] = SharedPerLoop(GatewayServer)
 
 
 def make_app(gateway: Gateway) -> FastAPI:

@@ -28,7 +28,6 @@ _PAUSE_S = 0.5
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EnvClientConfig(Settings):
     """Options of the client."""
 

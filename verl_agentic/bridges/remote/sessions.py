@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 from verl_agentic.base.deadlines import OverrunError, in_thread, within
@@ -44,7 +44,6 @@ _SHARE_OF_CLIENT = 0.9  # of its deadline: what is late here is told before it g
 _MAX_REAP_INTERVAL_S = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class EnvServerConfig(Settings):
     """Limits of an environment server."""
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.per_loop import SharedPerLoop
 
 EXAMPLE = "verl_agentic_guessing_game"
 _EXAMPLE_MODULE = "verl_agentic.bridges.verifiers.example_taskset"
-_running: dict[tuple[asyncio.AbstractEventLoop, str], _Served] = {}
 
 
 def library() -> Any:
@@ -58,29 +58,17 @@ def load(key: str) -> Any:
 @contextlib.asynccontextmanager
 async def serving(key: str) -> AsyncIterator[Any]:
     """Provides a running environment. The first user in an event loop starts its servers, the last one ends them."""
-    running_key = (asyncio.get_running_loop(), key)
-    if running_key not in _running:
-        _running[running_key] = _Served(key)
-    served = _running[running_key]
-    served.num_users += 1
-    try:
+    async with servers.lend(key) as served:
         yield await asyncio.shield(served.env)
-    finally:
-        served.num_users -= 1
-        if not served.num_users:
-            del _running[running_key]
-            served.stop.set()
-            await asyncio.shield(asyncio.wait([served.task]))
 
 
 class _Served:
     """A running environment."""
 
     def __init__(self, key: str) -> None:
-        self.num_users = 0
-        self.stop = asyncio.Event()
+        self._stop = asyncio.Event()
         self.env: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.task = asyncio.ensure_future(self._serve_env(key))
+        self._task = asyncio.ensure_future(self._serve_env(key))
 
     async def _serve_env(self, key: str) -> None:
         # In a task of its own, as the first user may end, or be cancelled, before the last one.
@@ -88,8 +76,16 @@ class _Served:
             env = await asyncio.to_thread(load, key)
             async with env.serving():
                 self.env.set_result(env)
-                await self.stop.wait()
+                await self._stop.wait()
         except Exception as cause:
             if not self.env.done():
                 self.env.set_exception(cause)
                 self.env.exception()  # retrieved: its users may have gone
+
+    async def close(self) -> None:
+        """Ends the servers."""
+        self._stop.set()
+        await asyncio.shield(asyncio.wait([self._task]))
+
+
+servers: SharedPerLoop[str, _Served] = SharedPerLoop(_Served)

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from verl_agentic.cli.options.typed_options import declare
 
 Device = Literal["cpu", "cuda"]
+DeviceChoice = Literal["auto", "cpu", "cuda"]
 
 
-def add_device_option(
-    parser: argparse.ArgumentParser | argparse._ArgumentGroup, *, work: str, default: str = "auto"
-) -> None:
-    """Adds the option.
-
-    Args:
-        parser: of the command.
-        work: what is done there, for the help text.
-        default: device without the option.
-    """
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default=default, help=f"{work} on this device; "
-                        "auto: on the GPU if there is one (default %(default)s)")  # fmt: skip
+def device_option(work: str, default: DeviceChoice = "auto") -> Any:
+    """Declares the option; `work` is done on the device."""
+    return declare(f"{work} on this device; auto: on the GPU if there is one (default %(default)s)", default)
 
 
-def read_device(args: argparse.Namespace) -> Device:
+def read_device(choice: DeviceChoice) -> Device:
     """Returns the device of `--device`.
 
     Raises:
         ConfigError: it is cuda, and torch has no GPU.
     """
-    if args.device == "cpu":
+    if choice == "cpu":
         return "cpu"
     import torch
 
     if torch.cuda.is_available():
         return "cuda"
-    if args.device == "auto":
+    if choice == "auto":
         return "cpu"
     from verl_agentic.base.errors import ConfigError
 

@@ -20,11 +20,12 @@ def parse_key_values(texts: Sequence[str], *, option: str) -> dict[str, Any]:
         key, separator, value = text.partition("=")
         if not separator or not key or key in values:
             raise ConfigError(f"{option} takes KEY=VALUE, each key once, got {text!r}")
-        values[key] = _parse_value(value)
+        values[key] = parse_value(value)
     return values
 
 
-def _parse_value(value: str) -> Any:
+def parse_value(value: str) -> Any:
+    """Returns the value of JSON, or else the text."""
     try:
         return json.loads(value)
     except ValueError:

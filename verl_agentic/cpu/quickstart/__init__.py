@@ -2,67 +2,46 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+from typing import Literal
 
-from verl_agentic.cli.options.device_option import add_device_option, read_device
-from verl_agentic.cli.options.numbers import whole
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument(
-        "--recipe", default="quickstart", help="train this recipe, which needs a course.yaml (default %(default)s)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=None, help="write to this folder (default outputs/RECIPE, with -vllm and -cuda)"
-    )
-    parser.add_argument(
-        "--engine",
-        choices=("agentic", "vllm"),
-        default="agentic",
-        help="sample the rollouts of GRPO with this engine; vllm must be installed (default %(default)s)",
-    )
-    add_device_option(parser, work="train and evaluate", default="cpu")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="set the seed of weights, data and sampling (default %(default)s)"
-    )
-    parser.add_argument(
-        "--control",
-        action="store_true",
-        help="shuffle rewards inside each group, as a control run, which must not improve",
-    )
-    parser.add_argument(
-        "--rl-steps", type=whole(1), default=None, help="train this many GRPO steps (default: the recipe's)"
-    )
-    parser.add_argument(
-        "--sft-steps", type=whole(1), default=None, help="train this many SFT steps (default: the recipe's)"
-    )
-    parser.add_argument(
-        "--eval-tasks",
-        type=whole(1),
-        default=None,
-        help="evaluate on this many held-out tasks (default: the recipe's)",
-    )
-    parser.add_argument(
-        "--fresh", action="store_true", help="repeat every phase, also those that an earlier run has finished"
-    )
+from verl_agentic.cli.options.device_option import DeviceChoice, device_option, read_device
+from verl_agentic.cli.options.typed_options import Options, declare, typed_command
 
 
-def run(args: argparse.Namespace) -> int:
+class QuickstartOptions(Options):
+    """Options of a quickstart."""
+
+    recipe: str = declare("train this recipe, which needs a course.yaml (default %(default)s)", "quickstart")
+    out: Path | None = declare("write to this folder (default outputs/RECIPE, with -vllm and -cuda)")
+    engine: Literal["agentic", "vllm"] = declare("sample the rollouts of GRPO with this engine; vllm must be "
+                                                 "installed (default %(default)s)", "agentic")  # fmt: skip
+    device: DeviceChoice = device_option("train and evaluate", "cpu")
+    seed: int = declare("set the seed of weights, data and sampling (default %(default)s)", 0)
+    control: bool = declare("shuffle rewards inside each group, as a control run, which must not improve", False)
+    rl_steps: int | None = declare("train this many GRPO steps (default: the recipe's)", min=1)
+    sft_steps: int | None = declare("train this many SFT steps (default: the recipe's)", min=1)
+    eval_tasks: int | None = declare("evaluate on this many held-out tasks (default: the recipe's)", min=1)
+    fresh: bool = declare("repeat every phase, also those that an earlier run has finished", False)
+
+
+def run_quickstart(options: QuickstartOptions) -> int:
     """Runs all unfinished phases and shows the results."""
     from verl_agentic.cpu.quickstart.phases import Quickstart
     from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
 
     settings = QuickstartSettings(
-        recipe=args.recipe,
-        seed=args.seed,
-        control=args.control,
-        rl_steps=args.rl_steps,
-        sft_steps=args.sft_steps,
-        eval_tasks=args.eval_tasks,
-        engine=args.engine,
-        device=read_device(args),
+        recipe=options.recipe,
+        seed=options.seed,
+        control=options.control,
+        rl_steps=options.rl_steps,
+        sft_steps=options.sft_steps,
+        eval_tasks=options.eval_tasks,
+        engine=options.engine,
+        device=read_device(options.device),
     )
-    name = "-".join([args.recipe, *(part for part in (args.engine, settings.device) if part in ("vllm", "cuda"))])
-    return Quickstart(args.out or Path("outputs") / name, settings, fresh=args.fresh).run()
+    name = "-".join([options.recipe, *(part for part in (options.engine, settings.device) if part in ("vllm", "cuda"))])
+    return Quickstart(options.out or Path("outputs") / name, settings, fresh=options.fresh).run()
+
+
+add_arguments, run = typed_command(QuickstartOptions, run_quickstart)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ _FOLDERS = ("base", "checkpoint", "data", "eval", "logs", "model", "phases")
 """Names in a run's folder that are no stage."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class RepeatedStages(Settings):
     """Stages that run several times, each time from the models and data of the time before."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +22,6 @@ LOG, PAIRS, OUTCOMES, ROWS = "log", "pairs", "outcomes", "sft"
 _TORCHRUN = ("torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc_per_node=1", "-m")
 
 
-@dataclass(frozen=True, kw_only=True)
 class CourseStage(Settings):
     """One stage of a course."""
 
@@ -54,7 +53,6 @@ class CourseStage(Settings):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
 class ModelStage(CourseStage):
     """A stage that works with a model and tasks."""
 
@@ -67,7 +65,6 @@ class ModelStage(CourseStage):
         return [str(run.model(self.start).relative_to(run.out))]
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainingStage(ModelStage):
     """A stage that runs a trainer."""
 
@@ -134,7 +131,6 @@ class TrainingStage(ModelStage):
         return {}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SftStage(TrainingStage):
     """SFT on the newest exported rows, or else on the demonstrations."""
 
@@ -148,7 +144,6 @@ class SftStage(TrainingStage):
         return run.products.get(ROWS, run.data(self.course) / "sft.jsonl")
 
 
-@dataclass(frozen=True, kw_only=True)
 class DpoStage(TrainingStage):
     """DPO on the newest exported pairs."""
 
@@ -160,7 +155,6 @@ class DpoStage(TrainingStage):
     recipe: str = "dpo"
 
 
-@dataclass(frozen=True, kw_only=True)
 class OutcomeStage(TrainingStage):
     """An outcome reward model on the newest exported outcomes; later `rl` stages take its token rewards."""
 
@@ -175,7 +169,6 @@ class OutcomeStage(TrainingStage):
         return {self.kind: folder / "model"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class RlStage(TrainingStage):
     """RL on the training tasks, with verl's `main_ppo`."""
 
@@ -217,7 +210,6 @@ class RlStage(TrainingStage):
         return [*control, *groups[run.settings.device, run.settings.engine]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SampleStage(ModelStage):
     """Episodes of the newest model on training tasks."""
 
@@ -250,7 +242,6 @@ class SampleStage(ModelStage):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExportStage(CourseStage, ExportOptions):
     """Training data from the newest `sample` or `rl` stage. Its keys are the options of `verl-agentic data export`."""
 

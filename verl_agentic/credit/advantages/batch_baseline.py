@@ -14,7 +14,7 @@ from verl_agentic.credit.credit.group_statistics import group_centred
 def batch_baseline(batch: CreditBatch) -> Tensor:
     """Returns `A = r - mean over all valid sessions of the batch`, on all tokens that the session sampled.
 
-    Less noisy than `group_baseline` for groups of about two sessions. But easy prompts raise the advantage of all of
+    Less noisy than `dr_grpo` for groups of about two sessions. But easy prompts raise the advantage of all of
     their sessions, and hard prompts lower it. Void sessions get 0. Groups of one get a signal too.
     """
     everyone_S = torch.zeros_like(batch.group_S)

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from verl_agentic.cli.options.typed_options import Options, declare
 
 if TYPE_CHECKING:
     from verl_agentic.data.making.make_data import Encode
 
 
-def add_encoding_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    group = parser.add_argument_group("token ids", "for kinds whose rows are conversations")
-    group.add_argument("--tokenizer", metavar="DIR", help="add token ids and masks, with tokenizer and chat template "
-                       "of this model, which will be trained")  # fmt: skip
-    group.add_argument("--as", dest="shape", choices=("sft", "cpt"), default="sft", help="train the messages of the "
-                       "assistant, or every token (cpt: continual pretraining); default %(default)s")  # fmt: skip
-    group.add_argument("--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default "
-                       "%(default)s)")  # fmt: skip
-    group.add_argument("--tool-format", default="hermes", metavar="NAME", help="write tool calls in this format, for "
-                       "protocol chat (default %(default)s)")  # fmt: skip
+class EncodingOptions(Options):
+    """Options of token ids."""
+
+    GROUP = ("token ids", "for kinds whose rows are conversations")
+    tokenizer: str | None = declare("add token ids and masks, with tokenizer and chat template of this model, which "
+                                    "will be trained", metavar="DIR")  # fmt: skip
+    shape: Literal["sft", "cpt"] = declare("train the messages of the assistant, or every token (cpt: continual "
+                                           "pretraining); default %(default)s", "sft", flags=["--as"])  # fmt: skip
+    protocol: str = declare("write turns in this protocol (default %(default)s)", "chat", metavar="NAME")
+    tool_format: str = declare("write tool calls in this format, for protocol chat (default %(default)s)", "hermes",
+                               metavar="NAME")  # fmt: skip
 
 
-def encode_of(args: argparse.Namespace) -> Encode | None:
+def encode_of(options: EncodingOptions) -> Encode | None:
     """Returns the function that adds ids to rows; None without a tokenizer.
 
     Raises:
@@ -32,12 +33,14 @@ def encode_of(args: argparse.Namespace) -> Encode | None:
     """
     from verl_agentic.base.errors import ConfigError
 
-    if args.tokenizer is None:
-        if args.shape != "sft":
-            raise ConfigError(f"--as {args.shape} writes token ids, got no --tokenizer; name the folder of the model")
+    if options.tokenizer is None:
+        if options.shape != "sft":
+            raise ConfigError(
+                f"--as {options.shape} writes token ids, got no --tokenizer; name the folder of the model"
+            )
         return None
     from verl_agentic.data.datasets.conversation_rows import with_ids
     from verl_agentic.verl.rollout.model_codec import load_codec
 
-    tokenizer, codec = load_codec(args.tokenizer, tool_format=args.tool_format, protocol=args.protocol)
-    return functools.partial(with_ids, codec=codec, tokenizer=tokenizer, shape=args.shape)
+    tokenizer, codec = load_codec(options.tokenizer, tool_format=options.tool_format, protocol=options.protocol)
+    return functools.partial(with_ids, codec=codec, tokenizer=tokenizer, shape=options.shape)

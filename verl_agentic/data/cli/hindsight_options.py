@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.typed_options import Options, declare
 
 if TYPE_CHECKING:
     from verl_agentic.episode.env_package import EnvPackage
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 FILE, SOLVED_FILE, REWRITTEN_FILE = "hindsight.jsonl", "solved.jsonl", "rewritten.jsonl"
 
 
-def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    group = parser.add_argument_group("rows for SFT from the episodes of a run")
-    group.add_argument("--hindsight", type=Path, metavar="RUN_DIR", help=f"write only OUT/{FILE}: the solved episodes "
-                       "of this run, and failures under the task that they solved instead")  # fmt: skip
-    group.add_argument("--solved", type=Path, metavar="RUN_DIR", help=f"write only OUT/{SOLVED_FILE}: the solved "
-                       "episodes of this run (rejection sampling)")  # fmt: skip
-    group.add_argument("--rewrite", type=Path, metavar="RUN_DIR", help=f"write only OUT/{REWRITTEN_FILE}: failed "
-                       "episodes of this run, rewritten by a model so that the environment scores 1")  # fmt: skip
-    group.add_argument("--rewriter", action="append", default=[], metavar="KEY=VALUE", help="set an option of this "
-                       "model: url, model, api_key_env, temperature, ... (--rewrite)")  # fmt: skip
-    group.add_argument("--per-task", type=whole(1), metavar="N", help="write at most N episodes of a task (--solved)")
-    group.add_argument(
-        "--model", metavar="DIR", help="use tokenizer and chat template of this model, which will be trained"
-    )
-    group.add_argument("--protocol", default="chat", metavar="NAME", help="read turns in this protocol (default "
-                       "%(default)s)")  # fmt: skip
-    group.add_argument("--tool-format", default="hermes", metavar="NAME", help="read tool calls with this parser, "
-                       "for protocol chat (default %(default)s)")  # fmt: skip
-    group.add_argument("--split", choices=("train", "val"), default="train", help="take episodes of training, or "
-                       "of validation and evaluations (default %(default)s)")  # fmt: skip
+class EpisodeRowOptions(Options):
+    """Options of rows from the episodes of a run."""
+
+    GROUP = ("rows for SFT from the episodes of a run",)
+    hindsight: Path | None = declare(f"write only OUT/{FILE}: the solved episodes of this run, and failures under the "
+                                     "task that they solved instead", metavar="RUN_DIR")  # fmt: skip
+    solved: Path | None = declare(f"write only OUT/{SOLVED_FILE}: the solved episodes of this run (rejection "
+                                  "sampling)", metavar="RUN_DIR")  # fmt: skip
+    rewrite: Path | None = declare(f"write only OUT/{REWRITTEN_FILE}: failed episodes of this run, rewritten by a "
+                                   "model so that the environment scores 1", metavar="RUN_DIR")  # fmt: skip
+    rewriter: Sequence[str] = declare("set an option of this model: url, model, api_key_env, temperature, ... "
+                                      "(--rewrite)", (), metavar="KEY=VALUE")  # fmt: skip
+    per_task: int | None = declare("write at most N episodes of a task (--solved)", min=1, metavar="N")
+    model: str | None = declare("use tokenizer and chat template of this model, which will be trained", metavar="DIR")
+    protocol: str = declare("read turns in this protocol (default %(default)s)", "chat", metavar="NAME")
+    tool_format: str = declare("read tool calls with this parser, for protocol chat (default %(default)s)", "hermes",
+                               metavar="NAME")  # fmt: skip
+    split: Literal["train", "val"] = declare("take episodes of training, or of validation and evaluations (default "
+                                             "%(default)s)", "train")  # fmt: skip
+    config: Sequence[str] = ()
+    """Arguments of `make_env`, an option of `prepare`."""
 
 
-def write_hindsight(args: argparse.Namespace, package: EnvPackage, folder: Path) -> None:
+def write_hindsight(options: EpisodeRowOptions, package: EnvPackage, folder: Path) -> None:
     """Writes the file into a folder and prints the number of solved, relabelled and unused episodes.
 
     Raises:
@@ -53,15 +53,15 @@ def write_hindsight(args: argparse.Namespace, package: EnvPackage, folder: Path)
     from verl_agentic.data.datasets.hindsight_rows import write_hindsight_rows
     from verl_agentic.verl.rollout.model_codec import load_codec
 
-    option = "--solved" if args.solved else "--hindsight"
-    if args.model is None:
+    option = "--solved" if options.solved else "--hindsight"
+    if options.model is None:
         raise ConfigError(f"{option} needs a tokenizer, got no --model; name the folder of the model to be trained")
-    path, samples = folder / FILE, _read_split_samples(args)
-    if args.solved:
+    path, samples = folder / FILE, _read_split_samples(options)
+    if options.solved:
         path, package = folder / SOLVED_FILE, replace(package, describe=lambda sample: None)
-        samples = _first_solved(samples, args.per_task)
-    tokenizer, codec = load_codec(args.model, tool_format=args.tool_format, protocol=args.protocol)
-    config: dict[str, Any] = parse_key_values(args.config, option="--config")
+        samples = _first_solved(samples, options.per_task)
+    tokenizer, codec = load_codec(options.model, tool_format=options.tool_format, protocol=options.protocol)
+    config = parse_key_values(options.config, option="--config")
     fresh = path.with_suffix(".new")  # an existing file stays if there are no rows
     numbers = asyncio.run(
         write_hindsight_rows(samples, fresh, package=package, codec=codec, tokenizer=tokenizer, config=config)
@@ -70,7 +70,7 @@ def write_hindsight(args: argparse.Namespace, package: EnvPackage, folder: Path)
     if not numbers.solved + numbers.relabelled:
         fresh.unlink()
         raise DataError(
-            f"none of {len(samples)} episodes gives a row, got {counts}; check that --protocol {args.protocol} and "
+            f"none of {len(samples)} episodes gives a row, got {counts}; check that --protocol {options.protocol} and "
             "--tool-format are those of the run"
         )
     fresh.replace(path)
@@ -78,7 +78,7 @@ def write_hindsight(args: argparse.Namespace, package: EnvPackage, folder: Path)
     print(f"data.train_files={path.resolve()}")
 
 
-def write_rewritten(args: argparse.Namespace, package: EnvPackage, folder: Path) -> None:
+def write_rewritten(options: EpisodeRowOptions, package: EnvPackage, folder: Path) -> None:
     """Writes rewritten episodes into a folder and prints their number.
 
     Raises:
@@ -92,12 +92,12 @@ def write_rewritten(args: argparse.Namespace, package: EnvPackage, folder: Path)
     from verl_agentic.graders.models.chat_model import ChatModel
     from verl_agentic.verl.rollout.model_codec import load_codec
 
-    if args.model is None:
+    if options.model is None:
         raise ConfigError("--rewrite needs a tokenizer, got no --model; name the folder of the model to be trained")
-    model = read_settings(ChatModel, parse_key_values(args.rewriter, option="--rewriter"), section="--rewriter")
-    samples, path = _read_split_samples(args), folder / REWRITTEN_FILE
-    tokenizer, codec = load_codec(args.model, tool_format=args.tool_format, protocol=args.protocol)
-    config: dict[str, Any] = parse_key_values(args.config, option="--config")
+    model = read_settings(ChatModel, parse_key_values(options.rewriter, option="--rewriter"), section="--rewriter")
+    samples, path = _read_split_samples(options), folder / REWRITTEN_FILE
+    tokenizer, codec = load_codec(options.model, tool_format=options.tool_format, protocol=options.protocol)
+    config = parse_key_values(options.config, option="--config")
     fresh = path.with_suffix(".new")  # an existing file stays if there are no rows
     writing = write_retrospective_rows(
         samples, fresh, package=package, codec=codec, tokenizer=tokenizer, model=model, config=config
@@ -110,16 +110,16 @@ def write_rewritten(args: argparse.Namespace, package: EnvPackage, folder: Path)
     print(f"data.train_files={path.resolve()}")
 
 
-def _read_split_samples(args: argparse.Namespace) -> list[Sample]:
+def _read_split_samples(options: EpisodeRowOptions) -> list[Sample]:
     from verl_agentic.base.errors import DataError
     from verl_agentic.data.stored_samples import read_samples
 
-    folder = args.solved or args.hindsight or args.rewrite
+    folder = next(filter(None, (options.solved, options.hindsight, options.rewrite)))
     stored = read_samples(folder)
-    samples = [trajectory.sample for trajectory in stored if trajectory.split == args.split]
+    samples = [trajectory.sample for trajectory in stored if trajectory.split == options.split]
     if not samples:
         raise DataError(
-            f"no episode of --split {args.split} is stored below {folder}, got {len(stored)} of the other; "
+            f"no episode of --split {options.split} is stored below {folder}, got {len(stored)} of the other; "
             "choose that one"
         )
     return samples

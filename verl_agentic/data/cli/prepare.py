@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
@@ -10,44 +9,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.cli.options.numbers import whole
-from verl_agentic.data.cli.hindsight_options import add_hindsight_arguments, write_hindsight, write_rewritten
+from verl_agentic.cli.options.typed_options import declare, typed_command
+from verl_agentic.data.cli.hindsight_options import EpisodeRowOptions, write_hindsight, write_rewritten
 
 _FILES = {"train": "train.parquet", "test": "test.parquet"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument("env", help="use this environment: the name of a bundled one, a folder, or a module")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write to this folder (default: data/ENV)")
-    parser.add_argument(
-        "--train", type=whole(0), default=1_000, metavar="N", help="write N rows for training (default %(default)s)"
-    )
-    parser.add_argument(
-        "--test", type=whole(0), default=100, metavar="N", help="write N held-out rows (default %(default)s)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="make rows from this seed (default %(default)s)"
-    )
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_rows"
-    )
-    parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="pass an argument "
-                        "to make_env, which names the tools")  # fmt: skip
-    parser.add_argument("--tools", metavar="NAME,...", help="give the policy only these tools (default: all)")
-    parser.add_argument("--agent-name", default="env_agent", metavar="NAME", help="write this agent loop of verl "
-                        "into the rows (default %(default)s)")  # fmt: skip
-    parser.add_argument("--name-env", action="store_true", help="name the environment in every row, so that a run can "
-                        "mix files of several environments (default: agentic.env names it)")  # fmt: skip
-    parser.add_argument("--learnable", type=Path, metavar="FILE", help="leave out tasks that were always or never "
-                        "solved in this episodes.jsonl of an evaluation")  # fmt: skip
-    parser.add_argument("--reward", nargs="+", default=[], metavar="NAME", help="refuse rows whose ground truth no "
-                        "answer can meet by one of these reward components, such as math")  # fmt: skip
-    parser.add_argument("--check", type=Path, nargs="+", metavar="FILE", help="check these files and write nothing")
-    add_hindsight_arguments(parser)
+class PrepareOptions(EpisodeRowOptions):
+    """Options of rows of an environment."""
+
+    env: str = declare("use this environment: the name of a bundled one, a folder, or a module", is_required=True,
+                       is_positional=True)  # fmt: skip
+    out: Path | None = declare("write to this folder (default: data/ENV)", metavar="DIR")
+    train: int = declare("write N rows for training (default %(default)s)", 1_000, min=0, metavar="N")
+    test: int = declare("write N held-out rows (default %(default)s)", 100, min=0, metavar="N")
+    seed: int = declare("make rows from this seed (default %(default)s)", 0, metavar="S")
+    option: Sequence[str] = declare("pass an argument to make_rows", (), metavar="KEY=VALUE")
+    config: Sequence[str] = declare("pass an argument to make_env, which names the tools", (), metavar="KEY=VALUE")
+    tools: str | None = declare("give the policy only these tools (default: all)", metavar="NAME,...")
+    agent_name: str = declare("write this agent loop of verl into the rows (default %(default)s)", "env_agent",
+                              metavar="NAME")  # fmt: skip
+    name_env: bool = declare("name the environment in every row, so that a run can mix files of several environments "
+                             "(default: agentic.env names it)", False)  # fmt: skip
+    learnable: Path | None = declare("leave out tasks that were always or never solved in this episodes.jsonl of an "
+                                     "evaluation", metavar="FILE")  # fmt: skip
+    reward: Sequence[str] = declare("refuse rows whose ground truth no answer can meet by one of these reward "
+                                    "components, such as math", (), nargs="+", metavar="NAME")  # fmt: skip
+    check: Sequence[Path] = declare("check these files and write nothing", (), nargs="+", metavar="FILE")
 
 
-def run(args: argparse.Namespace) -> int:
+def prepare_rows(options: PrepareOptions) -> int:
     """Writes the files, or checks some; returns 0."""
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.cli.options.key_values import parse_key_values
@@ -56,38 +47,38 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.episode.env_package import load_env_package
     from verl_agentic.rewards.component import load_component
 
-    package = load_env_package(args.env)
-    stored = [name for name in ("hindsight", "solved", "rewrite") if getattr(args, name)]
-    if len(stored) > 1 or (stored and (args.check or args.learnable)):
+    package = load_env_package(options.env)
+    stored = [name for name in ("hindsight", "solved", "rewrite") if getattr(options, name)]
+    if len(stored) > 1 or (stored and (options.check or options.learnable)):
         raise ConfigError(
             f"--{stored[0]} cannot be combined with --check, --learnable or another of --hindsight, --solved and "
             "--rewrite, got both; drop one"
         )
     needs = {"rewriter": "rewrite", "per_task": "solved"}
-    if unused := [name for name, mode in needs.items() if getattr(args, name) and mode not in stored]:
+    if unused := [name for name, mode in needs.items() if getattr(options, name) and mode not in stored]:
         raise ConfigError(
             f"--{unused[0].replace('_', '-')} needs --{needs[unused[0]]} RUN_DIR, got none; add or drop one"
         )
-    if args.model and not stored:
-        raise ConfigError(f"--model needs --hindsight, --solved or --rewrite, got {args.model!r} alone; drop it")
+    if options.model and not stored:
+        raise ConfigError(f"--model needs --hindsight, --solved or --rewrite, got {options.model!r} alone; drop it")
     if stored:
-        write = write_rewritten if args.rewrite else write_hindsight
-        write(args, package, _choose_out_folder(args, package))
+        write = write_rewritten if options.rewrite else write_hindsight
+        write(options, package, _choose_out_folder(options, package))
         return 0
     check = partial(
         check_records,
-        tools_of=tools_of(package, parse_key_values(args.config, option="--config")),
+        tools_of=tools_of(package, parse_key_values(options.config, option="--config")),
         check_row=package.check_row,
-        components=[load_component(name) for name in args.reward],
+        components=[load_component(name) for name in options.reward],
     )
-    return _check_files(args, check) if args.check else _write_files(args, package, check)
+    return _check_files(options, check) if options.check else _write_files(options, package, check)
 
 
-def _check_files(args: argparse.Namespace, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
+def _check_files(options: PrepareOptions, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
     from verl_agentic.data.prepare import read_records
     from verl_agentic.log.files.as_verl import refuse_changed
 
-    for path in args.check:
+    for path in options.check:
         refuse_changed(path)
         records = read_records(path)
         asyncio.run(check(records, location=f"{path}: "))
@@ -95,34 +86,36 @@ def _check_files(args: argparse.Namespace, check: Callable[..., Coroutine[Any, A
     return 0
 
 
-def _write_files(args: argparse.Namespace, package: Any, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
+def _write_files(options: PrepareOptions, package: Any, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.prepare import make_rows, to_records, write_parquet
     from verl_agentic.episode.env_package import absolute_id
 
-    options = parse_key_values(args.option, option="--option")
-    env_id = _relative_id(args.env) if args.name_env else ""
-    out = _choose_out_folder(args, package)
-    selection = [name.strip() for name in (args.tools or "").split(",") if name.strip()]
-    if not args.train + args.test:
+    row_options = parse_key_values(options.option, option="--option")
+    env_id = _relative_id(options.env) if options.name_env else ""
+    out = _choose_out_folder(options, package)
+    selection = [name.strip() for name in (options.tools or "").split(",") if name.strip()]
+    if not options.train + options.test:
         raise ConfigError("no rows to write, got --train 0 and --test 0; ask for some of one")
     records_by_split = {}
-    for split, count in (("train", args.train), ("test", args.test)):
+    for split, count in (("train", options.train), ("test", options.test)):
         if count:
-            rows = make_rows(package, split=split, count=count, seed=args.seed, options=options)
-            records = to_records(rows, split=split, agent_name=args.agent_name, env_id=env_id, tool_selection=selection)
+            rows = make_rows(package, split=split, count=count, seed=options.seed, options=row_options)
+            records = to_records(
+                rows, split=split, agent_name=options.agent_name, env_id=env_id, tool_selection=selection
+            )
             asyncio.run(check(records, location=f"{split}: "))
             records_by_split[split] = (
-                _select_learnable(records, args.learnable) if split == "train" and args.learnable else records
+                _select_learnable(records, options.learnable) if split == "train" and options.learnable else records
             )
     for split, records in records_by_split.items():
         write_parquet(records, out / _FILES[split])
         print(f"{out / _FILES[split]}: {len(records)} rows")
     keys = {"train": "data.train_files", "test": "data.val_files"}
     overrides = [f"{keys[split]}={(out / _FILES[split]).resolve()}" for split in records_by_split]
-    if args.agent_name == "env_agent":
-        overrides.append(f"agentic.env={'null' if args.name_env else absolute_id(args.env)}")
+    if options.agent_name == "env_agent":
+        overrides.append(f"agentic.env={'null' if options.name_env else absolute_id(options.env)}")
     print(" ".join(overrides))
     return 0
 
@@ -135,8 +128,8 @@ def _relative_id(env_id: str) -> str:
     return os.path.join(".", os.path.relpath(address)) if address.startswith("/") else address
 
 
-def _choose_out_folder(args: argparse.Namespace, package: Any) -> Path:
-    return args.out or Path("data") / package.folder.name
+def _choose_out_folder(options: PrepareOptions, package: Any) -> Path:
+    return options.out or Path("data") / package.folder.name
 
 
 def _select_learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
@@ -151,3 +144,6 @@ def _select_learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dic
         f"{path}: {len(records) - len(selection)} of {len(records)} training rows are left out: always or never solved"
     )
     return selection
+
+
+add_arguments, run = typed_command(PrepareOptions, prepare_rows)

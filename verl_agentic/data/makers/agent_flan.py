@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from verl_agentic.base.env import EnvRow, Transcript
@@ -38,7 +38,6 @@ _REWORD = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class AgentFlanMaker(Settings):
     """Options."""
 

@@ -13,7 +13,6 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ _ASKED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class CodeTasksMaker(Settings):
     """Options."""
 

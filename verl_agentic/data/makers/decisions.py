@@ -16,7 +16,6 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,7 +37,6 @@ _OUTPUT = re.compile(r"</?(?:tool_response|information|observation|result)\b|^\s
 _State = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
 class DecisionsMaker(Settings):
     """Options."""
 

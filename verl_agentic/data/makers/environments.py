@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,6 @@ Answer with three fenced blocks of Python, whose first lines are `# env.py`, `# 
 {skeleton}"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EnvironmentsMaker(Settings):
     """Options."""
 

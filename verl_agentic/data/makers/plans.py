@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from verl_agentic.base.errors import ConfigError
@@ -33,7 +32,6 @@ _CALL = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlansMaker(Settings):
     """Options."""
 

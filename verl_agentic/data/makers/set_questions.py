@@ -68,7 +68,6 @@ class _World:
     """Text -> titles of pages that a search shows; None for facts of a file."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SetQuestionsMaker(Settings):
     """Options."""
 

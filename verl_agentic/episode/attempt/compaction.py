@@ -6,7 +6,7 @@ Every row is trained with the context that the engine saw. The shortened convers
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from verl_agentic.base.settings import Settings, setting
@@ -23,7 +23,6 @@ SUMMARY_HEADER = "Your summary of what happened so far:"
 UNSEEN_HEADER = "What came back after that:"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Compaction(Settings):
     """Settings for shortening a conversation that is too long."""
 

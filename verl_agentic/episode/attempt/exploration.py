@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.settings import Settings, setting
@@ -16,7 +15,6 @@ PARTIAL_SOLUTION = "partial_solution"
 """Key of `extra_info` with a partial solution: the text of a first turn."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Exploration(Settings):
     """Forced text of an episode."""
 

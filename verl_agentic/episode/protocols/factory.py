@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.errors import ConfigError
@@ -21,7 +20,6 @@ _MAX_KEPT = 16
 _kept: OrderedDict[Any, tuple[Any, Codec]] = OrderedDict()
 
 
-@dataclass(frozen=True, kw_only=True)
 class CodecOptions(Settings):
     """Options of a protocol."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import functools
@@ -11,13 +10,14 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from verl_agentic.cli.findings import print_tracebacks
-from verl_agentic.cli.options.device_option import add_device_option, read_device
-from verl_agentic.cli.options.numbers import positive, whole
-from verl_agentic.evaluate.cli.cluster_options import add_cluster_options, work_of
+from verl_agentic.cli.options.device_option import DeviceChoice, device_option, read_device
+from verl_agentic.cli.options.typed_options import Options, declare, typed_command
+from verl_agentic.evaluate.cli.cluster_options import ClusterOptions, work_of
 
 if TYPE_CHECKING:
     from verl_agentic.base.env import EnvRow
@@ -34,120 +34,95 @@ _MAX_RESPONSE_TOKENS, _MAX_CONTEXT_TOKENS = 8_192, 32_768
 _VIEWER = "viewer.html"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument(
-        "--env", required=True, help="use this environment: the name of a bundled one, a folder, or a module"
-    )
-    parser.add_argument(
-        "--endpoint", required=True, metavar="URL", help="ask this server, such as http://127.0.0.1:8000/v1"
-    )
-    parser.add_argument("--model", required=True, help="ask for the model of this name")
-    rows = parser.add_argument_group("rows")
-    rows.add_argument("--rows", type=Path, metavar="FILE", help="use the rows of this file (default: make new rows)")
-    rows.add_argument(
-        "--split", choices=("train", "test"), default="test", help="make new rows of this split (default %(default)s)"
-    )
-    rows.add_argument("--count", type=whole(1), default=64, metavar="N", help="make N new rows (default %(default)s)")
-    rows.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="make new rows from this seed (default %(default)s)"
-    )
-    rows.add_argument(
-        "--option", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_rows"
-    )
-    rows.add_argument(
-        "--samples", type=whole(1), default=1, metavar="K", help="run K episodes per row (default %(default)s)"
-    )
-    rows.add_argument("--select", action="store_true", help="let the environment, or --phi, choose one of the K "
-                      "episodes of each row without its score, such as by a majority vote")  # fmt: skip
-    rows.add_argument("--rank", metavar="ADDRESS", help="let a function (messages, final answer) -> value choose one "
-                      "of the K episodes: the one with the highest log-prob plus value; as module:function or "
-                      "path.py:function")  # fmt: skip
-    play = parser.add_argument_group("episodes")
-    play.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_env")
-    play.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="set a budget or "
-                      "deadline of an episode, such as max_turns=8")  # fmt: skip
-    play.add_argument("--turns", metavar="N,N,...", help="evaluate with each of these max_turns and plot "
-                      "success over them")  # fmt: skip
-    play.add_argument(
-        "--temperature", type=float, metavar="T", help="sample at this temperature (default: the server's)"
-    )
-    play.add_argument("--top-p", type=float, metavar="P", help="sample with this top-p (default: the server's)")
-    play.add_argument(
-        "--sampling-seed", type=int, metavar="S", help="make sampling repeatable, if the server supports it"
-    )
-    play.add_argument(
-        "--concurrency", type=whole(1), default=32, metavar="C", help="run C episodes at once (default %(default)s)"
-    )
-    _add_best_of_arguments(play)
-    _add_server_arguments(parser)
-    add_cluster_options(parser)
-    parser.add_argument("--prices", metavar="IN,OUT", help="compute the cost from the prices of a million prompt "
-                        "tokens and of a million sampled tokens")  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write to this folder (default: outputs/evaluate/ENV-MODEL)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
+class RowOptions(Options):
+    """Options of the tasks and of the choice among their episodes."""
+
+    GROUP = ("rows",)
+    rows: Path | None = declare("use the rows of this file (default: make new rows)", metavar="FILE")
+    split: Literal["train", "test"] = declare("make new rows of this split (default %(default)s)", "test")
+    count: int = declare("make N new rows (default %(default)s)", 64, min=1, metavar="N")
+    seed: int = declare("make new rows from this seed (default %(default)s)", 0, metavar="S")
+    option: Sequence[str] = declare("pass an argument to make_rows", (), metavar="KEY=VALUE")
+    samples: int = declare("run K episodes per row (default %(default)s)", 1, min=1, metavar="K")
+    select: bool = declare("let the environment, or --phi, choose one of the K episodes of each row without its score, "
+                          "such as by a majority vote", False)  # fmt: skip
+    rank: str | None = declare("let a function (messages, final answer) -> value choose one of the K episodes: the one "
+                              "with the highest log-prob plus value; as module:function or path.py:function",
+                              metavar="ADDRESS")  # fmt: skip
 
 
-def _add_best_of_arguments(play: argparse._ArgumentGroup) -> None:
-    play.add_argument("--best-of", type=whole(1), default=1, metavar="K", help="sample K turns in place of each, and "
-                      "take the one that --q or --phi values most")  # fmt: skip
-    play.add_argument("--diversity", type=float, default=0.0, metavar="W", help="subtract W times the similarity to "
-                      "turns of other attempts at the task (--best-of); without a value from the log-prob")  # fmt: skip
-    play.add_argument("--q", metavar="ADDRESS", help="use this function (messages, text of a turn) -> value, as "
-                      "module:function or path.py:function")  # fmt: skip
-    play.add_argument("--phi", type=Path, metavar="DIR", help="take turns (--best-of) or episodes (--select) that "
-                      "this DPO or outcome model prefers most to --reference")  # fmt: skip
-    play.add_argument("--reference", type=Path, metavar="DIR", help="name the model that --phi was trained from")
-    add_device_option(play, work="run --phi and --reference")
+class EpisodeOptions(Options):
+    """Options of episodes."""
+
+    GROUP = ("episodes",)
+    config: Sequence[str] = declare("pass an argument to make_env", (), metavar="KEY=VALUE")
+    limit: Sequence[str] = declare("set a budget or deadline of an episode, such as max_turns=8", (),
+                                  metavar="KEY=VALUE")  # fmt: skip
+    turns: str | None = declare("evaluate with each of these max_turns and plot success over them", metavar="N,N,...")
+    temperature: float | None = declare("sample at this temperature (default: the server's)", metavar="T")
+    top_p: float | None = declare("sample with this top-p (default: the server's)", metavar="P")
+    sampling_seed: int | None = declare("make sampling repeatable, if the server supports it", metavar="S")
+    concurrency: int = declare("run C episodes at once (default %(default)s)", 32, min=1, metavar="C")
+    best_of: int = declare("sample K turns in place of each, and take the one that --q or --phi values most", 1, min=1,
+                          metavar="K")  # fmt: skip
+    diversity: float = declare("subtract W times the similarity to turns of other attempts at the task (--best-of); "
+                              "without a value from the log-prob", 0.0, metavar="W")  # fmt: skip
+    q: str | None = declare("use this function (messages, text of a turn) -> value, as module:function or "
+                           "path.py:function", metavar="ADDRESS")  # fmt: skip
+    phi: Path | None = declare("take turns (--best-of) or episodes (--select) that this DPO or outcome model prefers "
+                              "most to --reference", metavar="DIR")  # fmt: skip
+    reference: Path | None = declare("name the model that --phi was trained from", metavar="DIR")
+    device: DeviceChoice = device_option("run --phi and --reference")
 
 
-def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    server = parser.add_argument_group("server")
-    server.add_argument("--mode", choices=("completions", "chat"), help="send tokens or messages (default: tokens if a "
-                        "--tokenizer is given)")  # fmt: skip
-    server.add_argument("--tokenizer", metavar="PATH", help="load the model's tokenizer from this folder or hub name")
-    server.add_argument("--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default "
-                        "%(default)s)")  # fmt: skip
-    server.add_argument("--tool-format", default="hermes", metavar="NAME", help="parse tool calls with this parser "
-                        "of verl (default %(default)s)")  # fmt: skip
-    server.add_argument("--api-key-env", default="OPENAI_API_KEY", metavar="NAME", help="read the API key from "
-                        "this environment variable (default %(default)s)")  # fmt: skip
-    server.add_argument(
-        "--request", action="append", default=[], metavar="KEY=VALUE", help="add a field to every request"
-    )
-    server.add_argument(
-        "--timeout",
-        type=positive,
-        default=600.0,
-        metavar="S",
-        help="wait S seconds for a response (default %(default)g)",
-    )
-    server.add_argument(
-        "--retries", type=whole(0), default=6, metavar="N", help="repeat a failed request N times (default %(default)s)"
-    )
+class ServerOptions(Options):
+    """Options of the server that samples turns."""
+
+    GROUP = ("server",)
+    mode: Literal["completions", "chat"] | None = declare("send tokens or messages (default: tokens if a --tokenizer "
+                                                         "is given)")  # fmt: skip
+    tokenizer: str | None = declare("load the model's tokenizer from this folder or hub name", metavar="PATH")
+    protocol: str = declare("write turns in this protocol (default %(default)s)", "chat", metavar="NAME")
+    tool_format: str = declare("parse tool calls with this parser of verl (default %(default)s)", "hermes",
+                              metavar="NAME")  # fmt: skip
+    api_key_env: str = declare("read the API key from this environment variable (default %(default)s)",
+                              "OPENAI_API_KEY", metavar="NAME")  # fmt: skip
+    request: Sequence[str] = declare("add a field to every request", (), metavar="KEY=VALUE")
+    timeout: float = declare("wait S seconds for a response (default %(default)g)", 600.0, above=0, metavar="S")
+    retries: int = declare("repeat a failed request N times (default %(default)s)", 6, min=0, metavar="N")
 
 
-def run(args: argparse.Namespace) -> int:
+class EvaluateOptions(RowOptions, EpisodeOptions, ServerOptions, ClusterOptions):
+    """Options of an evaluation."""
+
+    env: str = declare("use this environment: the name of a bundled one, a folder, or a module", is_required=True)
+    endpoint: str = declare("ask this server, such as http://127.0.0.1:8000/v1", is_required=True, metavar="URL")
+    model: str = declare("ask for the model of this name", is_required=True)
+    prices: str | None = declare("compute the cost from the prices of a million prompt tokens and of a million sampled "
+                                "tokens", metavar="IN,OUT")  # fmt: skip
+    out: Path | None = declare("write to this folder (default: outputs/evaluate/ENV-MODEL)", metavar="DIR")
+    json: bool = declare("print the summary as JSON instead of a table", False)
+
+
+def run_evaluation(options: EvaluateOptions) -> int:
     """Runs missing episodes and prints the summary; returns 1 if all episodes are void."""
     import json
 
     from verl_agentic.base.errors import ConfigError
 
-    if args.select and args.rank:
-        raise ConfigError(f"--select and --rank both choose an episode, got --rank {args.rank}; leave one out")
-    if args.turns:
-        return _evaluate_turns(args)
-    summary = asyncio.run(evaluate_model(args))
-    if args.json:
+    if options.select and options.rank:
+        raise ConfigError(f"--select and --rank both choose an episode, got --rank {options.rank}; leave one out")
+    if options.turns:
+        return _evaluate_turns(options, options.turns)
+    summary = asyncio.run(evaluate_model(options))
+    if options.json:
         print(json.dumps(summary))
     else:
         _print_summary(summary)
     return 0 if summary["episodes"] > summary["void"] else 1
 
 
-def _evaluate_turns(args: argparse.Namespace) -> int:
+def _evaluate_turns(options: EvaluateOptions, choice: str) -> int:
     """Evaluates each number of turns; returns 1 if all episodes of one of them are void."""
     import json
 
@@ -156,16 +131,16 @@ def _evaluate_turns(args: argparse.Namespace) -> int:
     from verl_agentic.evaluate.evaluation_page import write_turns_page
 
     try:
-        turns = sorted({int(number) for number in args.turns.split(",")})
+        turns = sorted({int(number) for number in choice.split(",")})
     except ValueError:
         turns = [0]
     if turns[0] < 1:
-        raise ConfigError(f"--turns must be numbers from 1 on, such as 1,2,4,8, got {args.turns!r}")
-    folder, points = _choose_folder(args), []
+        raise ConfigError(f"--turns must be numbers from 1 on, such as 1,2,4,8, got {choice!r}")
+    folder, points = _choose_folder(options), []
     for number in turns:
-        overrides = {"limit": [*args.limit, f"max_turns={number}"], "out": folder / f"turns-{number}"}
-        summary = asyncio.run(evaluate_model(argparse.Namespace(**{**vars(args), **overrides})))
-        if not args.json:
+        overrides = {"limit": [*options.limit, f"max_turns={number}"], "out": folder / f"turns-{number}"}
+        summary = asyncio.run(evaluate_model(replace(options, **overrides)))
+        if not options.json:
             _print_summary(summary)
         success = summary.get("success") or {"mean": None, "stderr": None}
         points.append({"step": number, **success, "episodes": summary["episodes"], "void": summary["void"]})
@@ -174,14 +149,16 @@ def _evaluate_turns(args: argparse.Namespace) -> int:
     (folder / "turns.svg").write_text(drawn, encoding="utf-8")
     turn_points = [{"max_turns": point.pop("step"), **point} for point in points]
     (folder / "turns.json").write_text(json.dumps(turn_points, indent=2) + "\n", encoding="utf-8")
-    write_turns_page(folder / "report.html", turn_points, title=f"{args.env} with {args.model}")
+    write_turns_page(folder / "report.html", turn_points, title=f"{options.env} with {options.model}")
     print(
-        json.dumps(turn_points) if args.json else f"success over max_turns: {folder}/report.html, turns.json, turns.svg"
+        json.dumps(turn_points)
+        if options.json
+        else f"success over max_turns: {folder}/report.html, turns.json, turns.svg"
     )
     return 0 if all(point["episodes"] > point["void"] for point in turn_points) else 1
 
 
-async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
+async def evaluate_model(options: EvaluateOptions) -> dict[str, Any]:
     """Runs missing episodes, writes all files and returns the summary."""
     import json
 
@@ -194,44 +171,44 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
     from verl_agentic.evaluate.selection import select_episodes
     from verl_agentic.log.run_files import write_tokenizer
 
-    package, price = load_env_package(args.env), _parse_price(args.prices)
-    config = parse_key_values(args.config, option="--config")
+    package, price = load_env_package(options.env), _parse_price(options.prices)
+    config = parse_key_values(options.config, option="--config")
     package.configured(config)  # fails before the first request
-    _check_phi(args)
-    choose = _make_chooser(args)
-    out = _choose_folder(args)
-    plan = attempts(_load_rows(args, package), args.samples)
+    _check_phi(options)
+    choose = _make_chooser(options)
+    out = _choose_folder(options)
+    plan = attempts(_load_rows(options, package), options.samples)
     journal = Journal(out / "episodes.jsonl")
     try:
-        keep_settings(out / "evaluation.json", _collect_settings(args, config), has_begun=bool(journal.records))
-        make_work = functools.partial(_open_attempt_runner, args, config, _make_endpoint_config(args))
-        if args.tokenizer:
-            write_tokenizer(out, _make_codec(args)[0])  # for the viewer
-        async with work_of(args, make_work, concurrency=args.concurrency) as run_attempt:
-            with _show_progress(len(plan), is_quiet=args.json) as advance:
+        keep_settings(out / "evaluation.json", _collect_settings(options, config), has_begun=bool(journal.records))
+        make_work = functools.partial(_open_attempt_runner, options, config, _make_endpoint_config(options))
+        if options.tokenizer:
+            write_tokenizer(out, _make_codec(options)[0])  # for the viewer
+        async with work_of(options, make_work, concurrency=options.concurrency) as run_attempt:
+            with _show_progress(len(plan), is_quiet=options.json) as advance:
                 records = await evaluate(
                     plan,
                     run_attempt=run_attempt,
                     journal=journal,
-                    max_concurrent=args.concurrency,
+                    max_concurrent=options.concurrency,
                     breaker=CircuitBreaker(min_episodes=16),
                     on_record=advance,
                 )
     finally:
         journal.close()
     summary = {
-        "env": args.env,
-        "model": args.model,
-        "mode": _choose_mode(args),
+        "env": options.env,
+        "model": options.model,
+        "mode": _choose_mode(options),
         "out": str(out),
         **summarise(records, price=price),
     }
-    if args.traceback:
+    if options.traceback:
         print_tracebacks({record["error"]: record.get("traceback", "") for record in records}.values())
-    if args.select or args.rank:
+    if options.select or options.rank:
         make_env = package.configured(config)
         chosen = await select_episodes(
-            plan, records, make_env=make_env, out=out, max_concurrent=args.concurrency, choose=choose
+            plan, records, make_env=make_env, out=out, max_concurrent=options.concurrency, choose=choose
         )
         summary |= {"selected": chosen} if chosen else {}
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -242,7 +219,7 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def _open_attempt_runner(
-    args: argparse.Namespace, config: Mapping[str, Any], endpoint_config: EndpointConfig
+    options: EvaluateOptions, config: Mapping[str, Any], endpoint_config: EndpointConfig
 ) -> AsyncIterator[RunAttempt]:
     """Yields the function that runs an attempt in this process."""
     from verl_agentic.episode.env_package import load_env_package
@@ -250,10 +227,10 @@ async def _open_attempt_runner(
     from verl_agentic.evaluate.policies.completions import Endpoint
     from verl_agentic.evaluate.policy_backends import connect
 
-    endpoint = Endpoint(endpoint_config, max_connections=args.concurrency)
+    endpoint = Endpoint(endpoint_config, max_connections=options.concurrency)
     try:
-        backend_for = await connect(_choose_mode(args), _make_backend_config(args, endpoint))
-        yield attempt_runner(load_env_package(args.env).configured(config), backend_for)
+        backend_for = await connect(_choose_mode(options), _make_backend_config(options, endpoint))
+        yield attempt_runner(load_env_package(options.env).configured(config), backend_for)
     finally:
         await endpoint.close()
 
@@ -294,90 +271,94 @@ def _parse_price(text: str | None) -> Price | None:
     return Price(input=prompt, output=sampled)
 
 
-def _choose_mode(args: argparse.Namespace) -> Mode:
+def _choose_mode(options: EvaluateOptions) -> Mode:
     from verl_agentic.base.errors import ConfigError
 
-    if args.mode == "completions" and not args.tokenizer:
+    if options.mode == "completions" and not options.tokenizer:
         raise ConfigError(
             "mode completions needs a tokenizer, got no --tokenizer; name the model's, or use --mode chat"
         )
-    return args.mode or ("completions" if args.tokenizer else "chat")
+    return options.mode or ("completions" if options.tokenizer else "chat")
 
 
-def _choose_folder(args: argparse.Namespace) -> Path:
-    name = re.sub(r"[^\w.-]+", "_", f"{Path(args.env).name}-{args.model}")
-    return args.out or Path("outputs") / "evaluate" / name
+def _choose_folder(options: EvaluateOptions) -> Path:
+    name = re.sub(r"[^\w.-]+", "_", f"{Path(options.env).name}-{options.model}")
+    return options.out or Path("outputs") / "evaluate" / name
 
 
-def _load_rows(args: argparse.Namespace, package: EnvPackage) -> list[EnvRow]:
+def _load_rows(options: RowOptions, package: EnvPackage) -> list[EnvRow]:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.prepare import make_rows
     from verl_agentic.log.files.rows import read_rows
 
-    if args.rows is not None:
-        return read_rows(args.rows)
-    options = parse_key_values(args.option, option="--option")
-    return make_rows(package, split=args.split, count=args.count, seed=args.seed, options=options)
+    if options.rows is not None:
+        return read_rows(options.rows)
+    row_options = parse_key_values(options.option, option="--option")
+    return make_rows(package, split=options.split, count=options.count, seed=options.seed, options=row_options)
 
 
-def _collect_settings(args: argparse.Namespace, config: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_settings(options: EvaluateOptions, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that must stay the same when an evaluation is resumed."""
     names = ("env", "model", "limit", "temperature", "top_p", "sampling_seed", "tokenizer", "protocol", "tool_format")
-    q = args.q or f"{args.phi} over {args.reference}"
-    choice_settings = {"best_of": args.best_of, "q": q} if args.best_of > 1 else {}
-    best_of = choice_settings | ({"diversity": args.diversity} if args.diversity else {})
-    named = {name: getattr(args, name) for name in names}
-    return {**named, "mode": _choose_mode(args), "config": dict(config), "request": args.request, **best_of}
+    q = options.q or f"{options.phi} over {options.reference}"
+    choice_settings = {"best_of": options.best_of, "q": q} if options.best_of > 1 else {}
+    best_of = choice_settings | ({"diversity": options.diversity} if options.diversity else {})
+    named = {name: getattr(options, name) for name in names}
+    return {**named, "mode": _choose_mode(options), "config": dict(config), "request": options.request, **best_of}
 
 
-def _make_endpoint_config(args: argparse.Namespace) -> EndpointConfig:
+def _make_endpoint_config(options: EvaluateOptions) -> EndpointConfig:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.evaluate.policies.completions import EndpointConfig
 
     return EndpointConfig(
-        url=args.endpoint,
-        model=args.model,
-        api_key=os.environ.get(args.api_key_env, ""),
-        request_timeout_s=args.timeout,
-        max_retries=args.retries,
-        extra=parse_key_values(args.request, option="--request"),
+        url=options.endpoint,
+        model=options.model,
+        api_key=os.environ.get(options.api_key_env, ""),
+        request_timeout_s=options.timeout,
+        max_retries=options.retries,
+        extra=parse_key_values(options.request, option="--request"),
     )
 
 
-def _check_phi(args: argparse.Namespace) -> None:
+def _check_phi(options: EvaluateOptions) -> None:
     """Raises ConfigError if a model that values tokens lacks what it needs, or is not used."""
     from verl_agentic.base.errors import ConfigError
 
-    is_used = args.select or args.best_of > 1
-    if args.phi and (not args.reference or not is_used or args.q or _choose_mode(args) != "completions"):
+    is_used = options.select or options.best_of > 1
+    if options.phi and (not options.reference or not is_used or options.q or _choose_mode(options) != "completions"):
         raise ConfigError(
             f"--phi takes --reference, --tokenizer, and --best-of or --select, and no --q, got --reference "
-            f"{args.reference}, --tokenizer {args.tokenizer}, --best-of {args.best_of}, --q {args.q}; change them"
+            f"{options.reference}, --tokenizer {options.tokenizer}, --best-of {options.best_of}, --q {options.q}; "
+            "change them"
         )
-    if args.device != "auto" and not args.phi:
+    if options.device != "auto" and not options.phi:
         raise ConfigError(
-            f"--device is for the models of --phi, got --device {args.device} without it; the server of --endpoint has "
-            "its own device, leave --device out"
+            f"--device is for the models of --phi, got --device {options.device} without it; the server of --endpoint "
+            "has its own device, leave --device out"
         )
 
 
-def _make_chooser(args: argparse.Namespace) -> Choose | None:
+def _make_chooser(options: EvaluateOptions) -> Choose | None:
     """Returns what chooses an episode of each task in place of the environment."""
     from verl_agentic.base.registry import load_address
     from verl_agentic.evaluate.selection import highest_log_prob, highest_phi
 
-    if args.rank:
-        return highest_log_prob(load_address(args.rank, what="value function"))
-    return highest_phi(_load_phi(args)) if args.phi and args.select else None
+    if options.rank:
+        return highest_log_prob(load_address(options.rank, what="value function"))
+    phi = _load_phi(options) if options.select else None
+    return None if phi is None else highest_phi(phi)
 
 
-def _load_phi(args: argparse.Namespace) -> LogRatio:
+def _load_phi(options: EvaluateOptions) -> LogRatio | None:
     from verl_agentic.cpu.inference.log_ratio import LogRatio
 
-    return LogRatio.from_pretrained(args.phi, args.reference, device=read_device(args))
+    if options.phi is None or options.reference is None:
+        return None
+    return LogRatio.from_pretrained(options.phi, options.reference, device=read_device(options.device))
 
 
-def _make_backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConfig:
+def _make_backend_config(options: EvaluateOptions, endpoint: Endpoint) -> BackendConfig:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.base.settings import read_settings
     from verl_agentic.cli.options.key_values import parse_key_values
@@ -385,24 +366,25 @@ def _make_backend_config(args: argparse.Namespace, endpoint: Endpoint) -> Backen
     from verl_agentic.evaluate.policies.completions import Sampling
     from verl_agentic.evaluate.policy_backends import BackendConfig
 
-    tokenizer, codec = _make_codec(args) if args.tokenizer else (None, None)
-    if args.protocol != "chat" and _choose_mode(args) == "chat":
-        raise ConfigError(f"mode chat leaves the protocol to the server, got --protocol {args.protocol}; use tokens")
+    tokenizer, codec = _make_codec(options) if options.tokenizer else (None, None)
+    if options.protocol != "chat" and _choose_mode(options) == "chat":
+        raise ConfigError(f"mode chat leaves the protocol to the server, got --protocol {options.protocol}; use tokens")
     value = None
-    if args.q or args.diversity or args.best_of != 1:
+    if options.q or options.diversity or options.best_of != 1:
         from verl_agentic.base.registry import load_address
 
-        is_varied = args.sampling_seed is None and args.temperature != 0
-        has_value = bool(args.q or args.phi)
-        if not (has_value or args.diversity > 0) or args.best_of < 2 or not is_varied or args.diversity < 0:
+        is_varied = options.sampling_seed is None and options.temperature != 0
+        has_value = bool(options.q or options.phi)
+        if not (has_value or options.diversity > 0) or options.best_of < 2 or not is_varied or options.diversity < 0:
             raise ConfigError(
                 "--best-of takes --q, --phi or --diversity, at least 2 turns, a temperature above 0 and no "
-                f"--sampling-seed, got --best-of {args.best_of}, --q {args.q}, --diversity {args.diversity}; change it"
+                f"--sampling-seed, got --best-of {options.best_of}, --q {options.q}, --diversity "
+                f"{options.diversity}; change it"
             )
-        if args.diversity and args.ray:
+        if options.diversity and options.ray:
             raise ConfigError("--diversity compares the attempts of one process, got --ray; leave one out")
-        value = _load_phi(args) if args.phi else load_address(args.q, what="Q function") if args.q else None
-    limits_by_name = parse_key_values(args.limit, option="--limit")
+        value = load_address(options.q, what="Q function") if options.q else _load_phi(options)
+    limits_by_name = parse_key_values(options.limit, option="--limit")
     limits = read_settings(
         EpisodeLimits,
         limits_by_name,
@@ -410,16 +392,16 @@ def _make_backend_config(args: argparse.Namespace, endpoint: Endpoint) -> Backen
         max_response_tokens=_MAX_RESPONSE_TOKENS,
         max_context_tokens=_MAX_CONTEXT_TOKENS,
     )
-    sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.sampling_seed)
+    sampling = Sampling(temperature=options.temperature, top_p=options.top_p, seed=options.sampling_seed)
     return BackendConfig(
         endpoint=endpoint,
         limits=limits,
         sampling=sampling,
         tokenizer=tokenizer,
         codec=codec,
-        best_of=args.best_of,
+        best_of=options.best_of,
         value=value,
-        diversity=args.diversity,
+        diversity=options.diversity,
         has_default_context="max_context_tokens" not in limits_by_name,
     )
 
@@ -431,8 +413,8 @@ def _load_codec(tokenizer: str, tool_format: str, protocol: str) -> tuple[Any, C
     return load_codec(tokenizer, tool_format=tool_format, protocol=protocol)
 
 
-def _make_codec(args: argparse.Namespace) -> tuple[Any, Codec]:
-    return _load_codec(args.tokenizer, args.tool_format, args.protocol)
+def _make_codec(options: EvaluateOptions) -> tuple[Any, Codec]:
+    return _load_codec(options.tokenizer, options.tool_format, options.protocol)
 
 
 @contextlib.contextmanager
@@ -475,3 +457,6 @@ def _print_summary(summary: Mapping[str, Any]) -> None:
     ids = "/".join(summary["token_ids"])
     console.print(Text(f"{summary['out']}/report.html, episodes.jsonl, summary.json; token ids are {ids}", style="dim"))
     console.print(Text(f"look at the episodes: verl-agentic view {summary['out']}", style="dim"), soft_wrap=True)
+
+
+add_arguments, run = typed_command(EvaluateOptions, run_evaluation)

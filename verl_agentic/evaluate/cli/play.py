@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from verl_agentic.cli.options.device_option import add_device_option, dtype_on, read_device
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.device_option import DeviceChoice, device_option, dtype_on, read_device
+from verl_agentic.cli.options.typed_options import Options, declare, typed_command
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument("question", help="ask this question")
-    checkpoint = Path("outputs/quickstart/checkpoint")
-    parser.add_argument(
-        "--model", type=Path, default=checkpoint, metavar="DIR", help="load this checkpoint (default %(default)s)"
-    )
-    parser.add_argument("--env", default="python_math", help="use this environment (default %(default)s)")
-    parser.add_argument(
-        "--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default %(default)s)"
-    )
-    parser.add_argument(
-        "--temperature", type=float, default=0.0, help="sample at this temperature; 0 is greedy (default %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="set the seed of sampling (default %(default)s)")
-    parser.add_argument(
-        "--max-turns", type=whole(1), default=8, help="stop after this many turns (default %(default)s)"
-    )
-    parser.add_argument(
-        "--max-tokens", type=whole(1), default=512, help="stop after this many response tokens (default %(default)s)"
-    )
-    add_device_option(parser, work="run the model")
+class PlayOptions(Options):
+    """Options of an episode."""
+
+    question: str = declare("ask this question", is_required=True, is_positional=True)
+    model: Path = declare("load this checkpoint (default %(default)s)", Path("outputs/quickstart/checkpoint"),
+                          metavar="DIR")  # fmt: skip
+    env: str = declare("use this environment (default %(default)s)", "python_math")
+    protocol: str = declare("write turns in this protocol (default %(default)s)", "chat", metavar="NAME")
+    temperature: float = declare("sample at this temperature; 0 is greedy (default %(default)s)", 0.0)
+    seed: int = declare("set the seed of sampling (default %(default)s)", 0)
+    max_turns: int = declare("stop after this many turns (default %(default)s)", 8, min=1)
+    max_tokens: int = declare("stop after this many response tokens (default %(default)s)", 512, min=1)
+    device: DeviceChoice = device_option("run the model")
 
 
-def run(args: argparse.Namespace) -> int:
+def play_question(options: PlayOptions) -> int:
     """Runs the episode and prints its messages."""
     from rich.console import Console
     from rich.text import Text
@@ -46,27 +36,34 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.evaluate.local_model import LocalModel, describe
     from verl_agentic.verl.rollout.model_codec import load_codec
 
-    if not (args.model / "config.json").is_file():
-        raise DataError(f"no such model folder, got {args.model}; run `make quickstart`, or name a Hugging Face folder")
-    device = read_device(args)
-    tokenizer, codec = load_codec(str(args.model), protocol=args.protocol)
+    if not (options.model / "config.json").is_file():
+        raise DataError(
+            f"no such model folder, got {options.model}; run `make quickstart`, or name a Hugging Face folder"
+        )
+    device = read_device(options.device)
+    tokenizer, codec = load_codec(str(options.model), protocol=options.protocol)
     model = LocalModel(
-        model_path=args.model,
+        model_path=options.model,
         tokenizer=tokenizer,
         codec=codec,
-        make_env=load_env(args.env),
+        make_env=load_env(options.env),
         limits=EpisodeLimits(
-            max_response_tokens=args.max_tokens, max_context_tokens=args.max_tokens + 2_048, max_turns=args.max_turns
+            max_response_tokens=options.max_tokens,
+            max_context_tokens=options.max_tokens + 2_048,
+            max_turns=options.max_turns,
         ),
         device=device,
-        dtype=dtype_on(device, args.model),
+        dtype=dtype_on(device, options.model),
     )
     # The user's question has no ground truth, so there is no score.
-    row = EnvRow(prompt=(Message("user", args.question),), ground_truth="0")
-    (episode,) = model.run([row], temperature=args.temperature, seed=args.seed)
+    row = EnvRow(prompt=(Message("user", options.question),), ground_truth="0")
+    (episode,) = model.run([row], temperature=options.temperature, seed=options.seed)
     console, played = Console(), describe(episode, tokenizer)
     for segment in played["segments"]:
         style = "bold green" if segment["kind"] == "model" else "dim"
         console.print(Text(segment["text"], style=style), end="")
     console.print(f"\n[dim]stopped: {played['stop_reason']}[/dim]")
     return 0 if episode.error is None else 1
+
+
+add_arguments, run = typed_command(PlayOptions, play_question)

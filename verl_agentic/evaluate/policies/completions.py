@@ -31,7 +31,6 @@ _LENGTHS = ("max_tokens", "max_completion_tokens")
 """Fields of a request that the episode loop sets."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EndpointConfig(Settings):
     """Address, timeouts and retries of a served model."""
 

@@ -16,7 +16,6 @@ _MAX_CHARS = 100_000
 Winner = Literal["A", "B", "tie"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Item(Settings):
     """One question of a judge's rubric."""
 

@@ -57,7 +57,6 @@ def _read_items(value: Any, *, name: str) -> Any:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class JudgeOptions(Settings):
     """A panel of judges and its questions."""
 

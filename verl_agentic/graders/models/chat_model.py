@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from verl_agentic.base.errors import ConfigError
@@ -14,7 +14,6 @@ from verl_agentic.graders.models.client import ChatClient, Patience, Reply, conn
 from verl_agentic.graders.models.limiter import EndpointLimits, Limiter
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChatModel(Settings):
     """Settings of a model, and how it is asked."""
 

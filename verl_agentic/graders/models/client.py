@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
-import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.deadlines import OverrunError, within
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.per_loop import SharedPerLoop
 from verl_agentic.base.text.reasoning import strip_thoughts
 from verl_agentic.base.web.http_service import Attempts, open_http, read_wait_s
 from verl_agentic.graders.models.chat_choice import ChatChoice, parse_answer, read_choice
@@ -190,35 +189,21 @@ def _count_tokens(counted: Any, num_chars: int) -> int:
 
 
 class Connections:
-    """The shared connections of one event loop."""
+    """The connections and limiters that concurrent callers of one event loop share."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self.http = http
-        self.users = 0
+    def __init__(self) -> None:
+        """Makes the client. Raises MissingDependencyError if httpx is not installed."""
+        self.http = open_http(extra="judge", what="a judge")
         self.limiters: dict[Any, Limiter] = {}
 
+    async def close(self) -> None:
+        """Closes the connections, so that the event loop can end."""
+        await self.http.aclose()
 
-_SHARED: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connections] = weakref.WeakKeyDictionary()
+
+_connections: SharedPerLoop[None, Connections] = SharedPerLoop(lambda _: Connections())
 
 
-@contextlib.asynccontextmanager
-async def connections() -> AsyncIterator[Connections]:
-    """Provides connections and limiters shared by concurrent callers.
-
-    They are closed when the last caller has left, so the event loop can end.
-
-    Raises:
-        MissingDependencyError: httpx is not installed.
-    """
-    loop = asyncio.get_running_loop()
-    shared = _SHARED.get(loop)
-    if shared is None:
-        shared = _SHARED[loop] = Connections(open_http(extra="judge", what="a judge"))
-    shared.users += 1
-    try:
-        yield shared
-    finally:
-        shared.users -= 1
-        if not shared.users:
-            del _SHARED[loop]  # before the wait, so that new callers get new connections
-            await shared.http.aclose()
+def connections() -> AbstractAsyncContextManager[Connections]:
+    """Provides the connections of the event loop, which are closed when the last caller has left."""
+    return _connections.lend(None)

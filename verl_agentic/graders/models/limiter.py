@@ -17,7 +17,6 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -31,7 +30,6 @@ _POLL_S = 0.02
 _BURST_S = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class EndpointLimits(Settings):
     """Limits of an endpoint, for all nodes together."""
 

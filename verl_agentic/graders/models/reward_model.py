@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.deadlines import OverrunError, within
@@ -31,7 +30,6 @@ def _read_rules(value: Any, *, name: str) -> Any:
     return (value,) if isinstance(value, str) else value or ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class RewardModel(Settings):
     """A reward model behind a URL."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,6 @@ from verl_agentic.base.settings import Settings, setting
 from verl_agentic.credit.aggregate import masked
 
 
-@dataclass(frozen=True, kw_only=True)
 class BinSettings(Settings):
     """A critic that classifies returns into bins instead of regressing them: `agentic.critic.categorical`."""
 

@@ -13,7 +13,6 @@ from verl_agentic.credit.aggregate import masked, row_sums, token_mean
 from verl_agentic.credit.credit.batch import CreditBatch
 
 
-@dataclass(frozen=True, kw_only=True)
 class ImplicitRewardSettings(Settings):
     """Implicit token rewards (PRIME): the section `agentic.implicit_reward`."""
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class LengthLrSettings(Settings):
     """A learning rate that falls when responses grow: the section `agentic.length_lr`."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from verl_agentic.base.settings import Settings, setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class LinearLrSettings(Settings):
     """A learning rate that falls linearly over the run: the section `agentic.linear_lr`."""
 

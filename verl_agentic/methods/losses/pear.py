@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -13,7 +12,6 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class PearSettings(Settings):
     """The section `pear`. The defaults are ours."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from verl_agentic.base.errors import DataError
 from verl_agentic.base.settings import Settings, setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class TargetSettings(Settings):
     """A moving average of a network's weights: the sections `agentic.critic.target` and `agentic.self_teacher`."""
 

@@ -2,68 +2,71 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from verl_agentic.cli.options.numbers import MAX_PORT, whole
+from verl_agentic.cli.options.numbers import MAX_PORT
+from verl_agentic.cli.options.typed_options import Options, declare, typed_command
 
 if TYPE_CHECKING:
     from verl_agentic.observe.viewer.run_view import RunView
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument(
-        "run_dir",
-        type=Path,
-        metavar="RUN_DIR",
-        help="read this folder of a run or an evaluation; its log may lie deeper",
-    )
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="listen at this address (default %(default)s: this machine)"
-    )
-    parser.add_argument("--port", type=whole(0, MAX_PORT), default=0, help="listen at this port (default: a free one)")
-    parser.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
-    export = parser.add_argument_group("one file instead of a server")
-    export.add_argument("--export", type=Path, metavar="FILE", help="write one page that needs no server")
-    export.add_argument(
-        "--limit",
-        type=whole(1),
-        default=200,
-        metavar="N",
-        help="export the N newest trajectories, in whole groups (default 200)",
-    )
-    export.add_argument("--step", type=_parse_steps, metavar="A[:B]", help="export only step A, or steps A to B")
-    export.add_argument(
-        "--key",
-        type=_parse_key,
-        action="append",
-        default=[],
-        metavar="SPLIT/STEP/UID",
-        help="export only this group; may be repeated",
-    )
-    export.add_argument(
-        "--spot-check",
-        type=whole(1),
-        metavar="N",
-        help="export N random and N suspicious trajectories for a human check",
-    )
-    export.add_argument("--seed", type=int, default=0, help="set the seed of --spot-check (default %(default)s)")
+def _parse_steps(text: str) -> tuple[float, float]:
+    first, _, last = text.partition(":")
+    try:
+        return float(int(first)), float(int(last or first))
+    except ValueError:
+        raise ArgumentTypeError(f"must be a step, or two with a colon between, got {text!r}") from None
 
 
-def run(args: argparse.Namespace) -> int:
+def _parse_key(text: str) -> tuple[str, int, str]:
+    parts = text.split("/", 2)
+    if len(parts) != 3 or not parts[1].isdigit():
+        raise ArgumentTypeError(f"must be SPLIT/STEP/UID, such as train/12/3f2a, got {text!r}")
+    return parts[0], int(parts[1]), parts[2]
+
+
+class PageOptions(Options):
+    """Options of the page that needs no server."""
+
+    GROUP = ("one file instead of a server",)
+    export: Path | None = declare("write one page that needs no server", metavar="FILE")
+    limit: int = declare("export the N newest trajectories, in whole groups (default %(default)s)", 200, min=1,
+                         metavar="N")  # fmt: skip
+    step: tuple[float, float] | None = declare("export only step A, or steps A to B", type=_parse_steps,
+                                               metavar="A[:B]")  # fmt: skip
+    key: Sequence[tuple[Any, ...]] = declare("export only this group; may be repeated", (), type=_parse_key,
+                                             metavar="SPLIT/STEP/UID")  # fmt: skip
+    spot_check: int | None = declare("export N random and N suspicious trajectories for a human check", min=1,
+                                     metavar="N")  # fmt: skip
+    seed: int = declare("set the seed of --spot-check (default %(default)s)", 0)
+
+
+class ViewOptions(PageOptions):
+    """Options of the viewer."""
+
+    run_dir: Path = declare("read this folder of a run or an evaluation; its log may lie deeper", is_required=True,
+                            is_positional=True, metavar="RUN_DIR")  # fmt: skip
+    host: str = declare("listen at this address (default %(default)s: this machine)", "127.0.0.1")
+    port: int = declare("listen at this port (default: a free one)", 0, min=0, max=MAX_PORT)
+    no_browser: bool = declare("print the address and open no browser", False)
+
+
+def show_run(options: ViewOptions) -> int:
     """Serves the page until Ctrl-C, or writes it to a file."""
     import tempfile
 
     from verl_agentic.base.errors import ConfigError
 
-    chosen = [name for name in ("step", "key", "spot_check") if getattr(args, name)]
-    if args.export is None and chosen:
+    chosen = [name for name in ("step", "key", "spot_check") if getattr(options, name)]
+    if options.export is None and chosen:
         raise ConfigError(f"--{chosen[0].replace('_', '-')} needs --export, got none; add --export FILE")
     with tempfile.TemporaryDirectory(prefix="verl-agentic-view-") as folder:
-        view = _open_view(args.run_dir, Path(folder))
-        return _serve_view(args, view) if args.export is None else _export_page(args, view)
+        view = _open_view(options.run_dir, Path(folder))
+        return _serve_view(options, view) if options.export is None else _export_page(options, view, options.export)
 
 
 def _open_view(run_dir: Path, folder: Path) -> RunView:
@@ -103,50 +106,38 @@ def _open_view(run_dir: Path, folder: Path) -> RunView:
     )
 
 
-def _serve_view(args: argparse.Namespace, view: RunView) -> int:
+def _serve_view(options: ViewOptions, view: RunView) -> int:
     import webbrowser
 
     from verl_agentic.observe.viewer.viewer_server import PageServer
 
-    with PageServer(view, host=args.host, port=args.port) as server:
+    with PageServer(view, host=options.host, port=options.port) as server:
         print(f"{server.url}  (Ctrl-C ends)", flush=True)
-        if not args.no_browser:
+        if not options.no_browser:
             webbrowser.open(server.url)
         server.serve_forever()
     return 0
 
 
-def _export_page(args: argparse.Namespace, view: RunView) -> int:
+def _export_page(options: PageOptions, view: RunView, out: Path) -> int:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.observe.viewer.export import newest_rows, spot_check_rows, write_page
     from verl_agentic.observe.viewer.query import Query
 
-    if args.spot_check is not None:
-        rows = spot_check_rows(view, count=args.spot_check, seed=args.seed)
+    if options.spot_check is not None:
+        rows = spot_check_rows(view, count=options.spot_check, seed=options.seed)
         suspicious = sum(why != ["random"] for why in rows.values())
         description = f"{len(rows) - suspicious} trajectories at random, {suspicious} suspicious"
     else:
-        query = Query(ranges={"step": args.step} if args.step else {})
-        rows = {row: [] for row in newest_rows(view, limit=args.limit, query=query, keys=args.key)}
+        query = Query(ranges={"step": options.step} if options.step else {})
+        rows = {row: [] for row in newest_rows(view, limit=options.limit, query=query, keys=options.key)}
         description = f"{len(rows)} trajectories"
     try:
-        write_page(args.export, view, rows)
+        write_page(out, view, rows)
     except OSError as cause:
         raise ConfigError(f"the page cannot be written, got {cause}; choose another --export") from cause
-    print(f"{args.export}: {description}, {args.export.stat().st_size / 1e6:.1f} MB")
+    print(f"{out}: {description}, {out.stat().st_size / 1e6:.1f} MB")
     return 0
 
 
-def _parse_steps(text: str) -> tuple[float, float]:
-    first, _, last = text.partition(":")
-    try:
-        return float(int(first)), float(int(last or first))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a step, or two with a colon between, got {text!r}") from None
-
-
-def _parse_key(text: str) -> tuple[str, int, str]:
-    parts = text.split("/", 2)
-    if len(parts) != 3 or not parts[1].isdigit():
-        raise argparse.ArgumentTypeError(f"must be SPLIT/STEP/UID, such as train/12/3f2a, got {text!r}")
-    return parts[0], int(parts[1]), parts[2]
+add_arguments, run = typed_command(ViewOptions, show_run)

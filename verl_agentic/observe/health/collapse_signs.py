@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from verl_agentic.base.settings import Settings, setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class CollapseWatch(Settings):
     """Thresholds of the signs. All numbers are ours: RAGEN describes the signs without thresholds.
 

@@ -48,7 +48,6 @@ def _read_thresholds(values: Any, *, name: str) -> dict[str, dict[str, Any]]:
     return {alarm: dict(options or {}) for alarm, options in (values or {}).items()}
 
 
-@dataclass(frozen=True, kw_only=True)
 class HealthSettings(Settings):
     """Alarms on the metrics of a run: the section `agentic.health`."""
 

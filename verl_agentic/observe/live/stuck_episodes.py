@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.settings import Settings, setting
@@ -27,7 +26,6 @@ _WHAT = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class WaitingOptions(Settings):
     """Warnings about long waits: the section `agentic.waiting`."""
 

@@ -20,7 +20,6 @@ _MAX_IN_FLIGHT = 4_096
 _KEPT_TASKS, _SHOWN_TASKS, _SHOWN_CHARS = 64, 8, 400
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstructionSettings(Settings):
     """The section `agentic.curriculum.instructions`: instructions are drawn, rewarded and replaced (INSPO)."""
 

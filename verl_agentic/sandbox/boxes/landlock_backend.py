@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.errors import SandboxUnavailableError
@@ -26,7 +25,6 @@ _TRY = "import os, json, sys; open(os.__file__).close(); os.stat(sys.executable)
 _TRY_TIMEOUT_S = 30
 
 
-@dataclass(frozen=True, kw_only=True)
 class LandlockConfig(Settings):
     """Sandboxes of the backend `landlock`."""
 

@@ -21,7 +21,6 @@ import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,6 @@ DEFAULT_IMPORTS = (
 # fmt: on
 
 
-@dataclass(frozen=True, kw_only=True)
 class NamespaceConfig(Settings):
     """Sandboxes of the backend `namespaces`."""
 

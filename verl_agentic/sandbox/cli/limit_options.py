@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.cli.options.key_values import parse_value
 from verl_agentic.sandbox.backends import NAMES, make_backend
 from verl_agentic.sandbox.interface import Backend
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
@@ -48,12 +48,5 @@ def backend_of(args: argparse.Namespace) -> Backend:
         place = options
         for part in path:
             place = place.setdefault(part, {})
-        place[name] = _parse_value(value)
+        place[name] = parse_value(value)
     return make_backend(args.backend, at_least=args.at_least, **options)
-
-
-def _parse_value(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value

@@ -14,7 +14,6 @@ import functools
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,7 +47,6 @@ _DEFAULT_IMPORTS = (
 # fmt: on
 
 
-@dataclass(frozen=True, kw_only=True)
 class DockerConfig(Settings):
     """Containers of the backend `docker`."""
 

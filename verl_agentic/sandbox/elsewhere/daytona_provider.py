@@ -6,7 +6,6 @@ import importlib
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
@@ -15,7 +14,6 @@ from verl_agentic.base.settings import setting
 from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Executed
 
 
-@dataclass(frozen=True, kw_only=True)
 class DaytonaConfig(ElsewhereConfig):
     """Machines of the backend `daytona`."""
 

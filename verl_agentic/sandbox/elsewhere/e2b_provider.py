@@ -9,7 +9,6 @@ import importlib
 import shlex
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
@@ -18,7 +17,6 @@ from verl_agentic.sandbox.elsewhere.machines import ElsewhereConfig, Executed
 _ROOT = "root"
 
 
-@dataclass(frozen=True, kw_only=True)
 class E2BConfig(ElsewhereConfig):
     """Machines of the backend `e2b`. Processors and memory are those of the template."""
 

@@ -9,7 +9,6 @@ import importlib
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
@@ -21,7 +20,6 @@ from verl_agentic.sandbox.isolation import Isolation
 _WRITE_S = 60
 
 
-@dataclass(frozen=True, kw_only=True)
 class KubernetesConfig(ElsewhereConfig):
     """Machines of the backend `kubernetes`. Image, processors, memory, runtime and network policy are those of the
     pool's SandboxTemplate.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from verl_agentic.base.errors import (
@@ -22,7 +21,6 @@ CHUNK_BYTES = 30_000  # Modal's limit on all arguments of a program is 64 KiB, i
 _APPEND = "import base64, sys\nwith open(sys.argv[1], sys.argv[2]) as file: file.write(base64.b64decode(sys.argv[3]))"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ElsewhereConfig(Settings):
     """Options of all backends whose machines belong to a provider. Keys of the API come from the environment only."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
@@ -24,7 +23,6 @@ _STATUS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class ModalConfig(ElsewhereConfig):
     """Machines of the backend `modal`."""
 

@@ -10,7 +10,7 @@ import base64
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -47,7 +47,6 @@ _FIRST_PAUSE_S = 0.4
 _HEALTH_TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class RemoteConfig(Settings):
     """The service of the backend `remote`."""
 

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from verl_agentic.cli.options.numbers import whole
-from verl_agentic.evaluate.cli.cluster_options import add_cluster_options, work_of
+from verl_agentic.cli.options.typed_options import add_options, read_options
+from verl_agentic.evaluate.cli.cluster_options import ClusterOptions, work_of
 from verl_agentic.swe.cli.progress import CommandTimer, add_run_options, progress, show_results
 
 
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--id", action="append", default=[], metavar="ID", help="check this task only (repeatable)")
     add_run_options(parser)
-    add_cluster_options(parser)
+    add_options(parser, ClusterOptions)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     make_work = functools.partial(task_checks, args.tasks, runs=args.runs, jobs=jobs, backend=args.backend)
 
     async def check() -> list[TaskCheck]:
-        async with work_of(args, make_work, concurrency=jobs) as check_one:
+        async with work_of(read_options(ClusterOptions, args), make_work, concurrency=jobs) as check_one:
             with progress("check", is_quiet=args.json) as report:
                 return await check_tasks(tasks, check_one, on_result=report)
 

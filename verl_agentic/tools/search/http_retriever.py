@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -45,7 +45,6 @@ _Key = tuple[str, int]
 _Outcome = Found | AgenticError
 
 
-@dataclass(frozen=True, kw_only=True)
 class HttpConfig(Settings):
     """Options of the server and its client."""
 

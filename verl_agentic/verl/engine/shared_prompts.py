@@ -48,22 +48,25 @@ class Pack:
 
     def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> list[Tensor]:
         """Returns outputs `[tokens, H, D]`, in parts, of queries `[1, H, tokens, D]`."""
-        of_pack = [x[:, :, self.start : self.end] for x in (query, key, value)]
+        length = self.prompt_length
+        query, key, value = (x[:, :, self.start : self.end] for x in (query, key, value))
         if len(self.sizes) == 1:
-            return [sdpa_attention_forward(module, *of_pack, None, **options)[0][0]]
-        prompts = [x[:, :, : self.prompt_length] for x in of_pack]
-        prompt_output, _ = sdpa_attention_forward(module, *prompts, None, **options)
-        queries, *own = (self._pad_responses(x[0, :, self.prompt_length :]) for x in of_pack)
+            return [sdpa_attention_forward(module, query, key, value, None, **options)[0][0]]
+        prompt_query, prompt_key, prompt_value = (x[:, :, :length] for x in (query, key, value))
+        prompt_output, _ = sdpa_attention_forward(module, prompt_query, prompt_key, prompt_value, None, **options)
         keys, values = (
-            torch.cat([prompt.expand(len(self.sizes), -1, -1, -1), response_BKRD], dim=2)
-            for prompt, response_BKRD in zip(prompts[1:], own, strict=True)
+            torch.cat([prompt.expand(len(self.sizes), -1, -1, -1), self._pad_responses(x)], dim=2)
+            for prompt, x in ((prompt_key, key), (prompt_value, value))
         )
-        output_BRHD, _ = sdpa_attention_forward(module, queries, keys, values, self._mask(query.dtype), **options)
+        output_BRHD, _ = sdpa_attention_forward(
+            module, self._pad_responses(query), keys, values, self._mask(query.dtype), **options
+        )
         return [prompt_output[0], *(row[:size] for row, size in zip(output_BRHD, self.sizes, strict=True))]
 
-    def _pad_responses(self, x_HND: Tensor) -> Tensor:
+    def _pad_responses(self, x_1HND: Tensor) -> Tensor:
         """Returns `[B, H, R, D]`, with zeros behind short responses, which no token attends to."""
-        return pad_sequence(x_HND.transpose(0, 1).split(self.sizes), batch_first=True).transpose(1, 2)
+        responses_NHD = x_1HND[0, :, self.prompt_length :].transpose(0, 1)
+        return pad_sequence(list(responses_NHD.split(self.sizes)), batch_first=True).transpose(1, 2)
 
     def _mask(self, dtype: torch.dtype) -> Tensor:
         if dtype not in self.masks:
@@ -121,8 +124,8 @@ def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> Packe
     """
     if not can_share_prompts(engine) or set(inputs) != {"input_ids", "position_ids", "attention_mask"}:
         return None
-    columns = [micro_batch[name].unbind() for name in ("input_ids", "position_ids")]
-    return _join_rows(*columns, shared_lengths(micro_batch))
+    rows, positions = (micro_batch[name].unbind() for name in ("input_ids", "position_ids"))
+    return _join_rows(rows, positions, shared_lengths(micro_batch))
 
 
 def can_share_prompts(engine: Any) -> bool:
@@ -158,8 +161,8 @@ def _join_rows(rows: Any, positions: Any, lengths: list[int]) -> PackedRows:
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
         "shared_prompts": tuple(packs),
     }
-    columns_B = (torch.tensor(values, device=device) for values in (starts, shifts, lengths))
-    return PackedRows(inputs, *columns_B)
+    starts_B, shifts_B, lengths_B = (torch.tensor(values, device=device) for values in (starts, shifts, lengths))
+    return PackedRows(inputs, starts_B, shifts_B, lengths_B)
 
 
 def _attend(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from verl_agentic.base.settings import Settings, setting
@@ -11,7 +10,6 @@ from verl_agentic.sampling.gate import Gate, to_gates
 from verl_agentic.verl.replay_buffer.group_replay import ReplayOptions
 
 
-@dataclass(frozen=True, kw_only=True)
 class BufferOptions(Settings):
     """Options of every replay buffer."""
 
@@ -19,7 +17,6 @@ class BufferOptions(Settings):
     """Seconds between two polls for finished groups. None: 0.05 s with gates, else 2 s as in verl."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class GateOptions(BufferOptions):
     """Options of a replay buffer with gates."""
 

@@ -38,7 +38,6 @@ _FILE = "replay.pt"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReplayOptions(Settings):
     """The section `sampler_kwargs.replay`. No source gives its values; the defaults are ours."""
 

@@ -12,58 +12,52 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_agentic.cli.options.device_option import add_device_option, read_device
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.device_option import DeviceChoice, device_option, read_device
+from verl_agentic.cli.options.typed_options import Options, add_options, declare, read_options
 
 if TYPE_CHECKING:
     from verl_agentic.base.finding import Finding
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
+_LIMITS = {
+    "min_pass_at_k": "require this share of tasks solved in K attempts",
+    "min_mixed": "require this share of tasks with solved and failed attempts",
+    "min_valid_calls": "require this share of valid tool calls",
+    "min_entropy": "require this many nats per token",
+}
+
+
+class ProbeOptions(Options):
+    """Options of a probe."""
+
+    models: Sequence[str] = declare("test this Hugging Face folder, served here; with --endpoint, the model of "
+                                    "this name", is_required=True, is_positional=True, nargs="+",
+                                    metavar="MODEL")  # fmt: skip
+    env: str = declare("use this environment: the name of a bundled one, a folder, or a module", is_required=True)
+    rows: int = declare("make N rows of the training split (default %(default)s)", 64, min=1, metavar="N")
+    samples: int = declare("run K episodes per row (default %(default)s)", 8, min=1, metavar="K")
+    seed: int = declare("make rows from this seed (default %(default)s)", 0, metavar="S")
+    option: Sequence[str] = declare("pass an argument to make_rows", (), metavar="KEY=VALUE")
+    config: Sequence[str] = declare("pass an argument to make_env", (), metavar="KEY=VALUE")
+    limit: Sequence[str] = declare("set a budget of an episode, such as max_turns=8", (), metavar="KEY=VALUE")
+    endpoint: str | None = declare("ask this server, such as http://127.0.0.1:8000/v1; MODEL then also names the "
+                                   "tokenizer", metavar="URL")  # fmt: skip
+    protocol: str = declare("write turns in this protocol (default %(default)s)", "chat", metavar="NAME")
+    tool_format: str = declare("parse tool calls with this parser of verl (default %(default)s)", "hermes",
+                               metavar="NAME")  # fmt: skip
+    device: DeviceChoice = device_option("serve the model")
+    out: Path = declare("write the episodes of each model below this folder (default %(default)s)",
+                        Path("outputs/probe"), metavar="DIR")  # fmt: skip
+    json: bool = declare("print the figures as JSON instead of a table", False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="test this Hugging Face folder, served "
-                        "here; with --endpoint, the model of this name")  # fmt: skip
-    parser.add_argument("--env", required=True, help="use this environment: the name of a bundled one, a folder, or a "
-                        "module")  # fmt: skip
-    parser.add_argument(
-        "--rows", type=whole(1), default=64, metavar="N", help="make N rows of the training split (default %(default)s)"
-    )
-    parser.add_argument(
-        "--samples", type=whole(1), default=8, metavar="K", help="run K episodes per row (default %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="make rows from this seed (default "
-                        "%(default)s)")  # fmt: skip
-    for name, function_name in (("option", "make_rows"), ("config", "make_env")):
-        parser.add_argument(
-            f"--{name}", action="append", default=[], metavar="KEY=VALUE", help=f"pass an argument to {function_name}"
-        )
-    parser.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="set a budget of an "
-                        "episode, such as max_turns=8")  # fmt: skip
-    parser.add_argument("--endpoint", metavar="URL", help="ask this server, such as http://127.0.0.1:8000/v1; MODEL "
-                        "then also names the tokenizer")  # fmt: skip
-    parser.add_argument("--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default "
-                        "%(default)s)")  # fmt: skip
-    parser.add_argument("--tool-format", default="hermes", metavar="NAME", help="parse tool calls with this parser of "
-                        "verl (default %(default)s)")  # fmt: skip
-    add_device_option(parser, work="serve the model")
-    _add_limits(parser)
-    parser.add_argument("--out", type=Path, default=Path("outputs/probe"), metavar="DIR", help="write the episodes "
-                        "of each model below this folder (default %(default)s)")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON instead of a table")
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
     from verl_agentic.evaluate.model_probe import ProbeLimits
 
+    add_options(parser, ProbeOptions)
     group, default = parser.add_argument_group("limits of the verdict"), ProbeLimits()
-    for name, description in (
-        ("min_pass_at_k", "require this share of tasks solved in K attempts"),
-        ("min_mixed", "require this share of tasks with solved and failed attempts"),
-        ("min_valid_calls", "require this share of valid tool calls"),
-        ("min_entropy", "require this many nats per token"),
-    ):
+    for name, description in _LIMITS.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(default, name), metavar="X",
                            help=f"{description} (default %(default)s)")  # fmt: skip
 
@@ -75,48 +69,45 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.evaluate.model_probe import ProbeLimits, probe_findings
 
-    if args.rows < 1 or args.samples < 2:
+    options = read_options(ProbeOptions, args)
+    if options.rows < 1 or options.samples < 2:
         raise ConfigError(
-            f"a probe takes rows and at least 2 --samples, got {args.rows} and {args.samples}; raise them"
+            f"a probe takes rows and at least 2 --samples, got {options.rows} and {options.samples}; raise them"
         )
-    if args.endpoint and args.device != "auto":
+    if options.endpoint and options.device != "auto":
         raise ConfigError(
-            f"--device is for models that are served here, got --device {args.device} with --endpoint; leave one out"
+            f"--device is for models that are served here, got --device {options.device} with --endpoint; leave one out"
         )
-    names = ("min_pass_at_k", "min_mixed", "min_valid_calls", "min_entropy")
-    limits = ProbeLimits(**{name: getattr(args, name) for name in names})
-    figures = {model: _probe_model(args, model) for model in dict.fromkeys(args.models)}
+    limits = ProbeLimits(**{name: getattr(args, name) for name in _LIMITS})
+    figures = {model: _probe_model(options, model) for model in dict.fromkeys(options.models)}
     findings = {model: probe_findings(model_figures, limits) for model, model_figures in figures.items()}
     verdicts = {
         model: all(finding.status != "fail" for finding in model_findings) for model, model_findings in findings.items()
     }
-    if args.json:
+    if options.json:
         print(json.dumps({model: {"good_start": verdicts[model], **figures[model],
                                   "failed": [finding.check for finding in findings[model] if finding.status == "fail"]}
                           for model in figures}))  # fmt: skip
     else:
-        _print_figures(args, figures, findings)
+        _print_figures(options, figures, findings)
     return 0 if all(verdicts.values()) else 1
 
 
-def _probe_model(args: argparse.Namespace, model: str) -> dict[str, Any]:
+def _probe_model(options: ProbeOptions, model: str) -> dict[str, Any]:
     """Returns the figures of one model."""
     from verl_agentic.evaluate.cli import evaluate
     from verl_agentic.evaluate.journal import Journal
     from verl_agentic.evaluate.model_probe import probe_figures
 
-    out = args.out / re.sub(r"[^\w.-]+", "_", model.strip("/"))
-    with contextlib.nullcontext(args.endpoint) if args.endpoint else _serve_model(model, args) as url:
-        parser = argparse.ArgumentParser()
-        evaluate.add_arguments(parser)
-        options = ["--env", args.env, "--endpoint", url, "--model", model, "--tokenizer", model, "--split", "train",
-                   "--count", args.rows, "--seed", args.seed, "--samples", args.samples, "--temperature", "1",
-                   "--protocol", args.protocol, "--tool-format", args.tool_format, "--out", out,
-                   *([] if args.endpoint else ["--api-key-env", _TOKEN_VARIABLE])]  # fmt: skip
-        for name in ("option", "config", "limit"):
-            options += [part for value in getattr(args, name) for part in (f"--{name}", value)]
-        evaluation = parser.parse_args([*map(str, options), *(["--json"] if args.json else [])])
-        evaluation.traceback = args.traceback
+    out = options.out / re.sub(r"[^\w.-]+", "_", model.strip("/"))
+    with contextlib.nullcontext(options.endpoint) if options.endpoint else _serve_model(model, options) as url:
+        evaluation = evaluate.EvaluateOptions(
+            env=options.env, endpoint=url, model=model, tokenizer=model, split="train", count=options.rows,
+            seed=options.seed, samples=options.samples, temperature=1.0, protocol=options.protocol,
+            tool_format=options.tool_format, option=options.option, config=options.config, limit=options.limit,
+            out=out, json=options.json, traceback=options.traceback,
+            api_key_env=evaluate.EvaluateOptions.api_key_env if options.endpoint else _TOKEN_VARIABLE,
+        )  # fmt: skip
         summary = asyncio.run(evaluate.evaluate_model(evaluation))
     journal = Journal(out / "episodes.jsonl")
     journal.close()
@@ -124,7 +115,7 @@ def _probe_model(args: argparse.Namespace, model: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _serve_model(model: str, args: argparse.Namespace) -> Iterator[str]:
+def _serve_model(model: str, options: ProbeOptions) -> Iterator[str]:
     """Serves a model folder on a free port of this machine, in a thread with an event loop of its own."""
     import socket
     import threading
@@ -139,8 +130,8 @@ def _serve_model(model: str, args: argparse.Namespace) -> Iterator[str]:
         raise DataError(f"no such model folder, got {model}; name a Hugging Face folder, or give --endpoint")
     token = os.environ.setdefault(_TOKEN_VARIABLE, secrets.token_urlsafe(24))
     served = load_served(
-        Path(model), name=model, tool_format=args.tool_format, max_running=256, threads=None, token=token,
-        device=read_device(args),
+        Path(model), name=model, tool_format=options.tool_format, max_running=256, threads=None, token=token,
+        device=read_device(options.device),
     )  # fmt: skip
     http = GuardedServer(make_app(served))
 
@@ -161,7 +152,7 @@ def _serve_model(model: str, args: argparse.Namespace) -> Iterator[str]:
 
 
 def _print_figures(
-    args: argparse.Namespace, figures: Mapping[str, Mapping[str, Any]], findings: Mapping[str, Sequence[Finding]]
+    options: ProbeOptions, figures: Mapping[str, Mapping[str, Any]], findings: Mapping[str, Sequence[Finding]]
 ) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -170,7 +161,7 @@ def _print_figures(
     from verl_agentic.cli.findings import print_findings
 
     console = Console()
-    table = Table("figure", title=f"start for RL in {args.env}", title_justify="left")
+    table = Table("figure", title=f"start for RL in {options.env}", title_justify="left")
     for model in figures:
         table.add_column(Text(model), overflow="fold")
     for name in ("pass@1", "pass@k", "mixed", "valid_calls", "entropy"):

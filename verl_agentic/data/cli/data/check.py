@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.typed_options import Options, declare, typed_command
 
 if TYPE_CHECKING:
     from verl_agentic.data.overlap.find_overlaps import Overlaps
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="check the rows of these files")
-    parser.add_argument(
-        "--against", type=Path, nargs="+", default=[], metavar="FILE", help="compare them with the rows of these files"
-    )
-    parser.add_argument(
-        "--drop",
-        type=Path,
-        metavar="OUT",
-        help="write the rows that repeat nothing: to this file, or for several files into this folder",
-    )
-    parser.add_argument(
-        "--max-overlap", type=whole(0), default=0, metavar="N", help="exit with 1 above N repeated rows (default: 0)"
-    )
-    parser.add_argument(
-        "--jobs", type=whole(1), default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
-    )
-    parser.add_argument("--show", type=whole(0), default=5, metavar="N", help="show N pairs of each kind (default: 5)")
-    parser.add_argument(
-        "--reward",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="exit with 1 if one of these reward components cannot be met by any answer to a row, such as math",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON line instead of tables")
+class CheckOptions(Options):
+    """Options of a check."""
+
+    files: Sequence[Path] = declare("check the rows of these files", is_required=True, is_positional=True, nargs="+",
+                                    metavar="FILE")  # fmt: skip
+    against: Sequence[Path] = declare("compare them with the rows of these files", (), nargs="+", metavar="FILE")
+    drop: Path | None = declare("write the rows that repeat nothing: to this file, or for several files into this "
+                                "folder", metavar="OUT")  # fmt: skip
+    max_overlap: int = declare("exit with 1 above N repeated rows (default: 0)", 0, min=0, metavar="N")
+    jobs: int = declare("use N processes (default: the cores)", os.cpu_count() or 1, min=1, metavar="N")
+    show: int = declare("show N pairs of each kind (default: 5)", 5, min=0, metavar="N")
+    reward: Sequence[str] = declare("exit with 1 if one of these reward components cannot be met by any answer to a "
+                                    "row, such as math", (), nargs="+", metavar="NAME")  # fmt: skip
+    json: bool = declare("print one JSON line instead of tables", False)
 
 
-def run(args: argparse.Namespace) -> int:
+def check_files(options: CheckOptions) -> int:
     """Prints the report; returns 1 if more rows repeat others than allowed or verl would read other values, else 0."""
     from verl_agentic.data.overlap.find_overlaps import find_overlaps
 
-    unmet = _unmet_truths(args) + _changed_columns(args)
-    targets = _choose_targets(args) if args.drop else []
-    overlaps = find_overlaps(args.files, args.against, jobs=args.jobs)
+    unmet = _unmet_truths(options) + _changed_columns(options)
+    targets = _choose_targets(options, options.drop) if options.drop else []
+    overlaps = find_overlaps(options.files, options.against, jobs=options.jobs)
     result = {
         "rows": overlaps.starts[-1] - overlaps.num_against,
         "against": overlaps.num_against,
@@ -62,35 +48,35 @@ def run(args: argparse.Namespace) -> int:
         "other_answers": overlaps.other_answers,
         "common_spans": len(overlaps.common),
         "thinning": overlaps.thinning,
-        "pairs": list(_iter_pairs(overlaps, args.show)),
+        "pairs": list(_iter_pairs(overlaps, options.show)),
     }
-    if args.json:
+    if options.json:
         print(json.dumps(result, ensure_ascii=False))
     else:
         _print_report(result)
     _write_unrepeated(overlaps, targets)
-    return 1 if unmet or len(overlaps.repeated) > args.max_overlap else 0
+    return 1 if unmet or len(overlaps.repeated) > options.max_overlap else 0
 
 
-def _unmet_truths(args: argparse.Namespace) -> int:
+def _unmet_truths(options: CheckOptions) -> int:
     """Writes the rows whose ground truth no answer can meet to standard error, and returns their number."""
     from verl_agentic.data.truth_checks import truth_problems
     from verl_agentic.rewards.component import load_component
 
-    components = [load_component(name) for name in args.reward]
-    problems = [problem for file in args.files for problem in truth_problems(file, components)]
-    for problem in problems[: args.show]:
+    components = [load_component(name) for name in options.reward]
+    problems = [problem for file in options.files for problem in truth_problems(file, components)]
+    for problem in problems[: options.show]:
         print(problem, file=sys.stderr)
     if problems:
         print(f"{len(problems)} ground truths that no answer can meet", file=sys.stderr)
     return len(problems)
 
 
-def _changed_columns(args: argparse.Namespace) -> int:
+def _changed_columns(options: CheckOptions) -> int:
     """Writes the columns that verl's dataset reads otherwise to standard error, and returns their number."""
     from verl_agentic.log.files.as_verl import changed_values
 
-    changed = [line for file in args.files for line in changed_values(file)]
+    changed = [line for file in options.files for line in changed_values(file)]
     for line in changed:
         print(line, file=sys.stderr)
     return len(changed)
@@ -162,12 +148,12 @@ def _print_report(result: dict[str, Any]) -> None:
         print(f"One span of 13 words in {result['thinning']} is searched for, because the other files are large")
 
 
-def _choose_targets(args: argparse.Namespace) -> list[Path]:
+def _choose_targets(options: CheckOptions, out: Path) -> list[Path]:
     """Returns the file for the other rows of each checked file. Raises ConfigError if they would replace another."""
     from verl_agentic.base.errors import ConfigError
 
-    targets = [args.drop] if len(args.files) == 1 else [args.drop / file.name for file in args.files]
-    read = [file.resolve() for file in (*args.files, *args.against)]
+    targets = [out] if len(options.files) == 1 else [out / file.name for file in options.files]
+    read = [file.resolve() for file in (*options.files, *options.against)]
     if len(set(targets)) < len(targets) or any(target.resolve() in read for target in targets):
         raise ConfigError(
             f"--drop writes each file once, and none of those that are read, got {', '.join(map(str, targets))}; "
@@ -185,3 +171,6 @@ def _write_unrepeated(overlaps: Overlaps, targets: list[Path]) -> None:
         is_kept = np.ones(overlaps.starts[file + 1] - overlaps.starts[file], dtype=bool)
         is_kept[overlaps.repeated_in(file)] = False
         print(f"{target}: {write_kept(overlaps.files[file], is_kept, target)} of {len(is_kept)} rows")
+
+
+add_arguments, run = typed_command(CheckOptions, check_files)

@@ -2,90 +2,91 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import functools
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from verl_agentic.cli.options.numbers import whole
-from verl_agentic.evaluate.cli.cluster_options import add_cluster_options, work_of
+from verl_agentic.cli.options.typed_options import Options, declare, typed_command
+from verl_agentic.data.cli.encoding_options import EncodingOptions, encode_of
+from verl_agentic.data.making.maker import load_maker, maker_names
+from verl_agentic.evaluate.cli.cluster_options import ClusterOptions, work_of
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    from verl_agentic.data.cli.encoding_options import add_encoding_options
-    from verl_agentic.data.making.maker import maker_names
+class ModelOptions(Options):
+    """Options of the model that some kinds ask."""
 
-    parser.add_argument(
-        "kind", choices=maker_names(), metavar="KIND", help=f"make rows of this kind: {', '.join(maker_names())}"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write rows here, as JSON lines")
-    parser.add_argument(
-        "-n", "--count", type=whole(1), default=100, metavar="N", help="make N candidates (default 100)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="make candidates by this seed (default %(default)s)")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="pass this to the maker")
-    parser.add_argument(
-        "--against", type=Path, nargs="+", default=[], metavar="FILE", help="leave out rows that are in these files"
-    )
-    parser.add_argument("--jobs", type=whole(1), default=8, metavar="N", help="make N candidates at a time (default 8)")
-    model = parser.add_argument_group("model", "for kinds that need one, behind an OpenAI-compatible endpoint")
-    model.add_argument("--url", metavar="URL", help="ask the model at this URL, which ends with /v1")
-    model.add_argument("--model", metavar="NAME", help="name of the model")
-    model.add_argument("--api-key-env", default="", metavar="NAME", help="take the key from this environment variable")
-    model.add_argument("--temperature", type=float, default=1.0, help="sample at this temperature (default 1.0)")
-    model.add_argument("--max-tokens", type=whole(1), default=2_048, metavar="N", help="limit replies (default 2048)")
-    add_encoding_options(parser)
-    add_cluster_options(parser)
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON line")
+    GROUP = ("model", "for kinds that need one, behind an OpenAI-compatible endpoint")
+    url: str | None = declare("ask the model at this URL, which ends with /v1", metavar="URL")
+    model: str | None = declare("name of the model", metavar="NAME")
+    api_key_env: str = declare("take the key from this environment variable", "", metavar="NAME")
+    temperature: float = declare("sample at this temperature (default %(default)s)", 1.0)
+    max_tokens: int = declare("limit replies (default %(default)s)", 2_048, min=1, metavar="N")
 
 
-def run(args: argparse.Namespace) -> int:
+class MakeOptions(ModelOptions, EncodingOptions, ClusterOptions):
+    """Options of a new data set."""
+
+    kind: str = declare(f"make rows of this kind: {', '.join(maker_names())}", is_required=True, is_positional=True,
+                        choices=maker_names(), metavar="KIND")  # fmt: skip
+    out: Path = declare("write rows here, as JSON lines", is_required=True, metavar="FILE")
+    count: int = declare("make N candidates (default %(default)s)", 100, min=1, flags=["-n", "--count"], metavar="N")
+    seed: int = declare("make candidates by this seed (default %(default)s)", 0)
+    option: Sequence[str] = declare("pass this to the maker", (), metavar="KEY=VALUE")
+    against: Sequence[Path] = declare("leave out rows that are in these files", (), nargs="+", metavar="FILE")
+    jobs: int = declare("make N candidates at a time (default %(default)s)", 8, min=1, metavar="N")
+    json: bool = declare("print the report as one JSON line", False)
+
+
+def make_rows(options: MakeOptions) -> int:
     """Makes the rows and prints the report; returns 0 if there is at least one row and no reply is missing, else 1."""
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.data.cli.encoding_options import encode_of
     from verl_agentic.data.making.make_data import finishing_here, make_data
-    from verl_agentic.data.making.maker import load_maker
     from verl_agentic.graders.models.chat_model import ChatModel
 
-    if bool(args.url) != bool(args.model):
-        raise ConfigError(f"--url and --model go together, got {args.url!r} and {args.model!r}; give both or none")
-    options = parse_key_values(args.option, option="--option")
-    settings = {"kind": args.kind, "seed": args.seed, "options": options, "model": args.model}
-    model = None
-    if args.url:
-        model = ChatModel(
-            url=args.url,
-            model=args.model,
-            api_key_env=args.api_key_env,
-            temperature=args.temperature,
-            max_tokens=args.max_tokens,
+    if bool(options.url) != bool(options.model):
+        raise ConfigError(
+            f"--url and --model go together, got {options.url!r} and {options.model!r}; give both or none"
         )
-    maker = load_maker(args.kind, options)
+    maker_options = parse_key_values(options.option, option="--option")
+    settings = {"kind": options.kind, "seed": options.seed, "options": maker_options, "model": options.model}
+    model = None
+    if options.url and options.model:
+        model = ChatModel(
+            url=options.url,
+            model=options.model,
+            api_key_env=options.api_key_env,
+            temperature=options.temperature,
+            max_tokens=options.max_tokens,
+        )
+    maker = load_maker(options.kind, maker_options)
     make_work = functools.partial(finishing_here, maker, asks=model is not None)
     report = asyncio.run(
         make_data(
             maker,
-            args.out,
-            seed=args.seed,
-            n=args.count,
+            options.out,
+            seed=options.seed,
+            n=options.count,
             settings=settings,
             model=model,
-            against=args.against,
-            encode=encode_of(args),
-            jobs=args.jobs,
-            finishing=work_of(args, make_work, concurrency=args.jobs),
+            against=options.against,
+            encode=encode_of(options),
+            jobs=options.jobs,
+            finishing=work_of(options, make_work, concurrency=options.jobs),
         )
     )
-    if args.json:
+    if options.json:
         print(json.dumps(asdict(report), ensure_ascii=False))
     else:
-        print(f"{args.out}: {report.rows} rows")
+        print(f"{options.out}: {report.rows} rows")
         for reason, count in report.dropped.items():
             print(f"dropped {count}: {reason}\n    such as {report.examples[reason][:300]}")
         if report.unfinished:
             print(f"{report.unfinished} candidates are unfinished ({report.failure}); repeat the command to make them")
     return 0 if report.rows and not report.unfinished else 1
+
+
+add_arguments, run = typed_command(MakeOptions, make_rows)

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.typed_options import Options, declare, typed_command
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="divide the rows of this file")
-    parser.add_argument("--sft", type=float, default=0.3, metavar="SHARE", help="share for SFT (default %(default)s)")
-    parser.add_argument(
-        "--rates",
-        type=Path,
-        metavar="FILE",
-        help="give the hardest rows to RL, by this episodes.jsonl of an evaluation (default: divide at random)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="divide by this seed (default %(default)s)")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write FILE_sft and FILE_rl into this folder (default: beside FILE)"
-    )
-    parser.add_argument(
-        "--jobs", type=whole(1), default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
-    )
+class SplitOptions(Options):
+    """Options of a division."""
+
+    file: Path = declare("divide the rows of this file", is_required=True, is_positional=True, metavar="FILE")
+    sft: float = declare("share for SFT (default %(default)s)", 0.3, metavar="SHARE")
+    rates: Path | None = declare("give the hardest rows to RL, by this episodes.jsonl of an evaluation (default: "
+                                 "divide at random)", metavar="FILE")  # fmt: skip
+    seed: int = declare("divide by this seed (default %(default)s)", 0)
+    out: Path | None = declare("write FILE_sft and FILE_rl into this folder (default: beside FILE)", metavar="DIR")
+    jobs: int = declare("use N processes (default: the cores)", os.cpu_count() or 1, min=1, metavar="N")
 
 
-def run(args: argparse.Namespace) -> int:
+def split_file(options: SplitOptions) -> int:
     """Writes both files; returns 0."""
     import numpy as np
 
@@ -37,16 +29,19 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.log.files.record_files import read_json_lines
 
     rates = None
-    if args.rates:
-        rates = rates_of_rows(args.file, [record for _, record in read_json_lines(args.rates)])
-    is_sft = choose_sft(args.file, share=args.sft, rates_N=rates, seed=args.seed, jobs=args.jobs)
-    folder, stem, suffix = args.out or args.file.parent, args.file.stem, args.file.suffix
+    if options.rates:
+        rates = rates_of_rows(options.file, [record for _, record in read_json_lines(options.rates)])
+    is_sft = choose_sft(options.file, share=options.sft, rates_N=rates, seed=options.seed, jobs=options.jobs)
+    folder, stem, suffix = options.out or options.file.parent, options.file.stem, options.file.suffix
     chosen = {folder / f"{stem}_sft{suffix}": is_sft, folder / f"{stem}_rl{suffix}": ~is_sft}
     for out in chosen:
         out.unlink(missing_ok=True)  # an old half beside a new one would share tasks with it
     for out, is_chosen in chosen.items():
-        count = write_kept(args.file, is_chosen, out)
+        count = write_kept(options.file, is_chosen, out)
         known_rates = rates[is_chosen & ~np.isnan(rates)] if rates is not None else []
         mean = f", mean pass rate {np.mean(known_rates):.2f} of {len(known_rates)}" if len(known_rates) else ""
         print(f"{out}: {count} rows{mean}")
     return 0
+
+
+add_arguments, run = typed_command(SplitOptions, split_file)

@@ -10,50 +10,36 @@ from typing import Any
 from verl_agentic.base.web.listening.listening_options import add_listening_options, listen, print_use, token_of
 from verl_agentic.base.web.listening.listening_socket import url_of
 from verl_agentic.cli.options.key_values import parse_key_values
-from verl_agentic.cli.options.numbers import MAX_PORT, positive, whole
+from verl_agentic.cli.options.numbers import MAX_PORT, whole
+from verl_agentic.cli.options.typed_options import Options, add_options, declare, read_options
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_ENV_TOKEN"
 
 
+class EnvServeOptions(Options):
+    """Options of the environment."""
+
+    env: str = declare("serve this environment: the name of a bundled one, a folder, or a module", is_required=True,
+                       is_positional=True)  # fmt: skip
+    max_sessions: int = declare("keep at most N environments; clients wait for a free one (default %(default)d)", 256,
+                                min=1, metavar="N")  # fmt: skip
+    lease: float = declare("close an environment whose client gave no sign of life for this long (default "
+                           "%(default)g)", 120.0, above=0, metavar="SECONDS")  # fmt: skip
+    config: Sequence[str] = declare("pass an argument to make_env, as JSON or text", (), metavar="KEY=VALUE")
+    client_config: Sequence[str] = declare("let clients set this argument of make_env or make_rows: to numbers, or to "
+                                           "this value (default: none)", (), metavar="KEY[=VALUE]")  # fmt: skip
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("env", help="serve this environment: the name of a bundled one, a folder, or a module")
+    add_options(parser, EnvServeOptions)
     add_listening_options(parser, port=8090, port_type=whole(0, MAX_PORT), token_variable=_TOKEN_VARIABLE)
-    parser.add_argument(
-        "--max-sessions",
-        type=whole(1),
-        default=256,
-        metavar="N",
-        help="keep at most N environments; clients wait for a free one (default %(default)d)",
-    )
-    parser.add_argument(
-        "--lease",
-        type=positive,
-        default=120.0,
-        metavar="SECONDS",
-        help="close an environment whose client gave no sign of life for this long (default %(default)g)",
-    )
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="pass an argument to make_env, as JSON or text",
-    )
-    parser.add_argument(
-        "--client-config",
-        action="append",
-        default=[],
-        metavar="KEY[=VALUE]",
-        help="let clients set this argument of make_env or make_rows: to numbers, or to this value (default: none)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM, then finishes running calls, for 30 s at most, and closes all environments."""
     token = token_of(args, token_variable=_TOKEN_VARIABLE)
-    env_config = parse_key_values(args.config, option="--config")
-    asyncio.run(_serve_env(args, *token, env_config=env_config, client_config=_read_choices(args.client_config)))
+    asyncio.run(_serve_env(args, read_options(EnvServeOptions, args), *token))
     return 0
 
 
@@ -67,23 +53,23 @@ def _read_choices(texts: Sequence[str]) -> dict[str, list[Any]]:
     return choices
 
 
-async def _serve_env(
-    args: argparse.Namespace, token: str, is_made: bool, *, env_config: dict[str, Any], client_config: dict[str, Any]
-) -> None:
+async def _serve_env(args: argparse.Namespace, options: EnvServeOptions, token: str, is_made: bool) -> None:
     from verl_agentic.base.web.listening.guarded_server import GuardedServer
     from verl_agentic.bridges.remote.server import make_app
     from verl_agentic.bridges.remote.sessions import EnvServerConfig, EnvSessions
     from verl_agentic.episode.env_package import load_env_package
 
+    client_config = _read_choices(options.client_config)
     config = EnvServerConfig(
-        max_sessions=args.max_sessions, lease_s=args.lease, token=token, client_config=client_config
+        max_sessions=options.max_sessions, lease_s=options.lease, token=token, client_config=client_config
     )
-    sessions = EnvSessions(load_env_package(args.env), env_config=env_config, config=config)
+    env_config = parse_key_values(options.config, option="--config")
+    sessions = EnvSessions(load_env_package(options.env), env_config=env_config, config=config)
     with listen(args) as listening:
         try:
             await sessions.start()
             url = url_of(listening, host=args.host)
-            print(f"serving {args.env} at {url}, at most {config.max_sessions} sessions", flush=True)
+            print(f"serving {options.env} at {url}, at most {config.max_sessions} sessions", flush=True)
             use = f"VERL_AGENTIC_ENV_URL={url} verl-agentic env validate remote"
             print_use(use, token=token, token_variable=_TOKEN_VARIABLE, is_made=is_made)
             await GuardedServer(make_app(sessions)).serve([listening])

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_agentic.cli.findings import print_findings
-from verl_agentic.evaluate.cli.cluster_options import add_cluster_options, add_jobs_options, jobs_of, work_of
+from verl_agentic.cli.options.typed_options import add_options, read_options
+from verl_agentic.evaluate.cli.cluster_options import ClusterOptions, JobsOptions, work_of
 from verl_agentic.graders.cli.reward.scripts import add_script_options, audit_env
 from verl_agentic.graders.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
@@ -37,6 +38,10 @@ _THRESHOLDS = {
 }
 
 
+class ShareOptions(JobsOptions, ClusterOptions):
+    """Options of the work on verdicts."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_trajectory_arguments(parser, limit=256, nargs="?")
@@ -44,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rubric", type=Path, metavar="FILE", help="read the rubric from this YAML file (needed with RUN_DIR)"
     )
-    add_jobs_options(parser, job="verdicts")
-    add_cluster_options(parser)
+    add_options(parser, ShareOptions)
     group = parser.add_argument_group("thresholds", "If one is passed, the exit code is 1.")
     for name, (default, line) in _THRESHOLDS.items():
         option = f"--{name.replace('_', '-')}"
@@ -97,12 +101,13 @@ async def _audit_groups(
     from verl_agentic.rewards.rubric import Rubric
 
     make_work = functools.partial(scoring_here, functools.partial(Rubric.from_file, args.rubric))
-    scoring = work_of(args, make_work, concurrency=jobs_of(args))
+    shared = read_options(ShareOptions, args)
+    scoring = work_of(shared, make_work, concurrency=shared.jobs)
     settings = [
         args.rubric.read_text(encoding="utf-8"),
         [stored.sample.to_dict() for group in groups for stored in group],
     ]
-    async with unit_scores(scoring, jobs=args.jobs, journal=args.journal, settings=settings) as score:
+    async with unit_scores(scoring, jobs=shared.jobs, journal=shared.journal, settings=settings) as score:
         if args.json:
             return await audit(rubric, groups, thresholds=thresholds, score=score)
         with Console(stderr=True).status("scoring") as status:

@@ -8,7 +8,6 @@ LoRA checkpoints before loading (`python -m verl.model_merger`), because weights
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -27,7 +26,6 @@ from verl_agentic.verl.extensions.offline.pair_trainer import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class DpoSettings(ReferenceSettings):
     """The section `dpo`."""
 

@@ -8,7 +8,6 @@ It takes the configuration of `verl.trainer.sft_trainer` and the section `implic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -30,7 +29,6 @@ from verl_agentic.verl.extensions.offline.pair_trainer import (
 _OUTCOME = "outcome"
 
 
-@dataclass(frozen=True, kw_only=True)
 class OutcomeSettings(ReferenceSettings):
     """The section `implicit_reward`."""
 

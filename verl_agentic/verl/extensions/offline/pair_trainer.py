@@ -36,7 +36,6 @@ REFERENCE = "ref_log_prob"
 """Column `[B, 1]` of the log-probs of whole rows under the reference."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReferenceSettings(Settings):
     """Options shared by the sections of these trainers."""
 
