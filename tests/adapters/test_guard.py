@@ -238,13 +238,6 @@ def test_the_root_is_moved_and_choices_are_logged_before_adapters_are_chosen(
     assert not caplog.records
 
 
-def test_a_measurement_that_cannot_work_is_refused_before_ray(device: Any) -> None:
-    guard.install_check(lambda names: None)
-    config = _config(algorithm__prompt_information__prompts=1, trainer__v1__trainer_mode="agentic_sync")
-    with pytest.raises(ConfigError, match=r"agentic\.prompt_information\.prompts"):
-        device.auto_set_device(config)
-
-
 @pytest.mark.parametrize("engine", ["megatron", "veomni"])
 def test_rows_that_were_never_sampled_have_no_routes_to_replay(engine: str, device: Any) -> None:
     guard.install_check(lambda names: None)
@@ -255,16 +248,6 @@ def test_rows_that_were_never_sampled_have_no_routes_to_replay(engine: str, devi
         ConfigError, match=rf"agentic.prompt_information computes rows .*{engine}.router_replay.mode=R3"
     ):
         device.auto_set_device(_config(**{key: "R3"}, **changes))
-
-
-def test_a_teacher_that_nobody_listens_to_is_refused_before_ray(device: Any) -> None:
-    guard.install_check(lambda names: None)
-    changes = {
-        "actor_rollout_ref__actor__policy_loss__loss_mode": "vanilla",
-        "trainer__v1__trainer_mode": "agentic_sync",
-    }
-    with pytest.raises(ConfigError, match=r"agentic\.self_teacher"):
-        device.auto_set_device(_config(algorithm__self_teacher__tau=0.05, **changes))
 
 
 def test_importance_weights_of_truncated_samples_are_warned_of(device: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -281,10 +264,7 @@ def test_importance_weights_of_truncated_samples_are_warned_of(device: Any, capl
     ("changes", "message"),
     [
         ({}, None),
-        ({"algorithm__implicit_reward__outcome_coeff": 1}, "outcome_coeff"),
         ({"actor_rollout_ref__actor__use_kl_loss": False}, "use_kl_loss"),
-        ({"algorithm__adv_estimator": "gdpo"}, "estimator 'gdpo'"),
-        ({"actor_rollout_ref__model__lora_rank": 8}, "lora_rank=8"),
     ],
 )
 def test_implicit_rewards_that_cannot_work_are_refused_before_ray(
