@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "into the rows (default %(default)s)")  # fmt: skip
     parser.add_argument("--name-env", action="store_true", help="name the environment in every row, so that a run can "
                         "mix files of several environments (default: agentic.env names it)")  # fmt: skip
-    parser.add_argument("--learnable", type=Path, metavar="FILE", help="leave out tasks that were always or never "
-                        "solved in this episodes.jsonl of an evaluation")  # fmt: skip
+    parser.add_argument("--learnable", type=Path, metavar="DIR", help="leave out tasks that were always or never "
+                        "solved in this folder of an evaluation")  # fmt: skip
     parser.add_argument("--reward", nargs="+", default=[], metavar="NAME", help="refuse rows whose ground truth no "
                         "answer can meet by one of these reward components, such as math")  # fmt: skip
     parser.add_argument("--check", type=Path, nargs="+", metavar="FILE", help="check these files and write nothing")
@@ -139,15 +139,14 @@ def _choose_out_folder(args: argparse.Namespace, package: Any) -> Path:
     return args.out or Path("data") / package.folder.name
 
 
-def _select_learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+def _select_learnable(records: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     """Returns the records that an evaluation sometimes solved or did not contain."""
-    from verl_agentic.log.files.record_files import read_json_lines
+    from verl_agentic.evaluate.evaluation_log import read_episodes
     from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
 
-    played = [{**record, "task": record["task_id"]} for _, record in read_json_lines(path) if record.get("task_id")]
-    rates = pass_rates_of(played, [record["extra_info"]["task_id"] for record in records])
+    attempts = (rows[-1] for rows in read_episodes(folder).values())
+    rates = pass_rates_of(attempts, [record["extra_info"]["task_id"] for record in records])
     selection = [record for record, keep in zip(records, is_learnable(rates), strict=True) if keep]
-    print(
-        f"{path}: {len(records) - len(selection)} of {len(records)} training rows are left out: always or never solved"
-    )
+    num_left_out = len(records) - len(selection)
+    print(f"{folder}: {num_left_out} of {len(records)} training rows are left out: always or never solved")
     return selection

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 def _probe_model(args: argparse.Namespace, model: str) -> dict[str, Any]:
     """Returns the figures of one model."""
     from verl_agentic.evaluate.cli import evaluate
-    from verl_agentic.evaluate.journal import Journal
+    from verl_agentic.evaluate.evaluation_log import read_episodes
     from verl_agentic.evaluate.model_probe import probe_figures
 
     out = args.out / re.sub(r"[^\w.-]+", "_", model.strip("/"))
@@ -118,9 +118,7 @@ def _probe_model(args: argparse.Namespace, model: str) -> dict[str, Any]:
         evaluation = parser.parse_args([*map(str, options), *(["--json"] if args.json else [])])
         evaluation.traceback = args.traceback
         summary = asyncio.run(evaluate.evaluate_model(evaluation))
-    journal = Journal(out / "episodes.jsonl")
-    journal.close()
-    return {**probe_figures(list(journal.records.values()), summary), "out": str(out)}
+    return {**probe_figures(list(read_episodes(out).values()), summary), "out": str(out)}
 
 
 @contextlib.contextmanager

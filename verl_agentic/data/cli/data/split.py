@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rates",
         type=Path,
-        metavar="FILE",
-        help="give the hardest rows to RL, by this episodes.jsonl of an evaluation (default: divide at random)",
+        metavar="DIR",
+        help="give the hardest rows to RL, by this folder of an evaluation (default: divide at random)",
     )
     parser.add_argument("--seed", type=int, default=0, help="divide by this seed (default %(default)s)")
     parser.add_argument(
@@ -34,11 +34,11 @@ def run(args: argparse.Namespace) -> int:
 
     from verl_agentic.data.overlap.split_rows import choose_sft, rates_of_rows
     from verl_agentic.data.overlap.write_kept import write_kept
-    from verl_agentic.log.files.record_files import read_json_lines
+    from verl_agentic.evaluate.evaluation_log import read_episodes
 
     rates = None
     if args.rates:
-        rates = rates_of_rows(args.file, [record for _, record in read_json_lines(args.rates)])
+        rates = rates_of_rows(args.file, [rows[-1] for rows in read_episodes(args.rates).values()])
     is_sft = choose_sft(args.file, share=args.sft, rates_N=rates, seed=args.seed, jobs=args.jobs)
     folder, stem, suffix = args.out or args.file.parent, args.file.stem, args.file.suffix
     chosen = {folder / f"{stem}_sft{suffix}": is_sft, folder / f"{stem}_rl{suffix}": ~is_sft}
