@@ -46,8 +46,8 @@ async def compute_score(
         DataError: there are several turns without a record.
     """
     scorer = _load_scorer(rubric)
-    score, _ = await scorer.begin_for_verl(sample_of(data_source, solution_str, ground_truth, extra_info))
-    return to_result(score)
+    sample = sample_of(data_source, solution_str, ground_truth, extra_info)
+    return to_result((await scorer.begin_for_verl(sample))[0])
 
 
 def sample_of(
