@@ -168,7 +168,7 @@ def test_workers_are_closed_and_a_wrong_start_is_told(seen: dict[str, Any]) -> N
 
 @pytest.mark.slow
 def test_an_evaluation_whose_driver_died_has_every_episode_once_as_in_one_process(seen: dict[str, Any]) -> None:
-    here, there = ({episode["key"]: episode for episode in seen[name]} for name in ("here", "there"))
+    here, there = ({(row["uid"], row["session"]): row for row in seen[name]} for name in ("here", "there"))
     assert 5 <= seen["evaluation"] < _EPISODES == len(seen["there"]) == len(there)
     assert there == here
 
