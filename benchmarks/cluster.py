@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from _report import Target, median, progress, report
 
 _ENV = """
@@ -156,14 +156,18 @@ class _Evaluation:
         self._runs += 1
         out = self._folder / f"run{self._runs}"
         spread = [] if workers is None else ["--ray", self._address, "--workers", str(workers)]
-        return [*self._command, "--out", str(out), *spread], out / "episodes.jsonl"
+        return [*self._command, "--out", str(out), *spread], out
 
 
-def _keys(path: Path) -> list[str]:
-    """Returns the keys of the complete lines."""
-    if not path.is_file():
-        return []
-    return [json.loads(line)["key"] for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+def _keys(out: Path) -> list[tuple[str, int]]:
+    """Returns the keys of all logged episodes, also of those that replaced another one."""
+    keys = []
+    for path in out.glob("trajectories/trajectories-*.arrows"):
+        with contextlib.suppress(pa.ArrowInvalid, OSError), pa.ipc.open_stream(path.read_bytes()) as stream:
+            for batch in stream:
+                rows = batch.select(["uid", "session", "place"]).to_pylist()
+                keys += [(row["uid"], row["session"]) for row in rows if row["place"] == "last"]
+    return keys
 
 
 def _wait(is_so: Any, driver: subprocess.Popen[bytes]) -> None:

@@ -1,7 +1,7 @@
 """Measures what scoring by a rubric costs beside verl's naive reward manager.
 
-`overhead_vs_naive`: wall time of the manager `rubric` over that of verl's `naive` on the same trajectories of 4,096
-response tokens, with the same math verifier.
+`overhead_vs_naive`: wall time of a rubric in the process of the agent loop over that of verl's manager `naive`, on the
+same trajectories of 4,096 response tokens, with the same math verifier.
 
 `throughput_vs_naive_slow_verifier`: samples per second with a verifier that waits 50 ms, over naive's. The rubric has
 it as a coroutine, naive as a plain function, which it runs in the threads of its event loop.
@@ -38,9 +38,9 @@ from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManage
 from verl_agentic.base.types import Message, StopReason
 from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 from verl_agentic.graders.maths.boxed_math import math_answer
+from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample, Turn
-from verl_agentic.rewards.verl_result import SAMPLE
-from verl_agentic.verl.reward.rubric_manager import RubricRewardManager
+from verl_agentic.rewards.scorer import Scorer
 
 _TRAJECTORIES, _TOKENS, _TURNS = 4_096, 4_096, 8
 _SLOW_TRAJECTORIES = 512
@@ -149,7 +149,7 @@ def _to_data(sample: Sample, ids: list[int], truth: int) -> DataProto:
         "data_source": "math",
         "reward_model": {"ground_truth": str(truth)},
         "extra_info": {},
-        "tool_extra_fields": {SAMPLE: sample.to_dict()},
+        "sample": sample,
     }
     arrays = {}
     for name, value in columns.items():
@@ -178,9 +178,19 @@ def _naive(tokenizer: Any, verifier: Callable[..., Any]) -> Callable[[], Any]:
     return lambda: NaiveRewardManager(OmegaConf.create({}), tokenizer, verifier)
 
 
+class _LoopScorer:
+    """Scores as the worker of an agent loop does."""
+
+    def __init__(self, component: str) -> None:
+        self._scorer = Scorer(Rubric.from_mapping({"components": [{"use": component}]}))
+
+    async def run_single(self, data: DataProto) -> dict[str, Any]:
+        score, _ = await self._scorer.begin_for_verl(data.non_tensor_batch["sample"][0])
+        return {"reward_score": score.total, "reward_extra_info": score.numbers}
+
+
 def _ours(component: str) -> Callable[[], Any]:
-    config = OmegaConf.create({"reward": {"rubric": {"components": [{"use": component}]}}})
-    return lambda: RubricRewardManager(config, None)
+    return lambda: _LoopScorer(component)
 
 
 def _compare(

@@ -13,7 +13,9 @@ import pytest
 from verl_agentic import Action, ConfigError, EnvRow, Message, Reward, StopReason, ToolCall, Transcript
 from verl_agentic.graders.code.patches import FormatError
 from verl_agentic.graders.components.swe_rl import swe_rl
+from verl_agentic.log.reader import write_run
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.sample_row import to_columns
 from verl_agentic.swe.grading.repo_task import RepoTask, read_tree
 from verl_agentic.swe.task_split import store_at
 
@@ -201,8 +203,8 @@ def test_the_answers_of_a_search_agent_can_choose_the_lines(tmp_path: Path) -> N
         stop_reason=StopReason.ANSWERED,
         extra={"task_id": "quill-02"},
     )
-    stored = {"group": "g", "session": 0, "step": 0, "split": "val", "sample": sample.to_dict(), "score": None}
-    (tmp_path / "episodes.jsonl").write_text(json.dumps({"key": "k", "stored_sample": stored}) + "\n")
+    row = {"uid": "g", "split": "val", "place": "last", "role": "policy", **to_columns(sample)}
+    write_run(tmp_path, trajectories=[row])
     (row,) = make_rows(split="test", count=1, seed=0, localisation=str(tmp_path), around=0)
     lines = BASE["quill/texts.py"].decode().split("\n")
     assert row.extra["task_id"] == "quill-02"

@@ -24,6 +24,8 @@ from ray.cluster_utils import Cluster
 
 from verl_agentic.base.errors import AgenticError, ConfigError, DataError
 from verl_agentic.cli import main
+from verl_agentic.evaluate.evaluation_log import read_episodes
+from verl_agentic.log.run_files import find_evaluations
 from verl_agentic.verl.extensions.cluster.ray_workers import Work, ray_workers
 
 
@@ -125,17 +127,21 @@ def full(command: list[str], address: str) -> list[str]:
     return [sys.executable, "-c", program, *command, "--ray", address, "--workers", "2"]
 
 
+def count_episodes(out: Path) -> int:
+    return len(read_episodes(out)) if find_evaluations(out) else 0
+
+
 def interrupted(command: list[str], address: str) -> int:
     """Kills an evaluation on the cluster in its middle and runs it again; returns the episodes that it had then."""
-    out = Path(command[command.index("--out") + 1]) / "episodes.jsonl"
+    out = Path(command[command.index("--out") + 1])
     server = command[command.index("--endpoint") + 1].removesuffix("/v1")
     httpx.post(f"{server}/hold", params={"after": 20})
     first = subprocess.Popen(full(command, address))
-    while first.poll() is None and (not out.is_file() or len(out.read_text().splitlines()) < 5):
+    while first.poll() is None and count_episodes(out) < 5:
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    kept = len(out.read_text().splitlines())
+    kept = count_episodes(out)
     httpx.post(f"{server}/hold", params={"after": 10**9})
     on_cluster(command, address)
     return kept

@@ -14,7 +14,7 @@ from verl_agentic.cpu.quickstart import stages, tasks
 from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.cpu.quickstart.phases import Quickstart
 from verl_agentic.data.export.export_run import Exported, ExportOptions
-from verl_agentic.data.stored_samples import STORED_SAMPLE
+from verl_agentic.log.reader import write_run
 
 
 class World:
@@ -57,15 +57,12 @@ class World:
         self.engines.append(engine)
         assert (model / "config.json").is_file()
         score = {"base": 0.0, "sft": 0.25, "rl": 0.875}.get(name, 0.5)
-        sample = {"prompt": [{"content": "a question"}], "extra": {"kind": "sums", "is_new": True, "code": "1 + 1"}}
-        segments = [{"kind": "model", "text": name}]
-        episodes = [
-            {"outcome": score, "stop_reason": "answered", "segments": segments, STORED_SAMPLE: {"sample": sample}}
-        ]
-        (out / "eval").mkdir(exist_ok=True)
-        (out / "eval" / f"{name}_sampled.json").write_text(json.dumps(episodes))
+        row = {"uid": "t", "extra": json.dumps({"kind": "sums", "is_new": True, "code": "1 + 1"}), "acc": score,
+               "prompt": [{"role": "user", "content": "a question"}], "stop_reason": "answered",
+               "turns": [{"text": name, "observations": []}]}  # fmt: skip
+        write_run(out / "eval" / f"{name}_sampled", trajectories=[row])
         greedily = {"greedy": score + 0.125, "tool_rate_greedy": 0.0} if greedy else {}
-        (out / "eval" / f"{name}_greedy.json").write_text(json.dumps([{**episodes[0], "outcome": float(name == "rl")}]))
+        write_run(out / "eval" / f"{name}_greedy", trajectories=[{**row, "acc": float(name == "rl")}])
         return {"num_tasks": 5, "sampled": score, "tool_rate_sampled": score / 2, **greedily}
 
     def sample(

@@ -13,6 +13,7 @@ from verl_agentic.data.overlap.find_overlaps import find_overlaps
 from verl_agentic.data.prepare import read_records, to_records, write_parquet
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.log.files.record_files import write_json_lines
+from verl_agentic.log.reader import write_run
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -93,13 +94,14 @@ def test_split_gives_disjoint_files_and_the_hardest_rows_to_rl(
         records.append({**record, "extra_info": {**record["extra_info"], "index": len(records)}})
     write_json_lines(records, tmp_path / "all.jsonl")
     played = [
-        {"task_id": record["extra_info"]["task_id"], "void": False, "outcome": float(attempt < number % 5)}
+        {"uid": f"{number}", "session": attempt, "task_id": record["extra_info"]["task_id"],
+         "acc": float(attempt < number % 5)}
         for number, record in enumerate(records[:40])
         for attempt in range(4)
-    ]
-    write_json_lines(played, tmp_path / "episodes.jsonl")
+    ]  # fmt: skip
+    write_run(tmp_path / "eval", trajectories=played)
     command = ["data", "split", str(tmp_path / "all.jsonl"), "--jobs", "1"]
-    for extra in ([], ["--rates", str(tmp_path / "episodes.jsonl")]):
+    for extra in ([], ["--rates", str(tmp_path / "eval")]):
         assert main([*command, *extra]) == 0
         sft, rl = (tmp_path / f"all_{name}.jsonl" for name in ("sft", "rl"))
         counts = [len(read_records(path)) for path in (sft, rl)]

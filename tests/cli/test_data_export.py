@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import pytest
 from run_logs import log_row
 
 from verl_agentic.cli import main
-from verl_agentic.data.stored_samples import json_records
 from verl_agentic.log.files.record_files import numbered_records
 from verl_agentic.log.reader import write_run
+from verl_agentic.log.run_files import EVALUATION
 
 
 def test_a_run_becomes_a_file_and_the_numbers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,58 +38,23 @@ def test_a_run_becomes_a_file_and_the_numbers_are_printed(tmp_path: Path, capsys
     assert [(r["chosen_ids"], r["rejected_ids"]) for _, r in numbered_records(out)] == [([5], [4])]
 
 
-def episode(sample: int, *, ids: str = "exact", void: bool = False) -> dict[str, Any]:
-    return {
-        "key": f"t/{sample}",
-        **{"task": "t", "row": 0, "task_id": "t1", "sample": sample, "outcome": 1.0 - sample, "reward": 1.0 - sample},
-        **{"void": void, "stop_reason": "answered", "error": "", "token_ids": ids, "numbers": {}, "messages": []},
-        "trajectories": [
-            {
-                "prompt_ids": [1, 2],
-                "response_ids": [3 + sample, 8, 9],
-                "response_mask": [1, 0, 1],
-                "log_probs": None,
-                "segments": [[0, 1, "model", 0], [1, 2, "tool", 0], [2, 3, "model", 1]],
-                "token_rewards": {},
-            }
-        ],
-    }
-
-
 def test_evaluations_are_exported_with_the_ids_of_the_server_and_no_others(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records = [episode(0), episode(1), episode(2, ids="approximate"), episode(3, void=True)]
+    def episode(sample: int, ids: str = "exact", **columns: Any) -> dict[str, Any]:
+        columns = {"step": 0, "split": "val", "loop": "evaluate", "id_source": ids, "acc": 1.0 - sample, **columns}
+        return log_row(sample, [([3 + sample], [8]), ([9], [])], prompt_ids=[1, 2], **columns)
+
     run, out = tmp_path / "eval", tmp_path / "pairs.jsonl"
-    run.mkdir()
-    (run / "episodes.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    unusable = [episode(2, ids="approximate"), episode(3, is_void=True)]
+    write_run(run, trajectories=[episode(0), episode(1), *unusable])
+    (run / EVALUATION).write_text("{}")
     assert main(["data", "export", str(run), "--as", "pairs", "--out", str(out)]) == 0
     ((_, pair),) = numbered_records(out)
     assert (pair["prompt_ids"], pair["chosen_ids"], pair["rejected_ids"]) == ([1, 2], [3, 8, 9], [4, 8, 9])
-    assert pair["chosen_mask"] == [1, 0, 1] and "1 of 4 episodes" in caplog.text
-    (run / "episodes.jsonl").write_text(json.dumps(episode(2, ids="approximate")) + "\n")
+    assert pair["chosen_mask"] == [1, 0, 1] and "1 rows without exact token ids" in capsys.readouterr().out
+    write_run(run, trajectories=unusable)
     assert main(["data", "export", str(run), "--as", "sft", "--out", str(out)]) == 2
-    assert "episodes.jsonl" in capsys.readouterr().err
+    assert "without exact token ids" in capsys.readouterr().err
     write_run(run / "rl", trajectories=[log_row(0, [([4], [])])])
-    assert main(["data", "export", str(run), "--as", "sft", "--out", str(out)]) == 2
-    assert "evaluations" in capsys.readouterr().err
-
-
-def test_an_evaluation_is_not_replaced_by_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    episodes = tmp_path / "episodes.jsonl"
-    episodes.write_text(json.dumps(episode(0)) + "\n")
-    assert main(["data", "export", str(tmp_path), "--as", "sft", "--out", str(episodes)]) == 2
-    assert "evaluation" in capsys.readouterr().err
-    assert json.loads(episodes.read_text()) == episode(0)
-
-
-def test_an_evaluation_may_go_on_while_it_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def growing(path: Path) -> Any:
-        records = list(json_records(path))
-        path.write_text(path.read_text() + json.dumps(episode(len(records))) + "\n")
-        return records
-
-    monkeypatch.setattr("verl_agentic.evaluate.evaluation_log.json_records", growing)
-    (tmp_path / "episodes.jsonl").write_text(json.dumps(episode(0)) + "\n")
-    assert main(["data", "export", str(tmp_path), "--as", "sft", "--out", str(tmp_path / "sft.jsonl")]) == 0
-    assert [record["session"] for _, record in numbered_records(tmp_path / "sft.jsonl")] == [0]
+    assert main(["data", "export", str(run), "--as", "sft", "--out", str(out)]) == 2, "an evaluation stands for itself"

@@ -12,6 +12,7 @@ import pytest
 
 from verl_agentic.cli import main
 from verl_agentic.evaluate.env_validation.script_codec import make_script_codec
+from verl_agentic.evaluate.evaluation_log import read_episodes
 
 ENV = '''
 from verl_agentic import EnvRow, Message, Observation, Reward, StopReason, ToolEnv
@@ -72,9 +73,10 @@ def play(
     return run
 
 
-def records() -> list[dict[str, Any]]:
-    path = Path("out/episodes.jsonl")
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def records() -> list[Any]:
+    if not Path("out/trajectories").exists():
+        return []
+    return sorted((row for (row,) in read_episodes(Path("out")).values()), key=lambda row: row["time"])
 
 
 def test_a_person_sees_task_tools_observations_rewards_and_the_end(play: Callable[..., tuple[int, str]]) -> None:
@@ -93,9 +95,8 @@ def test_the_tokens_are_those_of_the_protocol_and_the_viewer_shows_them(
 ) -> None:
     play('/call turn {"number": 2}', "no")
     (record,) = records()
-    (trajectory,) = record["trajectories"]
     tokenizer, _ = make_script_codec("chat")
-    ids, mask = trajectory["response_ids"], trajectory["response_mask"]
+    ids, mask = record["response_ids"], record["response_mask"]
     sampled = tokenizer.decode([token for token, is_sampled in zip(ids, mask, strict=True) if is_sampled])
     assert sampled == '<tool_call>\n{"name": "turn", "arguments": {"number": 2}}\n</tool_call><|im_end|>no<|im_end|>'
     assert main(["view", "out", "--export", "page.html"]) == 0
@@ -110,10 +111,9 @@ def test_each_episode_is_another_one_of_its_row(play: Callable[..., tuple[int, s
     for _ in range(2):
         play("no")
     play("no", options=("--row", "1"))
-    assert [(record["task"], record["sample"]) for record in records()[:2]] == [
-        (records()[0]["task"], i) for i in (0, 1)
-    ]
-    assert records()[2]["task"] != records()[0]["task"] and len({record["key"] for record in records()}) == 3
+    first, second, third = records()
+    assert (first["uid"], first["session"], second["session"]) == (second["uid"], 0, 1)
+    assert third["uid"] != first["uid"] and third["session"] == 0
 
 
 @pytest.mark.parametrize("lines", [(), ("/quit",), ('/call turn {"number": 2}', "/quit")])
@@ -127,15 +127,14 @@ def test_a_line_that_is_no_turn_costs_no_turn_and_raw_text_stays_as_it_is(play: 
         "", "/oops", "/call", '/call turn {"number": ', "/call turn 3", "/raw <tool_call>{</tool_call>", "no"
     )
     assert code == 0 and shown.count("/quit") == 1 + 5
-    calls, answer = [m for m in records()[0]["messages"] if m["role"] == "assistant"]
-    assert "<tool_call>{</tool_call>" in calls["content"] or calls.get("tool_calls")
-    assert answer["content"] == "no"
+    calls, answer = records()[0]["turns"]
+    assert "<tool_call>{</tool_call>" in calls["text"] and answer["content"] == "no"
 
 
 def test_an_environment_that_fails_makes_a_void_episode_with_its_place(play: Callable[..., tuple[int, str]]) -> None:
     code, shown = play("break")
     assert code == 1 and "OSError: no scale (door/__init__.py:29 in score) stopped by infra_error: void" in shown
-    assert records()[0]["void"] and "Traceback" not in shown
+    assert records()[0]["is_void"] and "Traceback" not in shown
     assert "no scale" in play("break", options=("--traceback",))[1].partition("Traceback (most recent call last)")[2]
 
 

@@ -24,8 +24,11 @@ from verl_agentic.cpu.inference.request import Generation, SamplingParams
 from verl_agentic.cpu.serving.http_server import Served, make_app
 from verl_agentic.cpu.tiny_model import make_tiny_model
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.evaluate import evaluation_log
+from verl_agentic.evaluate.evaluation_log import read_episodes
 from verl_agentic.log.files.rows import write_rows
+from verl_agentic.log.reader import write_run
+from verl_agentic.log.secrets import WITHHELD
+from verl_agentic.observe.viewer import run_view
 
 
 class Solver:
@@ -98,8 +101,9 @@ def evaluate(
     return run
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+def records(folder: Path) -> list[Any]:
+    """Returns the only row of each episode."""
+    return [row for (row,) in read_episodes(folder).values()]
 
 
 def test_tokens_go_in_and_out_and_the_record_has_them_as_they_were_sampled(
@@ -112,12 +116,11 @@ def test_tokens_go_in_and_out_and_the_record_has_them_as_they_were_sampled(
     assert summary["pass_hat_k"] == {"1": 1.0, "2": 1.0} and summary["token_ids"] == ["exact"]
     assert {params.temperature for params in solver.asked} == {0.7}
     assert {params.seed for params in solver.asked[1:]} == set(range(10, 16)), "every attempt has a seed of its own"
-    for record in records(tmp_path / "out"):
-        (row,) = record["trajectories"]
+    for row in records(tmp_path / "out"):
         sampled = [i for i, m in zip(row["response_ids"], row["response_mask"], strict=True) if m]
         text = solver.tokenizer.decode(sampled)
         assert text.startswith("<tool_call>\n") and text.endswith("}<|im_end|>")
-        assert {p for p, m in zip(row["log_probs"], row["response_mask"], strict=True) if m} == {-0.25}
+        assert {p for p, m in zip(row["rollout_log_probs"], row["response_mask"], strict=True) if m} == {-0.25}
     assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
 
 
@@ -132,7 +135,7 @@ def test_messages_do_as_well_and_their_ids_are_exact_with_the_tokenizer_of_the_s
     tokens = evaluate("--count", "3", "--tokenizer", str(tiny_model), "--out", str(tmp_path / "third"))
     assert messages["success"]["mean"] == 1.0 and messages["token_ids"] == tokens["token_ids"] == ["exact"]
     by_messages, by_tokens = (
-        {record["key"]: record["trajectories"][0] for record in records(tmp_path / name)}
+        {(record["uid"], record["session"]): record for record in records(tmp_path / name)}
         for name in ("second", "third")
     )
     assert by_messages.keys() == by_tokens.keys()
@@ -206,11 +209,9 @@ def test_an_outcome_model_chooses_the_episode_whose_tokens_it_prefers_to_its_ref
     options = ["--count", "4", "--samples", "2", "--select", "--tokenizer", str(tiny_model), "--concurrency", "1"]
     found = evaluate(*options, *models)
     assert found["success"]["mean"] == 0.5 and found["pass_at_k"]["2"] == 1.0
-    records = list(map(json.loads, (tmp_path / "out" / "episodes.jsonl").read_text().splitlines()))
     phi, reference = (AutoModelForCausalLM.from_pretrained(path) for path in (tmp_path / "phi", tiny_model))
 
-    def value(record: dict[str, Any]) -> float:
-        (row,) = record["trajectories"]
+    def value(row: dict[str, Any]) -> float:
         ids = torch.tensor([row["prompt_ids"] + row["response_ids"]])
         with torch.no_grad():
             ratios = phi(ids).logits[0].log_softmax(-1) - reference(ids).logits[0].log_softmax(-1)
@@ -219,9 +220,9 @@ def test_an_outcome_model_chooses_the_episode_whose_tokens_it_prefers_to_its_ref
 
     lines = list(map(json.loads, (tmp_path / "out" / "selected.jsonl").read_text().splitlines()))
     for line in lines:
-        siblings = [record for record in records if record["task"] == line["task"]]
+        siblings = [row for row in records(tmp_path / "out") if row["uid"] == line["task"]]
         best = max(siblings, key=value)
-        assert (line["sample"], line["outcome"]) == (best["sample"], best["outcome"]) and len(siblings) == 2
+        assert (line["sample"], line["outcome"]) == (best["session"], best["acc"]) and len(siblings) == 2
     assert found["selected"]["mean"] == sum(line["outcome"] for line in lines) / len(lines)
     for wrong in ([*options, *models[:2]], [*models], [*options, *models, "--q", "x.py:q"]):
         assert "--phi takes --reference, --tokenizer" in evaluate(*wrong, code=2)["error"]
@@ -268,12 +269,11 @@ def test_the_viewer_opens_an_evaluation_with_tokens_texts_rewards_and_stop_reaso
     solver.is_right = lambda product: product % 2 == 0
     evaluate("--tokenizer", str(tiny_model), "--count", "3", "--samples", "2")
     rows, details = viewed(tmp_path / "out", tmp_path)
-    stored = {(r["task"], r["sample"]): r for r in records(tmp_path / "out")}
+    stored = {(r["uid"], r["session"]): r for r in records(tmp_path / "out")}
     assert len(rows) == len(details) == 6 and {row["stop_reason"] for row in rows} == {"answered"}
     for row, detail in zip(rows, details, strict=True):
-        record = stored[row["uid"], row["session"]]
-        (trajectory,) = record["trajectories"]
-        assert (row["reward"], row["acc"]) == (record["reward"], record["outcome"])
+        trajectory = record = stored[row["uid"], row["session"]]
+        assert (row["reward"], row["acc"]) == (record["reward"], record["acc"])
         assert detail["tokens"]["ids"] == trajectory["response_ids"]
         assert "".join(detail["tokens"]["texts"]) == solver.tokenizer.decode(trajectory["response_ids"])
         assert detail["tokens"]["mask"] == trajectory["response_mask"]
@@ -284,30 +284,27 @@ def test_the_viewer_opens_an_evaluation_with_tokens_texts_rewards_and_stop_reaso
         assert sum(paid if isinstance(paid, list) else [paid]) == record["reward"]
 
 
-def test_the_viewer_shows_words_where_ids_only_counted_bytes(
+def test_the_viewer_shows_the_text_of_turns_where_ids_only_counted_bytes(
     evaluate: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     evaluate("--count", "2")
-    _, details = viewed(tmp_path / "out" / "episodes.jsonl", tmp_path)
+    _, details = viewed(tmp_path / "out", tmp_path)
     for detail in details:
-        text = "".join(detail["tokens"]["texts"])
-        assert str(detail["final_answer"]) in text and "print(" in text
-        sampled = "".join(t for t, m in zip(detail["tokens"]["texts"], detail["tokens"]["mask"], strict=True) if m)
-        assert str(detail["final_answer"]) in sampled
+        assert set(detail["tokens"]["ids"]) == {WITHHELD} and detail["tokens"]["texts"] is None
+        texts = [turn["text"] for turn in detail["turns"]]
+        assert "print(" in texts[0] and str(detail["final_answer"]) in texts[1]
 
 
-def test_the_viewer_shows_void_attempts_and_the_last_one_of_several_and_older_records(
+def test_the_viewer_shows_void_attempts_and_the_last_one_of_several(
     evaluate: Callable[..., dict[str, Any]], solver: Solver, tiny_model: Path, tmp_path: Path
 ) -> None:
     evaluate("--tokenizer", str(tiny_model), "--count", "2")
-    path = tmp_path / "out" / "episodes.jsonl"
     first, second = records(tmp_path / "out")
-    for row in first["trajectories"]:
-        del row["segments"], row["token_rewards"]  # as they were stored before
-    del first["spans"], first["num_side_rows"]
-    void = {**second, "void": True, "stop_reason": "infra_error", "error": "gone", "stored_sample": None}
-    void["traceback"] = "Traceback: gone"
-    path.write_text("".join(json.dumps(record) + "\n" for record in (void, first, {**void, "error": "gone again"})))
+    void = {**second, "is_void": True, "stop_reason": "infra_error", "error": "gone", "traceback": "Traceback: gone"}
+    again = {**void, "error": "gone again", "time": second["time"] + 1}
+    for path in (tmp_path / "out" / "trajectories").glob("*.arrows"):
+        path.unlink()
+    write_run(tmp_path / "out", trajectories=[again, void, first])
     rows, details = viewed(tmp_path / "out", tmp_path)
     assert {row["error"] for row in rows} == {"", "gone again"} and [row["is_void"] for row in rows].count(True) == 1
     assert sorted(detail["traceback"] for detail in details) == ["", "Traceback: gone"]
@@ -332,10 +329,10 @@ def test_the_report_links_every_episode_to_its_place_in_the_viewer_beside_it(
 def test_a_report_without_a_viewer_names_the_command_that_shows_the_episodes(
     evaluate: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def refuse_log(root: Path, into: Path) -> Path:
+    def refuse_log(run_dir: Path) -> Any:
         raise DataError("no episode, got none; play some")
 
-    monkeypatch.setattr(evaluation_log, "write_evaluation_run", refuse_log)
+    monkeypatch.setattr(run_view, "RunView", refuse_log)
     evaluate("--count", "2")
     html = (tmp_path / "out" / "report.html").read_text()
     assert f"<code>verl-agentic view {tmp_path / 'out'}</code>" in html and "viewer.html" not in html
@@ -498,5 +495,5 @@ def test_what_cannot_work_is_told_before_anything_is_played(
     evaluate: Callable[..., dict[str, Any]], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     assert message in evaluate(*arguments, "--count", "2", code=2)["error"]
-    assert not (tmp_path / "out" / "episodes.jsonl").exists()
+    assert not (tmp_path / "out" / "trajectories").exists()
     assert evaluate("--count", "1")["success"]["mean"] == 1.0, "the folder is as good as new"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -144,17 +143,16 @@ def test_rows_that_an_evaluation_always_or_never_solved_are_left_out(
     tasks = [record["extra_info"]["task_id"] for record in read_records(tmp_path / "all" / "train.parquet")]
     outcomes = {tasks[0]: (1.0, 1.0), tasks[1]: (0.0, 0.0), tasks[2]: (1.0, 0.0)}  # the fourth was not played
     lines = [
-        json.dumps({"key": f"{task}/{n}", "task": "x", "task_id": task, "outcome": outcome, "void": False})
+        {"uid": task, "session": n, "task_id": task, "acc": outcome}
         for task, both in outcomes.items()
         for n, outcome in enumerate(both)
     ]
-    played = tmp_path / "episodes.jsonl"
-    played.write_text("\n".join(lines))
+    played = write_run(tmp_path / "eval", trajectories=lines)
     assert main([*arguments, "--out", str(tmp_path / "kept"), "--learnable", str(played)]) == 0
     kept = [record["extra_info"]["task_id"] for record in read_records(tmp_path / "kept" / "train.parquet")]
     assert kept == tasks[2:] and len(read_records(tmp_path / "kept" / "test.parquet")) == 2
     assert "2 of 4" in capsys.readouterr().out
-    played.write_text(lines[0])
+    write_run(played, trajectories=lines[:1])
     assert main([*arguments, "--out", str(tmp_path / "none"), "--learnable", str(played)]) == 2
     assert "none of the 4" in capsys.readouterr().err
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from verl_agentic.cpu.quickstart import tasks
 from verl_agentic.cpu.quickstart.course import Course, load_course
 from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 from verl_agentic.data.export.export_run import ExportOptions, export_run
+from verl_agentic.evaluate.evaluation_log import read_episodes
 from verl_agentic.log.files.record_files import read_json_lines
 from verl_agentic.log.files.rows import read_rows
 from verl_agentic.sandbox import backends, process_pool
@@ -133,10 +133,12 @@ def test_an_evaluation_counts_all_held_out_tasks_in_both_modes_and_keeps_the_epi
     assert seen == [(i, 8) for i in range(1, 9)]
     assert result["num_tasks"] == 4
     for mode in ("sampled", "greedy"):
-        episodes = json.loads((made / "eval" / f"base_{mode}.json").read_text())
-        assert [e["segments"][0]["kind"] for e in episodes] == ["prompt"] * 4
-        assert result[mode] == sum(e["outcome"] for e in episodes) / 4
-        assert result[f"tool_rate_{mode}"] == sum(e["used_tool"] for e in episodes) / 4
+        rows = [row for (row,) in read_episodes(made / "eval" / f"base_{mode}").values()]
+        held_out = read_rows(made / "data" / "test.jsonl")
+        assert [row["prompt"][-1]["content"] for row in rows] == [row.prompt[-1].content for row in held_out]
+        assert {row["temperature"] for row in rows} == {1.0 if mode == "sampled" else 0.0}
+        assert result[mode] == sum(row["acc"] for row in rows) / 4
+        assert result[f"tool_rate_{mode}"] == sum(row["numbers"]["used_tool"] for row in rows) / 4
         assert result[f"void_{mode}"] == 0
     assert result["sampled"] == result["greedy"] == 0.0, "random weights cannot multiply"
 
@@ -168,9 +170,9 @@ def test_samples_are_stored_with_their_ids_and_finished_ones_are_kept(made: Path
         )
 
     assert (sample()["episodes"], sample()["tasks"]) == (6, 3) and seen == [(i, 6) for i in range(1, 7)] * 2
-    records = [record for _, record in read_json_lines(tmp_path / "episodes.jsonl")]
+    records = [row for (row,) in read_episodes(tmp_path).values()]
     assert len(records) == 6, "the second call played none"
-    lengths = {tuple(record["trajectories"][0]["response_ids"]) for record in records}
+    lengths = {tuple(record["response_ids"]) for record in records}
     assert len(lengths) == 6, "every attempt has its own seed"
     exported = export_run(tmp_path, tmp_path / "rows.jsonl", ExportOptions(shape="outcomes"))
     assert (exported.records, exported.left_out) == (6, {})

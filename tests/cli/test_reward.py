@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from samples import call, logged, sample, turn  # pyright: ignore[reportMissingImports]
+from samples import call, logged, sample, turn, write_evaluation  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.cli import main
 from verl_agentic.data.stored_samples import StoredSample
@@ -146,9 +146,7 @@ def mixed(tmp_path: Path) -> Path:
 
     rows = [*stored("t", 8, split="train"), *stored("v", 4, split="val")]
     write_run(tmp_path / "rl", trajectories=logged(*rows))
-    lines = [{"key": s.group + str(s.session), "stored_sample": s.to_dict()} for s in stored("e", 2, split="val")]
-    (tmp_path / "after").mkdir()
-    (tmp_path / "after" / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_evaluation(tmp_path / "after", *stored("e", 2, split="val"))
     return tmp_path
 
 

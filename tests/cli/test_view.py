@@ -101,20 +101,20 @@ def test_a_folder_without_a_log_says_what_is_missing(tmp_path: Path, capsys: pyt
         assert main(["view", str(tmp_path), *arguments, "--no-browser"]) == 2
         said = capsys.readouterr().err
         assert f"nothing to view below {tmp_path}" in said and "trajectories-*.arrows" in said
-        assert "episodes.jsonl" in said and "log.dir" in said and "--out" in said
+        assert "evaluation.json" in said and "log.dir" in said and "--out" in said
 
 
 def test_a_run_is_shown_before_an_evaluation_that_lies_in_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored_run(tmp_path / "run", None, steps=2, groups=2, sessions=2, words=1)
-    (tmp_path / "eval").mkdir()
-    (tmp_path / "eval" / "episodes.jsonl").write_text("{}\n")
+    stored_run(tmp_path / "eval", None, steps=1, groups=1, sessions=4, words=1)
+    (tmp_path / "eval" / "evaluation.json").write_text("{}")
     page = tmp_path / "page.html"
     assert main(["view", str(tmp_path), "--export", str(page)]) == 0
     assert written(page) and f"pass their own folders: {tmp_path / 'eval'}" in capsys.readouterr().err
-    assert main(["view", str(tmp_path / "eval"), "--export", str(page)]) == 2
-    assert "episodes.jsonl:1" in capsys.readouterr().err
+    assert main(["view", str(tmp_path / "eval"), "--export", str(page)]) == 0
+    assert not capsys.readouterr().err
 
 
 def test_the_page_is_served_until_ctrl_c(run_dir: Path) -> None:

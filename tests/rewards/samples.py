@@ -6,10 +6,13 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.types import Message, Reward, StopReason
 from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.log.reader import write_run
+from verl_agentic.log.run_files import EVALUATION
 from verl_agentic.rewards.component import ComponentType, Graded
 from verl_agentic.rewards.sample import Call, Sample, Turn
 from verl_agentic.rewards.sample_row import to_columns
@@ -121,6 +124,12 @@ def group_values(component: ComponentType, group: Sequence[Sample], **options: A
 
 async def _awaited(verdicts: Awaitable[Any]) -> Any:
     return await verdicts
+
+
+def write_evaluation(folder: Path, *stored: StoredSample) -> None:
+    """Writes the log of an evaluation with these samples."""
+    write_run(folder, trajectories=logged(*stored))
+    (folder / EVALUATION).write_text("{}")
 
 
 def logged(*stored: StoredSample) -> list[dict[str, Any]]:

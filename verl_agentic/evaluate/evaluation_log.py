@@ -1,257 +1,122 @@
-"""The episodes of `verl-agentic evaluate` as a trajectory log for the viewer."""
+"""The episodes of an evaluation, in the trajectory log of its folder."""
 
 from __future__ import annotations
 
-import json
-import logging
-import re
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.base.errors import DataError
-from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, json_records
-from verl_agentic.episode.records.counted_signs import signs_in
-from verl_agentic.evaluate.policies.byte_tokenizer import ByteTokenizer
-from verl_agentic.log.reader import write_run
-from verl_agentic.log.secrets import own_secrets
-from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.sample_row import to_columns
+import numpy as np
 
-logger = logging.getLogger(__name__)
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.errors import ConfigError
+from verl_agentic.episode.codec.decoding import exact_decoder
+from verl_agentic.episode.records.episode import Episode
+from verl_agentic.episode.records.episode_log import EpisodeHeader, EpisodeLog
+from verl_agentic.evaluate.journal import keep_settings, lock_for
+from verl_agentic.log.log_options import LogOptions
+from verl_agentic.log.reader import RunLog
+from verl_agentic.log.run_files import EVALUATION, find_evaluations, find_runs
+from verl_agentic.log.schema import TRAJECTORIES
+from verl_agentic.log.secrets import WITHHELD
+from verl_agentic.log.writer import FOLDER, LogWriter
+from verl_agentic.rewards.sample_row import score_of
+
+EpisodeRows = Sequence[Mapping[str, Any]]
+"""The log's records of an episode; the last one has its texts, its score, and all columns of the episode."""
 _MAX_ID = 2**31 - 1
-_PIECE = re.compile(r"\s*\S+|\s+")
 
 
-def evaluation_folders(root: Path) -> list[Path]:
-    """Returns the folders at or below `root` that hold an evaluation."""
-    return sorted(path.parent for path in root.rglob(EPISODES))
+class EvaluationLog:
+    """The episodes of an evaluation, by task and attempt.
+
+    One process has it at a time: until `close`, or until the process ends in whatever way.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Locks the folder, reads its episodes, and writes the settings of a new evaluation.
+
+        Raises:
+            ConfigError: another process has it, or it holds a run or an evaluation with other settings.
+        """
+        self._lock = lock_for(self, folder / FOLDER)
+        self._columns = {"env": str(settings.get("env") or ""), "temperature": settings.get("temperature") or 0.0}
+        self._writer = LogWriter("trajectories", LogOptions(dir=str(folder)))
+        try:
+            if folder in find_runs(folder):
+                raise ConfigError(f"{folder} holds the log of a run; use another --out")
+            self.episodes = read_episodes(folder) if folder in find_evaluations(folder) else {}
+            """The rows of each episode, by `uid` and `session`."""
+            keep_settings(folder / EVALUATION, settings, has_begun=bool(self.episodes))
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, rows: EpisodeRows) -> None:
+        """Writes an episode to disk; it replaces an earlier one of the same attempt."""
+        self._writer.write([{**row, **self._columns} for row in rows])
+        self.episodes[rows[-1]["uid"], rows[-1]["session"]] = rows
+
+    def close(self) -> None:
+        """Closes the file and leaves the folder to other processes."""
+        self._writer.close()
+        self._lock()
 
 
-def write_evaluation_run(root: Path, into: Path, *, only_exact: bool = False) -> Path:
-    """Writes a trajectory log of all evaluations at or below a folder; returns its folder.
-
-    Every attempt is a trajectory of step 0 and split `val`. For a repeated attempt, the last record counts. Ids that
-    only counted bytes become one id per word, with a tokenizer of these words.
-
-    Args:
-        root: folder of the evaluations.
-        into: folder of the log.
-        only_exact: leave out episodes whose ids are not those that the server's model read and sampled.
+def read_episodes(folder: Path) -> dict[tuple[str, int], EpisodeRows]:
+    """Returns the rows of the episodes of an evaluation, by `uid` and `session`.
 
     Raises:
-        DataError: there is no evaluation, or a line is not a record of one.
+        DataError: the folder has no episodes.
     """
-    folders = evaluation_folders(root)
-    words = _Words()
-    lines = [(folder, line) for folder in folders for line in _iter_last_records(folder)]
-    usable_lines = [(folder, line) for folder, line in lines if not only_exact or line[1].get("token_ids") == "exact"]
-    if len(usable_lines) < len(lines):
-        logger.warning(
-            "%d of %d episodes below %s have no exact token ids", len(lines) - len(usable_lines), len(lines), root
-        )
-    records = [
-        record
-        for folder, line in usable_lines
-        for record in _log_records(
-            line, _read_settings(folder), prefix=_make_prefix(folder, root, folders), words=words
-        )
-    ]
-    if not records:
-        raise DataError(
-            f"no episode{' with exact token ids' if only_exact else ''} is in {EPISODES} below {root}; run "
-            f"`verl-agentic evaluate{' --tokenizer MODEL' if only_exact else ''}` first"
-        )
-    secrets = own_secrets()
-    write_run(into, trajectories=[secrets.removed(record) for record in records])
-    _write_tokenizer(folders, into, words)
-    return into
+    log, episodes = RunLog(folder), dict[tuple[str, int], list[dict[str, Any]]]()
+    for row in log.records(range(log.summaries.num_rows), TRAJECTORIES.names):
+        row |= {name: row[name] and dict(row[name]) for name in ("numbers", "score")}
+        episodes.setdefault((row["uid"], row["session"]), []).append(row)
+    return {**episodes}
 
 
-def segment_columns(trajectory: Any, rewards: Sequence[float]) -> dict[str, Any]:
-    """Returns the stored columns of a trajectory besides its tokens: authors, turns, and reward positions."""
-    return {
-        "segments": [[s.start, s.end, s.kind.value, s.turn] for s in trajectory.segments()],
-        "token_rewards": {str(place): reward for place, reward in enumerate(rewards) if reward},
-    }
+def make_log_rows(
+    episode: Episode,
+    row: EnvRow,
+    *,
+    columns: Mapping[str, Any],
+    tokenizer: Any,
+    numbers: Mapping[str, float] | None = None,
+) -> EpisodeRows:
+    """Returns the log's records of an episode outside of training.
+
+    Args:
+        columns: `uid`, `session` and others that the episode does not have.
+        tokenizer: its ids are logged as unknown if they are none of a model's, but stand for bytes.
+        numbers: metrics beside those of the episode.
+    """
+    records: list[dict[str, Any]] = []
+    header = EpisodeHeader(
+        columns={"step": 0, "split": "val", "role": "policy", "loop": "evaluate", **columns},
+        append=lambda make: records.extend(map(dict, make())),
+        decode=lambda ids: exact_decoder(tokenizer)(ids),
+    )
+    log = EpisodeLog(header=header, episode=episode, row=row)
+    for index, (trajectory, rewards) in enumerate(zip(episode.trajectories, episode.token_rewards(), strict=True)):
+        log.add(index, mask=np.array(trajectory.response_mask), rewards=rewards, void=None)
+    log.finish(
+        numbers={**episode.numbers(), **(numbers or {})},
+        score=None if episode.is_void else score_of(episode.reward),
+        acc=None if episode.is_void else episode.reward.outcome,
+    )
+    for record in records:
+        for name in ("prompt_ids", "response_ids"):
+            if max(record[name], default=0) > _MAX_ID:
+                record[name] = [WITHHELD] * len(record[name])
+    return records
 
 
-class _Words:
-    """A tokenizer of words, for texts without the model's tokenizer."""
-
-    def __init__(self) -> None:
-        self.ids: dict[str, int] = {}
-
-    def encode(self, text: str) -> list[int]:
-        return [self.ids.setdefault(piece, len(self.ids)) for piece in _PIECE.findall(text)]
-
-    def write(self, folder: Path) -> None:
-        from tokenizers import Tokenizer, decoders, models
-
-        tokenizer = Tokenizer(models.WordLevel(self.ids, unk_token=next(iter(self.ids))))
-        tokenizer.decoder = decoders.Fuse()
-        folder.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(str(folder / "tokenizer.json"))
+def has_log_probs(rows: EpisodeRows) -> bool:
+    """Returns whether the log-probs of all rows are known."""
+    return all(len(row["rollout_log_probs"]) == len(row["response_ids"]) for row in rows)
 
 
-def _iter_last_records(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    path = folder / EPISODES
-    last = {record.get("key"): place for place, record in json_records(path)}
-    # The evaluation may still run: records that came after the first reading are left out.
-    yield from (pair for pair in json_records(path) if last.get(pair[1].get("key")) == pair[0])
-
-
-def _read_settings(folder: Path) -> dict[str, Any]:
-    try:
-        settings = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
-
-
-def _make_prefix(folder: Path, root: Path, folders: Sequence[Path]) -> str:
-    return f"{folder.relative_to(root)}:" if len(folders) > 1 else ""
-
-
-def _log_records(
-    line: tuple[str, dict[str, Any]], settings: Mapping[str, Any], *, prefix: str, words: _Words
-) -> list[dict[str, Any]]:
-    place, record = line
-    try:
-        shared = _make_shared_columns(record, settings, prefix)
-        rows = [_make_row(trajectory, record, words) for trajectory in record["trajectories"]]
-        for index, row in enumerate(rows):
-            is_side, is_last = index < record.get("num_side_rows", 0), index == len(rows) - 1
-            row |= {**shared, "index": index, "place": "side" if is_side else "last" if is_last else "earlier"}
-        rows[-1] |= _make_text_columns(record)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
-        raise DataError(
-            f"{place} is no episode of an evaluation, got {type(cause).__name__}: {cause}; remove the line"
-        ) from cause
-    return rows
-
-
-def _make_shared_columns(record: Mapping[str, Any], settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    numbers = dict(record["numbers"])
-    calls = [call["function"]["name"] for message in record["messages"] for call in message.get("tool_calls") or ()]
-    return {
-        "uid": f"{prefix}{record['task']}",
-        "session": record["sample"],
-        "step": 0,
-        "split": "val",
-        "role": "policy",
-        "loop": "evaluate",
-        "env": str(settings.get("env") or ""),
-        "temperature": settings.get("temperature") or 0.0,
-        "task_id": str(record.get("task_id") or record["row"]),
-        "stop_reason": record["stop_reason"],
-        "is_void": record["void"],
-        "error": record["error"] or "",
-        "reward": None if record["void"] else record["reward"] + _turn_rewards(record),
-        "acc": None if record["void"] else record["outcome"],
-        "num_turns": int(numbers.get("num_turns", 0)),
-        "num_calls": int(numbers.get("tool_calls", len(calls))),
-        "num_call_errors": int(numbers.get("tool_errors", 0)),
-        "tools": list(dict.fromkeys(calls)),
-        "hacking": signs_in(numbers),
-        "numbers": numbers,
-    }
-
-
-def _turn_rewards(record: Mapping[str, Any]) -> float:
-    """Returns the turn rewards, which `reward` does not contain."""
-    stored = [sum((row.get("token_rewards") or {}).values()) for row in record["trajectories"]]
-    return sum(stored) - record["reward"] if any("token_rewards" in row for row in record["trajectories"]) else 0.0
-
-
-def _make_row(trajectory: Mapping[str, Any], record: Mapping[str, Any], words: _Words) -> dict[str, Any]:
-    prompt_ids, ids, mask = (trajectory[name] for name in ("prompt_ids", "response_ids", "response_mask"))
-    segments = trajectory.get("segments") or _make_segments(mask)
-    rewards = {int(place): reward for place, reward in (trajectory.get("token_rewards") or {}).items()}
-    row = {
-        "agent": trajectory.get("agent", ""),
-        "prompt_ids": prompt_ids,
-        "response_ids": ids,
-        "response_mask": mask,
-        "rollout_log_probs": trajectory["log_probs"] or [],
-        "token_rewards": [rewards.get(place, 0.0) for place in range(len(ids))],
-        "segments": [dict(zip(("start", "end", "kind", "turn"), segment, strict=True)) for segment in segments],
-    }
-    if max([0, *prompt_ids, *ids]) > _MAX_ID:
-        row = _encode_words(row, words)
-    turns = [segment["turn"] for segment in row["segments"] for _ in range(segment["end"] - segment["start"])]
-    num_tokens = {"num_model_tokens": sum(row["response_mask"]), "num_response_tokens": len(row["response_ids"])}
-    return {**row, "turn_ids": turns, **num_tokens}
-
-
-def _make_segments(mask: Sequence[int]) -> list[list[Any]]:
-    """Returns segments for a record that was stored without them."""
-    spans: list[list[Any]] = []
-    start, turn = 0, -1
-    for is_model, tokens in groupby(mask):
-        end = start + len(list(tokens))
-        turn += bool(is_model)
-        spans.append([start, end, "model" if is_model else "tool", max(0, turn)])
-        start = end
-    return spans
-
-
-def _encode_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
-    """Returns a row with an id per word, without log-probs; a reward is on its segment's last word."""
-    decode = ByteTokenizer().decode
-    ids: list[int] = []
-    mask: list[int] = []
-    rewards: list[float] = []
-    segments = []
-    for segment in row["segments"]:
-        old = slice(segment["start"], segment["end"])
-        new = words.encode(decode(row["response_ids"][old]))
-        if new:
-            segments.append({**segment, "start": len(ids), "end": len(ids) + len(new)})
-            ids += new
-            mask += [int(any(row["response_mask"][old]))] * len(new)
-            rewards += [0.0] * (len(new) - 1) + [sum(row["token_rewards"][old])]
-    return {
-        "agent": row["agent"],
-        "prompt_ids": words.encode(decode(row["prompt_ids"])),
-        "response_ids": ids,
-        "response_mask": mask,
-        "rollout_log_probs": [],
-        "token_rewards": rewards,
-        "segments": segments,
-    }
-
-
-def _make_text_columns(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of the last row: prompt, turns and answer."""
-    stored = record.get(STORED_SAMPLE)
-    extra_columns = {"spans": record.get("spans") or [], "traceback": record.get("traceback") or ""}
-    if stored is not None:
-        return {**to_columns(Sample.from_dict(stored["sample"])), "score": stored["score"], **extra_columns}
-    # A void episode has no sample, only its conversation.
-    messages = [{"role": m["role"], "content": m["content"], "name": "", "calls": ""} for m in record["messages"]]
-    start = next((place for place, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
-    turns: list[dict[str, Any]] = []
-    for message in messages[start:]:
-        if message["role"] == "assistant":
-            text = message["content"]
-            turn = {"index": len(turns), "text": text, "content": text, "calls": [], "observations": []}
-            turns.append({**turn, "num_tokens": 0, "mean_log_prob": None, "reward": 0.0})
-        else:
-            turns[-1]["observations"].append(message["content"])
-    return {"prompt": messages[:start], "turns": turns, **extra_columns}
-
-
-def _write_tokenizer(folders: Sequence[Path], into: Path, words: _Words) -> None:
-    if words.ids:
-        words.write(into / "tokenizer")
-        return
-    for folder in folders:
-        named = _read_settings(folder).get("tokenizer")
-        for path in (folder / "tokenizer" / "tokenizer.json", *([Path(named) / "tokenizer.json"] if named else [])):
-            if path.is_file():
-                (into / "tokenizer").mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, into / "tokenizer" / "tokenizer.json")
-                return
+def sampled_log_probs(rows: EpisodeRows) -> list[float]:
+    """Returns the log-probs of the sampled tokens of an episode."""
+    return [p for row in rows for p, m in zip(row["rollout_log_probs"], row["response_mask"], strict=True) if m]

@@ -14,34 +14,32 @@ from verl_agentic.base.web.pages.charts import Bar, Part, Series, line_chart, pa
 from verl_agentic.base.web.pages.page import Tile, write_page
 from verl_agentic.evaluate.evaluation_run import is_success
 
-_Record = Mapping[str, Any]
+_Row = Mapping[str, Any]
 _MAX_EPISODES, _MAX_TASKS = 200, 100
 _STYLES = {True: "good", False: "bad", None: "odd"}
 _LABELS = {True: "right", False: "wrong", None: "void"}
 
 
-def shown_tasks(records: Sequence[_Record]) -> dict[str, list[_Record]]:
+def shown_tasks(rows: Sequence[_Row]) -> dict[str, list[_Row]]:
     """Returns about 200 tasks that the page lists with their episodes, those with the most failures first."""
-    tasks: dict[str, list[_Record]] = {}
-    for record in records:
-        tasks.setdefault(record["task"], []).append(record)
+    tasks: dict[str, list[_Row]] = {}
+    for row in rows:
+        tasks.setdefault(row["uid"], []).append(row)
     max_attempts = max(map(len, tasks.values()), default=1)
-    order = sorted(tasks, key=lambda task: sum(_is_right(record) is True for record in tasks[task]) / len(tasks[task]))
+    order = sorted(tasks, key=lambda task: sum(_is_right(row) is True for row in tasks[task]) / len(tasks[task]))
     return {task: tasks[task] for task in order[: min(_MAX_TASKS, max(1, _MAX_EPISODES // max_attempts))]}
 
 
-def write_evaluation_page(
-    path: Path, *, summary: Mapping[str, Any], records: Sequence[_Record], viewer: str = ""
-) -> None:
+def write_evaluation_page(path: Path, *, summary: Mapping[str, Any], rows: Sequence[_Row], viewer: str = "") -> None:
     """Writes the page.
 
     Args:
         path: of the HTML file.
         summary: as in `summary.json`.
-        records: of all episodes.
+        rows: the last row of each episode.
         viewer: address of a viewer with the episodes of `shown_tasks`, relative to the page; empty without one.
     """
-    tasks, ends = shown_tasks(records), _draw_stop_reasons(records)
+    tasks, ends = shown_tasks(rows), _draw_stop_reasons(rows)
     curve = _draw_curve(summary)
     write_page(
         path,
@@ -53,7 +51,7 @@ def write_evaluation_page(
         summary=summary,
         ends=ends if curve else Markup(),
         tasks=[_describe_task(attempts, viewer) for attempts in tasks.values()],
-        num_tasks=len({record["task"] for record in records}),
+        num_tasks=len({row["uid"] for row in rows}),
         figures=figure_rows(summary),
         viewer=viewer,
     )
@@ -160,10 +158,10 @@ def _draw_curve(summary: Mapping[str, Any]) -> Markup:
     return line_chart(series, title=title, x="attempts at each task, k", y="share of tasks, with 95 % interval")
 
 
-def _draw_stop_reasons(records: Sequence[_Record]) -> Markup:
+def _draw_stop_reasons(rows: Sequence[_Row]) -> Markup:
     """Returns the chart of stop reasons, with solved episodes."""
-    counts = Counter((str(record["stop_reason"]), _is_right(record)) for record in records)
-    reasons = Counter(str(record["stop_reason"]) for record in records)
+    counts = Counter((row["stop_reason"], _is_right(row)) for row in rows)
+    reasons = Counter(row["stop_reason"] for row in rows)
     bars = [
         Bar(
             label=reason,
@@ -174,33 +172,32 @@ def _draw_stop_reasons(records: Sequence[_Record]) -> Markup:
         for reason, total in reasons.most_common()
     ]  # fmt: skip
     first = reasons.most_common(1)
-    title = f"{first[0][1]} of {len(records)} episodes end with {first[0][0]}" if first else ""
+    title = f"{first[0][1]} of {len(rows)} episodes end with {first[0][0]}" if first else ""
     return part_bars(bars, title=title)
 
 
-def _describe_task(attempts: Sequence[_Record], viewer: str) -> dict[str, Any]:
-    first = attempts[0]
-    results = [_is_right(record) for record in attempts]
+def _describe_task(attempts: Sequence[_Row], viewer: str) -> dict[str, Any]:
+    results = [_is_right(row) for row in attempts]
     return {
-        "name": str(first.get("task_id") or f"row {first['row']}"),
+        "name": attempts[0]["task_id"],
         "solved": sum(result is True for result in results),
         "counted": sum(result is not None for result in results),
         "attempts": [
             {
-                "label": f"{record['sample'] + 1} {_LABELS[result]}",
+                "label": f"{row['session'] + 1} {_LABELS[result]}",
                 "style": _STYLES[result],
-                "link": _make_link(record, viewer),
+                "link": _make_link(row, viewer),
             }
-            for record, result in zip(attempts, results, strict=True)
+            for row, result in zip(attempts, results, strict=True)
         ],
     }
 
 
-def _make_link(record: _Record, viewer: str) -> str:
-    place = {"split": "val", "step": 0, "uid": record["task"], "session": record["sample"]}
-    return f"{viewer}#{urlencode({**place, 'index': max(0, len(record['trajectories']) - 1)})}" if viewer else ""
+def _make_link(row: _Row, viewer: str) -> str:
+    place = {"split": "val", "step": 0, "uid": row["uid"], "session": row["session"], "index": row["index"]}
+    return f"{viewer}#{urlencode(place)}" if viewer else ""
 
 
-def _is_right(record: _Record) -> bool | None:
+def _is_right(row: _Row) -> bool | None:
     """Returns whether an episode solved its task; None for a void one."""
-    return None if record["void"] else is_success(record)
+    return None if row["is_void"] else is_success(row)

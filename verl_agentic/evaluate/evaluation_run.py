@@ -1,4 +1,4 @@
-"""The evaluation of a policy: several episodes per row, a journal, and a summary."""
+"""The evaluation of a policy: several episodes per row, their log, and a summary."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any
 
 from verl_agentic.base.env import Env, EnvFactory, EnvRow
 from verl_agentic.base.errors import EnvError
-from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker, agent_error
-from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_each import run_each
 from verl_agentic.episode.run_episode import run_episode
-from verl_agentic.evaluate.evaluation_log import segment_columns
-from verl_agentic.evaluate.journal import Journal, fingerprint
+from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog, make_log_rows
+from verl_agentic.evaluate.journal import fingerprint
 from verl_agentic.evaluate.policies.chat_messages import IdSource
 from verl_agentic.evaluate.success_over_attempts import (
     clustered_mean,
@@ -57,13 +55,15 @@ class EvaluationAttempt:
     """Why the episode cannot run; it is void."""
 
     @property
-    def key(self) -> str:
-        """The attempt's name in the journal."""
-        return f"{self.task}/{self.sample}"
+    def key(self) -> tuple[str, int]:
+        """The `uid` and `session` of its rows in the log."""
+        return self.task, self.sample
 
 
-RunAttempt = Callable[[EvaluationAttempt], Awaitable[dict[str, Any]]]
-"""Runs an attempt and returns its record for the journal."""
+RunAttempt = Callable[[EvaluationAttempt], Awaitable[EpisodeRows]]
+"""Runs an attempt and returns its rows for the log."""
+_USAGE = "usage/"
+"""Begins the names of the tokens as the server counts them, among the numbers of an episode."""
 
 
 def attempts(rows: Sequence[EnvRow], samples: int) -> list[EvaluationAttempt]:
@@ -85,45 +85,46 @@ async def evaluate(
     plan: Sequence[EvaluationAttempt],
     *,
     run_attempt: RunAttempt,
-    journal: Journal,
+    log: EvaluationLog,
     max_concurrent: int,
     breaker: CircuitBreaker,
-    on_record: Callable[[Mapping[str, Any]], None] = lambda record: None,
-) -> list[dict[str, Any]]:
-    """Runs the attempts that the journal lacks, and void ones again; returns the records of all attempts.
+    on_episode: Callable[[EpisodeRows], None] = lambda rows: None,
+) -> list[EpisodeRows]:
+    """Runs the attempts that the log lacks, and void ones again; returns the rows of all attempts.
 
     Args:
         plan: attempts to run.
         run_attempt: runs an attempt, here or elsewhere; see `attempt_runner`. An EnvError of it makes the episode void.
-        journal: of the records.
+        log: of the evaluation.
         max_concurrent: maximum number of parallel episodes.
         breaker: stops the evaluation when too many episodes are void.
-        on_record: called with every record, existing ones included.
+        on_episode: called with the rows of every episode, existing ones included.
 
     Raises:
         ConfigError, DataError: no retry can help. InfrastructureError: too many episodes are void.
     """
     pending: list[EvaluationAttempt] = []
     for attempt in plan:
-        old_record = journal.records.get(attempt.key)
-        if old_record is None or old_record["void"]:
+        old_rows = log.episodes.get(attempt.key)
+        if old_rows is None or old_rows[-1]["is_void"]:
             pending.append(attempt)
         else:
-            on_record(old_record)
+            on_episode(old_rows)
 
     async def run_pending(attempt: EvaluationAttempt) -> None:
         try:
-            record = await run_attempt(attempt)
+            rows = await run_attempt(attempt)
         except EnvError as error:
-            record = await run_attempt(replace(attempt, lost=str(error)))
-        journal.append(record)
-        on_record(record)
-        failure = agent_error(record["stop_reason"], record["error"])
-        breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None, agent_error=failure)
+            rows = await run_attempt(replace(attempt, lost=str(error)))
+        log.append(rows)
+        on_episode(rows)
+        last = rows[-1]
+        failure = agent_error(last["stop_reason"], last["error"] or None)
+        breaker.record(_void_reason(last) if last["is_void"] else None, agent_error=failure)
         breaker.check()
 
     await run_each(pending, run_pending, max_concurrent=max_concurrent)
-    return [journal.records[attempt.key] for attempt in plan]
+    return [log.episodes[attempt.key] for attempt in plan]
 
 
 def attempt_runner(make_env: EnvFactory, backend_for: Callable[[EvaluationAttempt], PolicyBackend]) -> RunAttempt:
@@ -134,7 +135,7 @@ def attempt_runner(make_env: EnvFactory, backend_for: Callable[[EvaluationAttemp
         backend_for: the backend of an attempt.
     """
 
-    async def run(attempt: EvaluationAttempt) -> dict[str, Any]:
+    async def run(attempt: EvaluationAttempt) -> EpisodeRows:
         def fail(row: EnvRow) -> Env:
             raise EnvError(attempt.lost)
 
@@ -146,83 +147,68 @@ def attempt_runner(make_env: EnvFactory, backend_for: Callable[[EvaluationAttemp
             setup=backend.setup,
             request_id=f"{attempt.index}-{attempt.sample}",
         )
-        return _make_record(attempt, episode, backend, wall_s=time.monotonic() - started)
+        return make_log_rows(
+            episode,
+            attempt.row,
+            columns={
+                "uid": attempt.task,
+                "session": attempt.sample,
+                "task_id": f"row {attempt.index}",
+                "id_source": backend.id_source(),
+            },
+            tokenizer=backend.setup.tokenizer,
+            numbers={
+                "wall_s": round(time.monotonic() - started, 3),
+                **{f"{_USAGE}{name}": float(count) for name, count in backend.usage.items()},
+            },
+        )
 
     return run
 
 
-def _make_record(
-    attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend, *, wall_s: float
-) -> dict[str, Any]:
-    return {
-        "key": attempt.key,
-        "task": attempt.task,
-        "row": attempt.index,
-        "task_id": attempt.row.extra.get("task_id"),
-        "sample": attempt.sample,
-        "outcome": episode.reward.outcome,
-        "reward": episode.reward.total,
-        "reward_parts": dict(episode.reward.parts),
-        "void": episode.is_void,
-        "stop_reason": episode.stop_reason.value,
-        "error": episode.error,
-        "traceback": episode.traceback,
-        "token_ids": backend.id_source(),
-        "usage": dict(backend.usage),
-        "wall_s": round(wall_s, 3),
-        "numbers": episode.numbers(),
-        STORED_SAMPLE: stored_episode(episode, attempt.row, group=attempt.task, session=attempt.sample),
-        "messages": [message.to_dict() for message in episode.messages],
-        "trajectories": [
-            {
-                "agent": trajectory.agent,
-                "prompt_ids": trajectory.prompt_ids,
-                "response_ids": trajectory.response_ids,
-                "response_mask": trajectory.response_mask,
-                "log_probs": trajectory.log_probs if trajectory.has_log_probs else None,
-                **segment_columns(trajectory, rewards),
-            }
-            for trajectory, rewards in zip(episode.trajectories, episode.token_rewards(), strict=True)
-        ],
-        "num_side_rows": episode.num_side_rows,
-        "spans": [span._asdict() for span in episode.spans],
-    }
-
-
-def is_success(record: Mapping[str, Any]) -> bool:
+def is_success(row: Mapping[str, Any]) -> bool:
     """Returns whether an episode that is not void has the full outcome."""
-    return record["outcome"] >= _FULL
+    return row["acc"] >= _FULL
 
 
-def summarise(records: Sequence[Mapping[str, Any]], *, price: Price | None = None) -> dict[str, Any]:
+def _void_reason(row: Mapping[str, Any]) -> str:
+    return row["error"] or row["stop_reason"]
+
+
+def _usage_of(row: Mapping[str, Any]) -> Counter[str]:
+    numbers = row["numbers"].items()
+    return Counter({name.removeprefix(_USAGE): int(count) for name, count in numbers if name.startswith(_USAGE)})
+
+
+def summarise(rows: Sequence[Mapping[str, Any]], *, price: Price | None = None) -> dict[str, Any]:
     """Returns the statistics of an evaluation as plain JSON values.
 
     Void episodes are counted, and left out of all other numbers but `usage` and `cost`. pass@k and pass^k are means
     over the tasks with at least k valid episodes; `tasks_at_k` is their number.
 
     Args:
-        records: of the journal.
+        rows: the last row of each episode.
         price: of the model's tokens; None leaves out `cost`.
     """
-    counted = [record for record in records if not record["void"]]
-    void = Counter(str(r["error"] or r["stop_reason"]) for r in records if r["void"])
+    counted = [row for row in rows if not row["is_void"]]
+    void = Counter(_void_reason(row) for row in rows if row["is_void"])
     summary: dict[str, Any] = {
-        "episodes": len(records),
-        "void": len(records) - len(counted),
+        "episodes": len(rows),
+        "void": len(rows) - len(counted),
         "void_errors": dict(void.most_common(5)),
-        "stop_reasons": dict(Counter(str(record["stop_reason"]) for record in records).most_common()),
-        "token_ids": sorted({record["token_ids"] for record in records}),
-        "usage": dict(sum((Counter(record["usage"]) for record in records), Counter())),
+        "stop_reasons": dict(Counter(row["stop_reason"] for row in rows).most_common()),
+        "token_ids": sorted({row["id_source"] for row in rows}),
+        "usage": dict(sum(map(_usage_of, rows), Counter())),
     }
     if price is not None:
-        summary["cost"] = _sum_costs(records, price)
+        summary["cost"] = _sum_costs(rows, price)
     if not counted:
         return summary
     tasks: dict[str, list[Mapping[str, Any]]] = {}
-    for record in counted:
-        tasks.setdefault(record["task"], []).append(record)
+    for row in counted:
+        tasks.setdefault(row["uid"], []).append(row)
     successes = [[float(is_success(r)) for r in group] for group in tasks.values()]
-    outcomes = [[float(r["outcome"]) for r in group] for group in tasks.values()]
+    outcomes = [[float(r["acc"]) for r in group] for group in tasks.values()]
     counts = {
         name: [[float(r["numbers"][name]) for r in group] for group in tasks.values()]
         for name in ("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors")
@@ -237,12 +223,11 @@ def summarise(records: Sequence[Mapping[str, Any]], *, price: Price | None = Non
     }
 
 
-def _sum_costs(records: Sequence[Mapping[str, Any]], price: Price) -> dict[str, float | None]:
+def _sum_costs(rows: Sequence[Mapping[str, Any]], price: Price) -> dict[str, float | None]:
     """Returns the cost of all requests: in total, of a mean episode, and of a solved one; None if none is solved."""
-    usages = [record["usage"] for record in records]
-    total = sum(price.of(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)) for usage in usages)
-    solved = sum(not record["void"] and is_success(record) for record in records)
-    per_episode = total / len(records) if records else None
+    total = sum(price.of(usage["prompt_tokens"], usage["completion_tokens"]) for usage in map(_usage_of, rows))
+    solved = sum(not row["is_void"] and is_success(row) for row in rows)
+    per_episode = total / len(rows) if rows else None
     return {"total": total, "per_episode": per_episode, "per_solved": total / solved if solved else None}
 
 

@@ -34,7 +34,7 @@ class Journal:
             DataError: another line is not a record.
         """
         self.path = path
-        self._lock = weakref.finalize(self, _unlock_file, _lock_file(path))
+        self._lock = lock_for(self, path)
         self.records: dict[str, dict[str, Any]] = {}
         self._file: IO[str] | None = None
         if path.is_file():
@@ -50,7 +50,7 @@ class Journal:
         """Adds a record and writes it to disk."""
         if self._file is None:
             if not self._lock.alive:
-                self._lock = weakref.finalize(self, _unlock_file, _lock_file(self.path))
+                self._lock = lock_for(self, self.path)
             make_private(self.path)
             self._file = self.path.open("a", encoding="utf-8")
         self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -71,8 +71,8 @@ class Journal:
             self._file = None
 
 
-def _lock_file(path: Path) -> int:
-    """Locks the file beside a journal and returns its descriptor.
+def lock_for(owner: object, path: Path) -> weakref.finalize[..., object]:
+    """Locks a file or folder for an object, until the returned function is called or the object is gone.
 
     Raises:
         ConfigError: another process has locked it.
@@ -90,7 +90,7 @@ def _lock_file(path: Path) -> int:
     except OSError:
         logger.warning("%s cannot be locked on its file system: start no second process on it", path)
     _descriptors.add(descriptor)
-    return descriptor
+    return weakref.finalize(owner, _unlock_file, descriptor)
 
 
 def _unlock_file(descriptor: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.collect import run_episodes
 from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
+from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog
 from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner, evaluate
-from verl_agentic.evaluate.journal import Journal
 
 _MAX_CONCURRENT = 64
 
@@ -59,22 +59,22 @@ class LocalModel:
         self,
         plan: Sequence[EvaluationAttempt],
         *,
-        journal: Journal,
+        log: EvaluationLog,
         temperature: float,
         seed: int = 0,
-        on_record: Callable[[Mapping[str, Any]], None] = lambda record: None,
-    ) -> list[dict[str, Any]]:
-        """Runs the attempts that the journal lacks, and returns the records of all; see `evaluation_run.evaluate`."""
-        return asyncio.run(self._sample_attempts(plan, journal, temperature, seed, on_record))
+        on_episode: Callable[[EpisodeRows], None] = lambda rows: None,
+    ) -> list[EpisodeRows]:
+        """Runs the attempts that the log lacks, and returns the rows of all; see `evaluation_run.evaluate`."""
+        return asyncio.run(self._sample_attempts(plan, log, temperature, seed, on_episode))
 
     async def _sample_attempts(
         self,
         plan: Sequence[EvaluationAttempt],
-        journal: Journal,
+        log: EvaluationLog,
         temperature: float,
         seed: int,
-        on_record: Callable[[Mapping[str, Any]], None],
-    ) -> list[dict[str, Any]]:
+        on_episode: Callable[[EpisodeRows], None],
+    ) -> list[EpisodeRows]:
         engine = InferenceEngine.from_pretrained(self.model_path, device=self.device, dtype=self.dtype)
         try:
             return await evaluate(
@@ -85,10 +85,10 @@ class LocalModel:
                         setup=self._make_setup(engine, temperature, seed * len(plan) + attempt.number), usage={}
                     ),
                 ),
-                journal=journal,
+                log=log,
                 max_concurrent=_MAX_CONCURRENT,
                 breaker=CircuitBreaker(min_episodes=16),
-                on_record=on_record,
+                on_episode=on_episode,
             )
         finally:
             await engine.close()
@@ -116,21 +116,3 @@ class LocalModel:
         )
         policy = EnginePolicy(engine, sampling)
         return EpisodeSetup(policy=policy, codec=self.codec, tokenizer=self.tokenizer, limits=self.limits)
-
-
-def describe(episode: Episode, tokenizer: Any) -> dict[str, Any]:
-    """Returns an episode as JSON: its numbers, its stop reason, and its texts with their authors."""
-    segments = []
-    for trajectory in episode.trajectories:
-        segments.append({"kind": "prompt", "text": tokenizer.decode(trajectory.prompt_ids)})
-        segments += [
-            {"kind": s.kind.value, "text": tokenizer.decode(trajectory.response_ids[s.start : s.end])}
-            for s in trajectory.segments()
-        ]
-    return {
-        "outcome": episode.reward.outcome,
-        "stop_reason": episode.stop_reason.value,
-        "used_tool": episode.numbers()["used_tool"],
-        "error": episode.error,
-        "segments": segments,
-    }

@@ -9,13 +9,13 @@ from typing import Any
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.finding import Finding
+from verl_agentic.evaluate.evaluation_log import EpisodeRows, has_log_probs, sampled_log_probs
 from verl_agentic.evaluate.evaluation_run import figure, is_success
 from verl_agentic.evaluate.success_over_attempts import proportion_interval
 
 _UNREADABLE = ("malformed_json", "not_an_object", "wrong_arguments", "unknown_tool", "in_reasoning", "unclosed",
                "empty", "too_many")  # fmt: skip
 """Errors of calls that are the policy's, in the names of `CALL_ERRORS`."""
-_Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class ProbeLimits:
             raise ConfigError(f"limits of a probe must be numbers from 0 on, got {vars(self)}; change them")
 
 
-def probe_figures(records: Sequence[_Record], summary: Mapping[str, Any]) -> dict[str, Any]:
+def probe_figures(episodes: Sequence[EpisodeRows], summary: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the figures of a probe, each None if it cannot be known.
 
     - `pass@1`, `pass@k`, `k`: as in the summary of `evaluate`.
@@ -49,28 +49,30 @@ def probe_figures(records: Sequence[_Record], summary: Mapping[str, Any]) -> dic
     - `offers_tools`: whether an episode had tools. `void`: share of void episodes.
 
     Args:
-        records: of `evaluate`, sampled at temperature 1.
+        episodes: of `evaluate`, sampled at temperature 1.
         summary: of the same evaluation.
     """
-    tasks: dict[str, list[_Record]] = {}
-    for record in records:
-        if not record["void"]:
-            tasks.setdefault(record["task"], []).append(record)
+    tasks: dict[str, list[EpisodeRows]] = {}
+    for rows in episodes:
+        if not rows[-1]["is_void"]:
+            tasks.setdefault(rows[-1]["uid"], []).append(rows)
     groups = list(tasks.values())
-    calls = sum(int(r["numbers"]["tool_calls"]) for group in groups for r in group)
-    bad = sum(int(r["numbers"].get(f"call_error/{kind}", 0)) for group in groups for r in group for kind in _UNREADABLE)
+    numbers = [rows[-1]["numbers"] for group in groups for rows in group]
+    calls = sum(int(counts["tool_calls"]) for counts in numbers)
+    bad = sum(int(counts.get(f"call_error/{kind}", 0)) for counts in numbers for kind in _UNREADABLE)
     valid = max(0, calls - bad)
-    entropies = [[value for r in group if (value := _compute_entropy(r)) is not None] for group in groups]
+    solved = [[is_success(rows[-1]) for rows in group] for group in groups]
+    entropies = [[value for rows in group if (value := _compute_entropy(rows)) is not None] for group in groups]
     k = max(map(int, summary.get("pass_at_k", {})), default=0)
     return {
         "k": k,
         "pass@1": summary.get("success"),
         "pass@k": summary["pass_at_k"][str(k)] if k else None,
-        "mixed": figure([[float(0 < sum(map(is_success, g)) < len(g))] for g in groups]) if groups else None,
+        "mixed": figure([[float(0 < sum(group) < len(group))] for group in solved]) if groups else None,
         "valid_calls": {"mean": valid / calls, "ci95": list(proportion_interval(valid, calls))} if calls else None,
         "calls": calls,
         "entropy": figure(entropies, is_share=False) if any(entropies) else None,
-        "offers_tools": any(r["numbers"].get("tools_offered", 0) > 0 for group in groups for r in group),
+        "offers_tools": any(counts.get("tools_offered", 0) > 0 for counts in numbers),
         "void": summary["void"] / summary["episodes"] if summary["episodes"] else None,
     }
 
@@ -115,10 +117,7 @@ def _judge_minimum(check: str, value: Any, limit: float, quantity: str, advice: 
     return Finding(check=check, status="fail", found=f"{texts[0]} {quantity} (limit {texts[1]})", advice=advice)
 
 
-def _compute_entropy(record: _Record) -> float | None:
+def _compute_entropy(rows: EpisodeRows) -> float | None:
     """Returns the mean of -log p over the sampled tokens of an episode; None without log-probs."""
-    rows = record["trajectories"]
-    if any(row["log_probs"] is None for row in rows):
-        return None
-    values = [-value for row in rows for value, m in zip(row["log_probs"], row["response_mask"], strict=True) if m]
-    return sum(values) / len(values) if values else None
+    values = sampled_log_probs(rows) if has_log_probs(rows) else []
+    return -sum(values) / len(values) if values else None

@@ -14,7 +14,7 @@ from typing import Any
 from verl_agentic.base.env import EnvFactory, require_selection
 from verl_agentic.base.errors import ConfigError, DataError, PolicyError, boundary
 from verl_agentic.base.types import StopReason
-from verl_agentic.data.stored_samples import STORED_SAMPLE
+from verl_agentic.evaluate.evaluation_log import EpisodeRows, has_log_probs, sampled_log_probs
 from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, figure, is_success
 from verl_agentic.evaluate.policies.best_of import QFunction, TokenValue
 
@@ -22,15 +22,15 @@ SELECTED = "selected.jsonl"
 """File with one line per task: `task`, `task_id`, the `sample` that was chosen or null, `outcome`, `candidates`."""
 
 
-Group = Sequence[tuple[EvaluationAttempt, Mapping[str, Any]]]
-"""The attempts at a task that are not void, with their records."""
-Choose = Callable[[Group], Awaitable[Mapping[str, Any]]]
-"""Returns the record of the best attempt."""
+Group = Sequence[tuple[EvaluationAttempt, EpisodeRows]]
+"""The attempts at a task that are not void, with their rows."""
+Choose = Callable[[Group], Awaitable[EpisodeRows]]
+"""Returns the rows of the best attempt."""
 
 
 async def select_episodes(
     plan: Sequence[EvaluationAttempt],
-    records: Sequence[Mapping[str, Any]],
+    episodes: Sequence[EpisodeRows],
     *,
     make_env: EnvFactory,
     out: Path,
@@ -44,7 +44,7 @@ async def select_episodes(
 
     Args:
         plan: the attempts.
-        records: of the attempts, in their order.
+        episodes: rows of the attempts, in their order.
         make_env: makes the environment of a row; it has the method `select`.
         out: folder of the evaluation.
         max_concurrent: maximum number of tasks at one time.
@@ -53,21 +53,21 @@ async def select_episodes(
     Raises:
         ConfigError: the environment cannot select.
     """
-    tasks: dict[str, list[tuple[EvaluationAttempt, Mapping[str, Any]]]] = {}
-    for attempt, record in zip(plan, records, strict=True):
-        if not record["void"]:
-            tasks.setdefault(attempt.task, []).append((attempt, record))
+    tasks: dict[str, list[tuple[EvaluationAttempt, EpisodeRows]]] = {}
+    for attempt, rows in zip(plan, episodes, strict=True):
+        if not rows[-1]["is_void"]:
+            tasks.setdefault(attempt.task, []).append((attempt, rows))
     slots = asyncio.Semaphore(max_concurrent)
 
     async def choose_from(group: Group) -> dict[str, Any]:
         async with slots:
-            chosen = await (_select_record(make_env, group) if choose is None else choose(group))
-        first = group[0][0]
+            chosen_rows = await (_select_rows(make_env, group) if choose is None else choose(group))
+        first, chosen = group[0][0], None if chosen_rows is None else chosen_rows[-1]
         return {
             "task": first.task,
             "task_id": first.row.extra.get("task_id"),
-            "sample": None if chosen is None else chosen["sample"],
-            "outcome": 0.0 if chosen is None else chosen["outcome"],
+            "sample": None if chosen is None else chosen["session"],
+            "outcome": 0.0 if chosen is None else chosen["acc"],
             "success": chosen is not None and is_success(chosen),
             "candidates": len(group),
         }
@@ -78,12 +78,10 @@ async def select_episodes(
     return figure([[float(line["success"])] for line in lines]) if lines else {}
 
 
-async def _select_record(make_env: EnvFactory, group: Group) -> Mapping[str, Any] | None:
+async def _select_rows(make_env: EnvFactory, group: Group) -> EpisodeRows | None:
     env = make_env(group[0][0].row)
     try:
-        index = await require_selection(env).select(
-            [_read_answer(record[STORED_SAMPLE]["sample"]) for _, record in group]
-        )
+        index = await require_selection(env).select([_read_answer(rows[-1]) for _, rows in group])
         return None if index is None else group[index][1]
     finally:
         await env.close()
@@ -99,15 +97,14 @@ def highest_log_prob(value: QFunction) -> Choose:
     chooses the candidate that the model finds most likely.
     """
 
-    async def score(attempt: EvaluationAttempt, record: Mapping[str, Any]) -> float:
-        rows = record["trajectories"]
-        if any(row["log_probs"] is None for row in rows):
+    async def score(attempt: EvaluationAttempt, rows: EpisodeRows) -> float:
+        if not has_log_probs(rows):
             raise ConfigError(
                 "--rank needs the log-probs of the episodes, got none; give --tokenizer and --mode completions"
             )
-        log_prob = sum(p for row in rows for p, m in zip(row["log_probs"], row["response_mask"], strict=True) if m)
+        log_prob = sum(sampled_log_probs(rows))
         with boundary(PolicyError, "the value function of --rank"):
-            estimate = value(attempt.row.prompt, _read_answer(record[STORED_SAMPLE]["sample"]))
+            estimate = value(attempt.row.prompt, _read_answer(rows[-1]))
             estimate = float(await estimate if inspect.isawaitable(estimate) else estimate)
             if not math.isfinite(estimate):
                 raise ValueError(f"a value must be a finite number, got {estimate}")
@@ -124,19 +121,18 @@ def highest_phi(phi: TokenValue) -> Choose:
     Paper: https://arxiv.org/abs/2506.11425 (Agent-RLVR: an outcome model chooses the best of n)
     """
 
-    async def score(attempt: EvaluationAttempt, record: Mapping[str, Any]) -> float:
-        if record["token_ids"] != "exact":
-            raise DataError(f"--phi needs exact token ids, got {record['token_ids']}; evaluate with --tokenizer")
-        rows = record["trajectories"]
+    async def score(attempt: EvaluationAttempt, rows: EpisodeRows) -> float:
+        if (source := rows[-1]["id_source"]) != "exact":
+            raise DataError(f"--phi needs exact token ids, got {source}; evaluate with --tokenizer")
         return sum([await phi.of(row["prompt_ids"], row["response_ids"], row["response_mask"]) for row in rows])
 
     return functools.partial(_choose_highest, score)
 
 
-async def _choose_highest(score: Callable[..., Awaitable[float]], group: Group) -> Mapping[str, Any]:
-    scores = [await score(attempt, record) for attempt, record in group]
+async def _choose_highest(score: Callable[..., Awaitable[float]], group: Group) -> EpisodeRows:
+    scores = [await score(attempt, rows) for attempt, rows in group]
     return group[max(range(len(group)), key=scores.__getitem__)][1]
 
 
-def _read_answer(sample: Mapping[str, Any]) -> str:
-    return sample["final_answer"] if sample["stop_reason"] == StopReason.ANSWERED.value else ""
+def _read_answer(row: Mapping[str, Any]) -> str:
+    return row["final_answer"] if row["stop_reason"] == StopReason.ANSWERED.value else ""

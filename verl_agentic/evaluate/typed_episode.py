@@ -16,6 +16,7 @@ from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCa
 from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.collect import Turn, scripted
 from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.evaluate.evaluation_log import EpisodeRows
 from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner
 
 HELP = 'type an answer, or: /call TOOL {"argument": 1}   /raw TEXT (as the model writes it)   /quit'
@@ -115,8 +116,8 @@ def parse_turn(line: str) -> Turn:
 
 async def play_typed(
     attempt: EvaluationAttempt, *, make_env: EnvFactory, codec: Codec, tokenizer: Any, terminal: Terminal
-) -> dict[str, Any] | None:
-    """Runs one episode with typed turns; returns its record for the journal, or None if the person left.
+) -> EpisodeRows | None:
+    """Runs one episode with typed turns; returns its rows for the log, or None if the person left.
 
     Args:
         attempt: names the row.
@@ -128,8 +129,8 @@ async def play_typed(
     setup = scripted(terminal.type_turn, codec=codec, tokenizer=tokenizer, limits=LIMITS)
     backend = PolicyBackend(setup=setup, usage={}, id_source=lambda: "approximate")
     run = attempt_runner(lambda row: _WatchedEnv(make_env(row), terminal), lambda _: backend)
-    record = await run(attempt)
-    return None if terminal.has_left else record
+    rows = await run(attempt)
+    return None if terminal.has_left else rows
 
 
 class _WatchedEnv:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from verl_agentic.base.errors import DataError
 from verl_agentic.log.arrow_batches import completed, to_batch
 from verl_agentic.log.metric_log import MetricsLog
+from verl_agentic.log.run_files import EVALUATION, choose_logs
 from verl_agentic.log.schema import KEY, SCHEMAS, SUMMARY, TRAJECTORIES, UPDATES, VERSION
 from verl_agentic.log.writer import FOLDER
 
@@ -52,7 +53,11 @@ def load(run_dir: Path | str, columns: Sequence[str] | None = None) -> pd.DataFr
 
 
 class RunLog:
-    """The log of a run, which may still be written."""
+    """The log of a run, which may still be written, or of all evaluations at or below a folder.
+
+    A run's log has no evaluations that lie below its folder. The unique ids of an evaluation below the folder begin
+    with its path. Of a session that was logged twice (a repeated void episode), only the last episode is read.
+    """
 
     def __init__(self, run_dir: Path | str) -> None:
         """Reads the summaries.
@@ -77,7 +82,8 @@ class RunLog:
         has_new += [file.read() for files in self._files.values() for file in files]
         if any(has_new) or not self._columns:
             self._columns = {table: self._summarise_table(table) for table in SCHEMAS}
-            joined = _join_updates(self._columns["trajectories"], _rename_places(self._columns["updates"]))
+            trajectories = _drop_repeated(self._columns["trajectories"])
+            joined = _join_updates(trajectories, _rename_places(self._columns["updates"]))
             self.summaries = joined.sort_by([("step", "ascending"), *((name, "ascending") for name in KEY)])
         return any(has_new)
 
@@ -109,16 +115,28 @@ class RunLog:
         return [row for row, place in enumerate(places) if place in matches]
 
     def table(self, table: str, columns: Sequence[str]) -> pa.Table:
-        """Returns columns of one of the two tables, as written."""
-        batches = [batch for file in self._files[table] for batch in file.batches(columns)]
-        schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
-        return pa.Table.from_batches([batch.select(list(columns)) for batch in batches], schema=schema)
+        """Returns columns of one of the two tables."""
+        names = list(dict.fromkeys([*columns, *KEY, "time"])) if table == "trajectories" else list(columns)
+        batches = [batch for file in self._files[table] for batch in file.batches(names)]
+        schema = pa.schema([SCHEMAS[table].field(name) for name in names])
+        read = pa.Table.from_batches([batch.select(names) for batch in batches], schema=schema)
+        return (_drop_repeated(read) if table == "trajectories" else read).select(list(columns))
 
     def _find_new_files(self, table: str) -> bool:
         known_paths = {file.path for file in self._files[table]}
-        new = [path for path in sorted(self.run_dir.rglob(f"{FOLDER}/{table}-*.arrows")) if path not in known_paths]
-        self._files[table] += [_File(path=path, table=table) for path in new]
+        new = [
+            _File(path=path, table=table, prefix=self._make_prefix(folder))
+            for folder in choose_logs(self.run_dir)
+            for path in sorted(folder.glob(f"{FOLDER}/{table}-*.arrows"))
+            if path not in known_paths
+        ]
+        self._files[table] += new
         return bool(new)
+
+    def _make_prefix(self, folder: Path) -> str:
+        """Returns what unique ids begin with: evaluations of one task in several folders have equal ones."""
+        is_below = folder != self.run_dir and (folder / EVALUATION).is_file()
+        return f"{folder.relative_to(self.run_dir)}:" if is_below else ""
 
     def _summarise_table(self, table: str) -> pa.Table:
         schema = pa.unify_schemas([pa.schema([SCHEMAS[table].field(name) for name in SUMMARY[table]]), _PLACE])
@@ -146,6 +164,8 @@ class _File:
 
     path: Path
     table: str
+    prefix: str = ""
+    """Text before the unique ids."""
     size: int = 0
     summaries: list[pa.RecordBatch] = field(default_factory=list)
     """One of `SUMMARY` per batch."""
@@ -181,7 +201,7 @@ class _File:
             _check_version(file_schema, self.path)
             while True:
                 try:
-                    yield completed(stream.read_next_batch(), target_schema)
+                    yield self._with_prefix(completed(stream.read_next_batch(), target_schema))
                 except StopIteration:
                     return
                 except (pa.ArrowInvalid, OSError, EOFError):
@@ -194,7 +214,15 @@ class _File:
             schema = pa.ipc.read_schema(reader.read_next_message())
             for _ in range(index):
                 reader.read_next_message()
-            return completed(pa.ipc.read_record_batch(reader.read_next_message(), schema), SCHEMAS[self.table])
+            batch = pa.ipc.read_record_batch(reader.read_next_message(), schema)
+            return self._with_prefix(completed(batch, SCHEMAS[self.table]))
+
+    def _with_prefix(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        place = batch.schema.get_field_index("uid")
+        if not self.prefix or place < 0:
+            return batch
+        uids = pc.call_function("binary_join_element_wise", [self.prefix, batch["uid"], ""])
+        return batch.set_column(place, batch.schema.field(place), uids)
 
 
 def write_run(
@@ -236,6 +264,20 @@ def _join_updates(trajectories: pa.Table, updates: pa.Table) -> pa.Table:
     for name in added:
         trajectories = trajectories.append_column(name, updates[name].combine_chunks().take(places))
     return trajectories
+
+
+def _drop_repeated(trajectories: pa.Table) -> pa.Table:
+    """Returns the rows without those of earlier episodes of a session."""
+    keys = _join_keys(trajectories)
+    if len(pc.call_function("unique", [keys])) == len(keys):
+        return trajectories
+    sessions = list(zip(trajectories["uid"].to_pylist(), trajectories["session"].to_pylist(), strict=True))
+    times = trajectories["time"].to_numpy().tolist()
+    ends: dict[tuple[str, int], Any] = {}
+    for session, time in zip(sessions, times, strict=True):
+        ends[session] = max(time, ends.get(session, time))
+    is_last = [time == ends[session] for session, time in zip(sessions, times, strict=True)]
+    return trajectories.filter(pa.array(is_last))
 
 
 def _join_keys(table: pa.Table) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Files of a run that are written once: configuration, tokenizer, record of its end. Finds the runs below a folder."""
+"""Files of a run that are written once: configuration, tokenizer, record of its end. Finds runs and evaluations."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from verl_agentic.log.writer import FOLDER
 logger = logging.getLogger(__name__)
 ENDED = "ended.jsonl"
 """File with a line when the trainer begins (`"ended": false`) and returns (`true`); the last line counts."""
+EVALUATION = "evaluation.json"
+"""File with the settings of an evaluation, which marks its folder."""
 _SECRET_KEY = re.compile(r"api_?key|token$|secret|passw", re.IGNORECASE)
 
 
@@ -40,8 +42,24 @@ def write_tokenizer(folder: Path, tokenizer: Any) -> None:
 
 def find_runs(folder: Path) -> list[Path]:
     """Returns the folders of runs below a folder, itself included: those with metrics or trajectories."""
-    runs = {path.parent for path in folder.rglob("metrics-*.jsonl")}
-    return sorted(runs | {path.parent.parent for path in folder.rglob(f"{FOLDER}/trajectories-*.arrows")})
+    runs = {path.parent for path in folder.rglob("metrics-*.jsonl")} | _find_logs(folder)
+    return sorted(run for run in runs if not _is_evaluation(run))
+
+
+def find_evaluations(folder: Path) -> list[Path]:
+    """Returns the folders of evaluations with episodes below a folder, itself included."""
+    return sorted(filter(_is_evaluation, _find_logs(folder)))
+
+
+def choose_logs(folder: Path) -> list[Path]:
+    """Returns the folders whose trajectories a folder stands for.
+
+    An evaluation stands for itself alone. Another folder stands for the runs at or below it, or else for evaluations.
+    """
+    logs = sorted(_find_logs(folder))
+    if folder in logs and _is_evaluation(folder):
+        return [folder]
+    return [log for log in logs if not _is_evaluation(log)] or logs
 
 
 def require_one_run(folder: Path) -> None:
@@ -53,6 +71,14 @@ def require_one_run(folder: Path) -> None:
     if len(runs := find_runs(folder)) > 1:
         names = ", ".join(str(run) for run in runs)
         raise DataError(f"{folder} has {len(runs)} runs; name one of {names}")
+
+
+def _find_logs(folder: Path) -> set[Path]:
+    return {path.parent.parent for path in folder.rglob(f"{FOLDER}/trajectories-*.arrows")}
+
+
+def _is_evaluation(folder: Path) -> bool:
+    return (folder / EVALUATION).is_file()
 
 
 def _without_secrets(value: Any) -> Any:

@@ -98,6 +98,12 @@ _TRAJECTORY_FIELDS: dict[str, tuple[pa.DataType, bool, str]] = {
     "num_model_tokens": (pa.int32(), True, "tokens of this row with mask 1"),
     "num_response_tokens": (pa.int32(), True, "tokens of this row's response"),
     "numbers": (_NUMBERS, False, "metrics of the episode: reward/<part>, stop/<reason>, generate_s, ..."),
+    "id_source": (
+        pa.string(),
+        True,
+        "source of the token ids of an evaluation: exact (the server's), sampled (those of turns alone), approximate; "
+        "empty in training, whose ids are exact",
+    ),
     "prompt_ids": (_INTS, False, "token ids of the prompt"),
     "response_ids": (_INTS, False, "token ids of the response: sampled tokens and observations"),
     "response_mask": (pa.list_(pa.int8()), False, "1 on tokens that are trained on"),

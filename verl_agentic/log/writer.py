@@ -83,11 +83,21 @@ class LogWriter:
         except queue.Full:
             self._count_lost(1, "the disk is too slow")
 
+    def write(self, records: Sequence[Record]) -> None:
+        """Writes records at once; for a caller that never uses `append`.
+
+        Raises:
+            OSError: the disk is full, or the folder cannot be written.
+        """
+        self._write_batch(to_batch([self._secrets.removed(record) for record in records], self._schema))
+
     def close(self) -> None:
         """Waits until all records are written, at most a minute."""
         with self._lock:
             thread, self._thread = self._thread, None
-        if thread is not None:
+        if thread is None:
+            self._close_file()
+        else:
             with contextlib.suppress(queue.Full):
                 self._waiting.put(None, timeout=_CLOSE_S)
             thread.join(_CLOSE_S)

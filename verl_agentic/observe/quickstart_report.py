@@ -47,8 +47,8 @@ def write_report(
         figures: those of `summary.json`.
         stages: names of the stages that made a model, in order.
         metrics: one mapping per training step, with `step` and verl's metric names.
-        before: episodes after the first stage, as `evaluate.local_model.describe` gives them. `question` is
-            shown above each pair. The success of tasks with equal values in `labels` is a row of a table.
+        before: episodes after the first stage: `outcome`, `stop_reason`, and `segments` with `kind` and `text`.
+            `question` is shown above each pair. The success of tasks with equal `labels` is a row of a table.
         after: the same tasks after the last stage, in the same order.
         is_control: rewards were shuffled inside each group.
         other: the other run of the pair; None without one.

@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.base.errors import ConfigError, DataError, ScoringError
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.rewards.answers.response_samples import Task, sample_of_text
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.score import void
 from verl_agentic.rewards.scorer import Scorer
 from verl_agentic.rewards.verl_result import SAMPLE, to_result
 
@@ -48,10 +47,7 @@ async def compute_score(
     """
     scorer = _load_scorer(rubric)
     sample = sample_of(data_source, solution_str, ground_truth, extra_info)
-    try:
-        return to_result(await scorer.score(sample))
-    except ScoringError as cause:  # verl would only drop the episode; the trainer stops at this
-        return to_result(void(scorer.rubric, str(cause), what="stop"))
+    return to_result((await scorer.begin_for_verl(sample))[0])
 
 
 def sample_of(

@@ -57,6 +57,16 @@ class Scorer:
             )
         return score, verdicts[0]
 
+    async def begin_for_verl(self, sample: Sample) -> tuple[Score, Verdicts]:
+        """Returns `begin`. A failure with `on_error: stop` becomes a void score at which the trainer stops.
+
+        verl drops an episode whose scoring raises, and the run would go on.
+        """
+        try:
+            return await self.begin(sample)
+        except ScoringError as cause:
+            return void(self.rubric, str(cause), what="stop"), {}
+
     async def finish(self, samples: Sequence[Sample], verdicts: Sequence[Verdicts]) -> list[Score]:
         """Returns the scores of a complete group, with the verdicts of `begin`. Raises ScoringError as `score`."""
         async with self._slots:

@@ -1,4 +1,4 @@
-"""Data between the agent loop and verl's reward workers: the record of an episode, and its score."""
+"""Data between the agent loop, verl's reward workers and the trainer: the record of an episode, and its score."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ PLACE = "agentic_place"
 AGENT = "agentic_agent"
 """Key of the role of the row's agent among the extra fields of a row; empty for the agent of the episode."""
 SAMPLE = "agentic_sample"
-"""Key of the episode's record among the extra fields of a row; it is scored and never stored."""
-EPISODE_NUMBERS = "agentic_numbers"
-"""Key of the loop's own numbers, which a score updates."""
+"""Key of the episode's record among the extra fields of a row that a reward function of the user's scores."""
 PENDING = "agentic_pending"
 """Key of an episode's record and verdicts until its group is complete."""
 _TURN_REWARDS, _VOID = "turn_rewards", "void_reason"
@@ -53,7 +51,7 @@ def from_pending(pending: Mapping[str, Any]) -> tuple[Sample, dict[str, Graded |
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """A score as verl returns it."""
+    """A score as rows take it."""
 
     total: float
     turn_rewards: Mapping[int, float]
@@ -63,19 +61,22 @@ class Scored:
     """Data for the score of the group; None if the score is complete."""
 
     @classmethod
-    def of(cls, score: Score) -> Scored:
+    def of(cls, score: Score, *, pending: Mapping[str, Any] | None = None) -> Scored:
         """Returns a score of this process."""
-        return cls.take(to_result(score), total=score.total)
+        numbers = {**score.numbers, "score": score.total} | ({} if score.void is None else {"void": 1.0})
+        return cls(
+            total=score.total, turn_rewards=score.turn_rewards, numbers=numbers, void=score.void, pending=pending
+        )
 
     @classmethod
     def take(cls, result: Mapping[str, Any], *, total: float) -> Scored:
-        """Returns the score that verl made of a result, also of the user's own reward function."""
+        """Returns the score of verl's reward worker, of a reward function of ours or of the user's own."""
         result = dict(result)
-        void, pending = result.pop(_VOID, None), result.pop(PENDING, None)
+        void = result.pop(_VOID, None)
         turn_rewards = {int(turn): float(value) for turn, value in result.pop(_TURN_REWARDS, {}).items()}
         metrics = {name: float(value) for name, value in result.items() if isinstance(value, int | float)}
         numbers = {"acc": float(total), **metrics} | ({} if void is None else {"void": 1.0})
-        return cls(total=float(total), turn_rewards=turn_rewards, numbers=numbers, void=void, pending=pending)
+        return cls(total=float(total), turn_rewards=turn_rewards, numbers=numbers, void=void)
 
     def token_rewards(self, *, turn_ids: Sequence[int], mask: Sequence[int], place: RowPlace) -> list[float]:
         """Returns the `[R]` rewards of a row; all 0 if void.

@@ -40,6 +40,8 @@ class ObjectState:
     """On the replay buffer: start and end of the waits of this step, and keys of last rows."""
     is_waiting: bool = False
 
+    scorer: Any = None
+    """On an agent loop worker: scores its rows by the rubric."""
     env_id: str | None = None
     """On an agent loop worker: the environment of the config."""
     log_options: Any = None

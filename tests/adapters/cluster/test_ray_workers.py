@@ -23,13 +23,14 @@ from sandbox_jobs import last_object
 from services import answering
 
 from verl_agentic.cli import main
+from verl_agentic.evaluate.evaluation_log import read_episodes
 from verl_agentic.log.files.record_files import write_json_lines
 from verl_agentic.log.reader import write_run
 from verl_agentic.rewards.sample_row import to_columns
 from verl_agentic.swe.sample_store import sample_store
 
 _SCRIPT = Path(__file__).parents[1] / "cluster_jobs.py"
-_TIMES = ("wall_s", "spans", "stored_sample", "numbers")
+_TIMES = ("time", "spans", "turns", "numbers")
 _AUDIT_TIMES = re.compile(r'"(median|p95)_s": [^,}]+')
 _EPISODES = 40
 
@@ -63,8 +64,7 @@ async def complete(request: Request) -> dict[str, Any]:
 
 
 def episodes(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "episodes.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k not in _TIMES} for line in lines]
+    return [{k: v for k, v in row.items() if k not in _TIMES} for (row,) in read_episodes(folder).values()]
 
 
 def other_commands(folder: Path, url: str) -> dict[str, list[str]]:
@@ -168,7 +168,7 @@ def test_workers_are_closed_and_a_wrong_start_is_told(seen: dict[str, Any]) -> N
 
 @pytest.mark.slow
 def test_an_evaluation_whose_driver_died_has_every_episode_once_as_in_one_process(seen: dict[str, Any]) -> None:
-    here, there = ({episode["key"]: episode for episode in seen[name]} for name in ("here", "there"))
+    here, there = ({(row["uid"], row["session"]): row for row in seen[name]} for name in ("here", "there"))
     assert 5 <= seen["evaluation"] < _EPISODES == len(seen["there"]) == len(there)
     assert there == here
 

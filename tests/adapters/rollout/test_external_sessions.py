@@ -118,8 +118,8 @@ async def test_a_rubric_scores_them_like_others(stage: Stage) -> None:
     reward = {"reward_manager": {"name": "rubric"}}
     loop = stage.loop(Servers(stage.tokenizer, []), rollout=ROLLOUT, reward=reward, external_sessions=1)
     (output,) = await loop.run(dict(SAMPLING), **row())
-    assert output.reward_score is None and output.extra_fields["agentic_sample"]["final_answer"] == "42"
-    assert output.extra_fields["agentic_numbers"]["external"] == 1.0
+    assert output.reward_score is None and output.sample.final_answer == "42"
+    assert output.numbers["external"] == 1.0
 
 
 def test_metrics_tell_their_share_and_are_of_the_policy() -> None:

@@ -18,6 +18,7 @@ import pytest
 from searching import ROWS, make_searching_env
 
 from verl_agentic.cli import main
+from verl_agentic.evaluate.evaluation_log import read_episodes
 from verl_agentic.log.files.rows import write_rows
 from verl_agentic.verl.features import is_installed
 
@@ -80,9 +81,8 @@ def _evaluate(folder: Path, url: str, mode: str, out: str) -> tuple[dict[str, An
     given += ["--rows", str(folder / "rows.jsonl"), "--mode", mode, "--tokenizer", str(folder / "model"), "--json"]
     given += ["--temperature", "0", "--samples", "2", "--out", str(folder / out)]
     assert main(given) == 0
-    lines = (folder / out / "episodes.jsonl").read_text().splitlines()
     summary = json.loads((folder / out / "summary.json").read_text())
-    return summary, {record["key"]: record for record in map(json.loads, lines)}
+    return summary, {key: row for key, (row,) in read_episodes(folder / out).items()}
 
 
 def test_ids_are_exact_and_the_same_in_both_modes_within_the_context_of_the_model(folder: Path, url: str) -> None:
@@ -92,8 +92,8 @@ def test_ids_are_exact_and_the_same_in_both_modes_within_the_context_of_the_mode
         assert (summary["episodes"], summary["void"], summary["token_ids"]) == (16, 0, ["exact"])
         assert summary["tool_calls"]["mean"] > 2
     by_tokens, by_messages = records
-    for key, record in by_tokens.items():
-        (row,), (other,) = record["trajectories"], by_messages[key]["trajectories"]
+    for key, row in by_tokens.items():
+        other = by_messages[key]
         assert len(row["prompt_ids"]) + len(row["response_ids"]) <= _CONTEXT
         for name in ("prompt_ids", "response_ids", "response_mask"):
             assert row[name] == other[name]

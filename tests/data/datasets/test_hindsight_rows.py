@@ -133,7 +133,7 @@ async def test_a_success_is_told_again_token_for_token(tmp_path: Path) -> None:
     stored = StoredSample(
         group="g", session=0, step=1, split="train", sample=to_sample(episode, row, id="c"), score={"acc": 1.0}
     )
-    sample = StoredSample.from_dict(stored.to_dict()).sample
+    sample = stored.sample
     _, (told,) = await write([sample], tmp_path)
     assert told["input_ids"] == episode.trajectories[0].token_ids
     assert told["loss_mask"][len(episode.trajectories[0].prompt_ids) :] == episode.trajectories[0].response_mask

@@ -12,14 +12,13 @@ from verl_agentic.evaluate.evaluation_run import summarise
 def record(task: int, sample: int, outcome: float, *, void: bool = False) -> dict[str, Any]:
     numbers = dict.fromkeys(("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors"), 1.0)
     stop = "infra_error" if void else "answered"
-    return {"task": f"t{task}", "row": task, "task_id": None, "sample": sample, "void": void, "outcome": outcome,
-            "stop_reason": stop, "error": "gone" if void else None, "token_ids": "exact", "usage": {},
-            "numbers": numbers, "trajectories": [{}]}  # fmt: skip
+    return {"uid": f"t{task}", "task_id": f"row {task}", "session": sample, "index": 0, "is_void": void, "acc": outcome,
+            "stop_reason": stop, "error": "gone" if void else "", "id_source": "exact", "numbers": numbers}  # fmt: skip
 
 
 def page_of(folder: Path, records: list[dict[str, Any]], **changes: Any) -> str:
     summary = {"env": "e", "model": "m", "mode": "chat", "out": "o", **summarise(records)}
-    write_evaluation_page(folder / "report.html", summary=summary, records=records, **changes)
+    write_evaluation_page(folder / "report.html", summary=summary, rows=records, **changes)
     return (folder / "report.html").read_text()
 
 

@@ -14,9 +14,10 @@ from fakes import END, FakeEnv, encode, episode_setup
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError, EnvError, InfrastructureError
 from verl_agentic.base.types import Message
-from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.data.stored_samples import read_samples
 from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.episode.policies.policy import ScriptedPolicy
+from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog, read_episodes
 from verl_agentic.evaluate.evaluation_page import figure_rows
 from verl_agentic.evaluate.evaluation_run import (
     EvaluationAttempt,
@@ -27,8 +28,8 @@ from verl_agentic.evaluate.evaluation_run import (
     evaluate,
     summarise,
 )
-from verl_agentic.evaluate.journal import Journal
 from verl_agentic.graders.models.client import Price
+from verl_agentic.log.reader import RunLog, write_run
 
 ROWS = [EnvRow(prompt=(Message("user", f"q{i}"),), ground_truth="42", extra={"task_id": f"t{i}"}) for i in range(3)]
 
@@ -44,43 +45,48 @@ def says_42_where(is_right: Callable[[EvaluationAttempt], bool]) -> Callable[[Ev
 
 async def run(
     tmp_path: Path, backend_for: Callable[[EvaluationAttempt], PolicyBackend], **options: Any
-) -> list[dict[str, Any]]:
+) -> list[EpisodeRows]:
     rows, samples = options.pop("rows", ROWS), options.pop("samples", 2)
     run_attempt = attempt_runner(options.pop("make_env", FakeEnv), backend_for)
-    journal = Journal(tmp_path / "episodes.jsonl")
+    log = EvaluationLog(tmp_path, {"env": "fake", "temperature": 0.5})
     try:
         return await evaluate(
             attempts(rows, samples),
             **{
                 "run_attempt": options.pop("elsewhere", lambda run: run)(run_attempt),
-                "journal": journal,
+                "log": log,
                 "max_concurrent": 4,
                 "breaker": CircuitBreaker(max_void_share=1.0),
                 **options,
             },
         )
     finally:
-        journal.close()
+        log.close()
+
+
+def last(episodes: list[EpisodeRows]) -> list[Any]:
+    return [rows[-1] for rows in episodes]
 
 
 async def test_every_row_is_played_as_often_as_asked_and_recorded(tmp_path: Path) -> None:
     records = await run(tmp_path, says_42_where(lambda a: a.index == 0 or (a.index == 1 and a.sample == 1)))
-    outcomes = [(r["row"], r["task_id"], r["sample"], r["outcome"]) for r in records]
+    outcomes = [(r["task_id"], r["session"], r["acc"]) for r in last(records)]
     assert outcomes == [
-        *((0, "t0", 0, 1.0), (1, "t1", 0, 0.0), (2, "t2", 0, 0.0)),
-        *((0, "t0", 1, 1.0), (1, "t1", 1, 1.0), (2, "t2", 1, 0.0)),
+        *(("t0", 0, 1.0), ("t1", 0, 0.0), ("t2", 0, 0.0)),
+        *(("t0", 1, 1.0), ("t1", 1, 1.0), ("t2", 1, 0.0)),
     ]
-    lines = [json.loads(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
-    assert sorted(line["key"] for line in lines) == sorted(r["key"] for r in records) and len(lines) == 6
-    record = records[0]
-    assert record["messages"] == [{"role": "user", "content": "q0"}, {"role": "assistant", "content": "42"}]
-    (trajectory,) = record["trajectories"]
-    assert trajectory["response_ids"] == encode("42$") and trajectory["response_mask"] == [1, 1, 1]
-    assert trajectory["prompt_ids"] == encode("<user>q0<assistant>") and trajectory["log_probs"] == [0.0] * 3
-    stored = StoredSample.from_dict(record["stored_sample"])
-    assert (stored.group, stored.session, stored.sample.final_answer) == (record["task"], 0, "42")
-    assert (record["stop_reason"], record["void"], record["token_ids"]) == ("answered", False, "exact")
-    assert record["usage"] == {"requests": 1, "completion_tokens": 5} and record["numbers"]["num_turns"] == 1.0
+    logged = read_episodes(tmp_path)
+    assert len(logged) == 6 and logged.keys() == {(r["uid"], r["session"]) for r in last(records)}
+    (row,) = logged[records[0][0]["uid"], 0]
+    assert [message["content"] for message in row["prompt"]] == ["q0"] and [t["text"] for t in row["turns"]] == ["42$"]
+    assert row["response_ids"] == encode("42$") and row["response_mask"] == [1, 1, 1]
+    assert row["prompt_ids"] == encode("<user>q0<assistant>") and row["rollout_log_probs"] == [0.0] * 3
+    assert (row["stop_reason"], row["is_void"], row["id_source"]) == ("answered", False, "exact")
+    assert (row["env"], row["temperature"], row["place"], row["loop"]) == ("fake", 0.5, "last", "evaluate")
+    assert row["numbers"]["usage/completion_tokens"] == 5.0 and row["numbers"]["num_turns"] == 1.0
+    assert row["score"]["score"] == row["reward"] == sum(row["token_rewards"])
+    stored = read_samples(tmp_path)
+    assert len(stored) == 6 and {one.split for one in stored} == {"val"} and stored[0].sample.ground_truth == "42"
 
 
 async def test_what_the_journal_has_is_not_played_again_and_more_samples_are(tmp_path: Path) -> None:
@@ -91,10 +97,11 @@ async def test_what_the_journal_has_is_not_played_again_and_more_samples_are(tmp
         played.append((attempt.index, attempt.sample))
         return backend("41")
 
-    seen: list[str] = []
-    second = await run(tmp_path, backend_for, rows=ROWS[::-1], on_record=lambda record: seen.append(record["key"]))
+    seen: list[EpisodeRows] = []
+    second = await run(tmp_path, backend_for, rows=ROWS[::-1], on_episode=seen.append)
     assert sorted(played) == [(0, 1), (1, 1), (2, 1)], "only the second samples"
-    assert second[:3] == first[::-1] and [r["outcome"] for r in second] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert [rows[-1]["time"] for rows in second[:3]] == [rows[-1]["time"] for rows in first[::-1]]
+    assert [row["acc"] for row in last(second)] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     assert len(seen) == 6, "what was there is told of, too"
 
 
@@ -103,26 +110,36 @@ async def test_void_episodes_are_played_again(tmp_path: Path) -> None:
         async def start(self) -> tuple[Message, ...]:
             raise OSError("no disk")
 
-    void = await run(tmp_path, says_42_where(lambda a: True), make_env=Failing, samples=1, rows=ROWS[:1])
-    assert void[0]["void"] and "no disk" in void[0]["error"]
-    mended = await run(tmp_path, says_42_where(lambda a: True), samples=1, rows=ROWS[:1])
-    assert (mended[0]["void"], mended[0]["outcome"]) == (False, 1.0)
+    (void,) = last(await run(tmp_path, says_42_where(lambda a: True), make_env=Failing, samples=1, rows=ROWS[:1]))
+    assert void["is_void"] and "no disk" in void["error"] and (void["reward"], void["acc"]) == (None, None)
+    (valid,) = last(await run(tmp_path, says_42_where(lambda a: True), samples=1, rows=ROWS[:1]))
+    assert (valid["is_void"], valid["acc"]) == (False, 1.0)
+    (logged,) = read_episodes(tmp_path).values()
+    assert [row["is_void"] for row in logged] == [False], "the last episode of an attempt counts"
+    assert RunLog(tmp_path).table("trajectories", ["acc"]).to_pylist() == [{"acc": 1.0}]
+
+
+async def test_a_folder_with_the_log_of_a_run_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, trajectories=[{"uid": "g"}])
+    with pytest.raises(ConfigError, match="holds the log of a run"):
+        EvaluationLog(tmp_path, {})
+    assert not (tmp_path / "evaluation.json").exists(), "it would make the run an evaluation"
 
 
 async def test_rows_with_the_same_content_are_different_tasks(tmp_path: Path) -> None:
     records = await run(tmp_path, says_42_where(lambda a: a.index == 0), rows=[ROWS[0], ROWS[0]], samples=1)
-    assert [r["outcome"] for r in records] == [1.0, 0.0]
-    assert summarise(records)["tasks"] == 2
+    assert [row["acc"] for row in last(records)] == [1.0, 0.0]
+    assert summarise(last(records))["tasks"] == 2
 
 
 async def test_the_cost_counts_all_requests_by_their_prices(tmp_path: Path) -> None:
-    records = await run(tmp_path, says_42_where(lambda a: a.index == 0), samples=1)
-    usage = {"requests": 2, "prompt_tokens": 1_000_000, "completion_tokens": 500_000}
-    records = [{**record, "usage": usage} for record in records]
+    records = last(await run(tmp_path, says_42_where(lambda a: a.index == 0), samples=1))
+    usage = {"usage/requests": 2.0, "usage/prompt_tokens": 1e6, "usage/completion_tokens": 5e5}
+    records = [{**record, "numbers": {**record["numbers"], **usage}} for record in records]
     assert "cost" not in summarise(records)
     cost = summarise(records, price=Price(input=2.0, output=4.0))["cost"]
     assert cost == {"total": 12.0, "per_episode": 4.0, "per_solved": 12.0}
-    lost = [{**record, "outcome": 0.0} for record in records]
+    lost = [{**record, "acc": 0.0} for record in records]
     assert summarise(lost, price=Price(input=2.0))["cost"]["per_solved"] is None
 
 
@@ -157,7 +174,7 @@ async def test_too_many_void_episodes_stop_the_evaluation_with_their_reason_and_
         await run(
             tmp_path, says_42_where(lambda a: True), make_env=Failing, breaker=breaker, samples=9, max_concurrent=1
         )
-    assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 4
+    assert len(read_episodes(tmp_path)) == 4
 
 
 async def test_what_no_retry_can_help_ends_the_siblings_too(tmp_path: Path) -> None:
@@ -184,7 +201,7 @@ async def test_what_no_retry_can_help_ends_the_siblings_too(tmp_path: Path) -> N
 
 async def test_the_summary_is_that_of_a_hand_calculation(tmp_path: Path) -> None:
     # Successes of 4 samples: t0 4, t1 2, t2 0.
-    records = await run(tmp_path, says_42_where(lambda a: a.sample < (4, 2, 0)[a.index]), samples=4)
+    records = last(await run(tmp_path, says_42_where(lambda a: a.sample < (4, 2, 0)[a.index]), samples=4))
     summary = summarise(records)
     assert (summary["tasks"], summary["episodes"], summary["void"]) == (3, 12, 0)
     # Mean 1/2; the tasks' deviations sum to 2, 0, -2: sqrt(3/2 * 8) / 12.
@@ -202,7 +219,7 @@ async def test_the_summary_is_that_of_a_hand_calculation(tmp_path: Path) -> None
 
 
 async def test_counts_of_0_and_1_are_no_shares(tmp_path: Path) -> None:
-    summary = summarise(await run(tmp_path, says_42_where(lambda a: False), samples=4))
+    summary = summarise(last(await run(tmp_path, says_42_where(lambda a: False), samples=4)))
     assert summary["num_turns"] == {"mean": 1.0, "stderr": 0.0} and summary["tool_calls"] == {
         "mean": 0.0,
         "stderr": 0.0,
@@ -210,16 +227,16 @@ async def test_counts_of_0_and_1_are_no_shares(tmp_path: Path) -> None:
 
 
 async def test_no_success_at_all_is_not_certain(tmp_path: Path) -> None:
-    records = await run(tmp_path, says_42_where(lambda a: False), samples=4)
+    records = last(await run(tmp_path, says_42_where(lambda a: False), samples=4))
     success = summarise(records)["success"]
     assert (success["mean"], success["stderr"]) == (0.0, 0.0)
     assert success["ci95"] == pytest.approx([0.0, 0.5615], abs=1e-3)  # of 3 tasks, not of 12 attempts
 
 
-def record(task: str, outcome: float, *, void: bool = False, error: str | None = None) -> dict[str, Any]:
+def record(task: str, outcome: float, *, void: bool = False, error: str = "") -> dict[str, Any]:
     names = ("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors")
     return {
-        "task": task, "outcome": outcome, "void": void, "error": error, "token_ids": "exact", "usage": {},
+        "uid": task, "acc": outcome, "is_void": void, "error": error, "id_source": "exact",
         "stop_reason": "infra_error" if void else "answered", "numbers": dict.fromkeys(names, 1.0),
     }  # fmt: skip
 
@@ -260,16 +277,16 @@ def test_when_all_are_void_there_is_no_mean() -> None:
 
 async def test_an_episode_that_no_worker_can_finish_is_void_and_runs_again(tmp_path: Path) -> None:
     def lose_row_1(run_here: RunAttempt) -> RunAttempt:
-        async def run_there(attempt: EvaluationAttempt) -> dict[str, Any]:
+        async def run_there(attempt: EvaluationAttempt) -> EpisodeRows:
             if attempt.index == 1 and not attempt.lost:
                 raise EnvError("the job ended 3 workers")
             return await run_here(attempt)
 
         return run_there
 
-    records = await run(tmp_path, says_42_where(lambda a: True), elsewhere=lose_row_1, samples=1)
-    assert [record["void"] for record in records] == [record["row"] == 1 for record in records]
-    (lost,) = [record for record in records if record["void"]]
+    records = last(await run(tmp_path, says_42_where(lambda a: True), elsewhere=lose_row_1, samples=1))
+    assert [record["is_void"] for record in records] == [record["task_id"] == "t1" for record in records]
+    (lost,) = [record for record in records if record["is_void"]]
     assert "the job ended 3 workers" in lost["error"]
     again = await run(tmp_path, says_42_where(lambda a: True), samples=1)
-    assert not any(record["void"] for record in again)
+    assert not any(record["is_void"] for record in last(again))

@@ -33,12 +33,11 @@ class Voting(ToolEnv):
         closed.append(self.row.extra["task_id"])
 
 
-def record(sample: int, answer: str, outcome: float, *, stop: str = "answered", void: bool = False) -> dict[str, Any]:
-    stored = {"sample": {"final_answer": answer, "stop_reason": stop}}
-    return {"sample": sample, "outcome": outcome, "void": void, "stored_sample": None if void else stored}
+def record(sample: int, answer: str, outcome: float, *, stop: str = "answered", void: bool = False) -> list[Any]:
+    return [{"session": sample, "acc": outcome, "is_void": void, "final_answer": answer, "stop_reason": stop}]
 
 
-def select(tmp_path: Path, records: list[dict[str, Any]], make_env: Any = Voting) -> dict[str, Any]:
+def select(tmp_path: Path, records: list[list[Any]], make_env: Any = Voting) -> dict[str, Any]:
     plan = attempts(ROWS, 3)
     return asyncio.run(select_episodes(plan, records, make_env=make_env, out=tmp_path, max_concurrent=2))
 
@@ -73,10 +72,11 @@ def test_the_episode_with_the_highest_log_prob_and_value_is_chosen(
     tmp_path: Path, bonus: float, chosen: list[int]
 ) -> None:
     # The masked log-prob must not count; without a value, the model's most likely candidate is chosen.
-    rows = {sample: [{"log_probs": [p, 9.0], "response_mask": [1, 0]}] for sample, p in enumerate((-3.0, -1.0, -2.0))}
     records = [
-        {**record(sample, "abc"[sample], 0.0), "trajectories": rows[sample]} for sample in range(3) for _ in ROWS
-    ]
+        [{**record(sample, "abc"[sample], 0.0)[0], "rollout_log_probs": [p, 9.0], "response_mask": [1, 0],
+          "response_ids": [7, 8]}]
+        for sample, p in enumerate((-3.0, -1.0, -2.0)) for _ in ROWS
+    ]  # fmt: skip
 
     async def value(messages: Sequence[Message], answer: str) -> float:
         assert messages[0].content.startswith("q")
@@ -88,7 +88,7 @@ def test_the_episode_with_the_highest_log_prob_and_value_is_chosen(
     )
     lines = [json.loads(line) for line in (tmp_path / SELECTED).read_text().splitlines()]
     assert [line["sample"] for line in lines] == chosen
-    rows[0][0]["log_probs"] = None  # pyright: ignore[reportArgumentType]
+    records[0][0]["rollout_log_probs"] = []
     with pytest.raises(ConfigError, match="--rank needs the log-probs"):
         asyncio.run(
             select_episodes(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import write_evaluation
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.types import Message, Reward, StopReason
@@ -18,7 +19,7 @@ from verl_agentic.data.making import set_algebra as algebra
 from verl_agentic.data.making.make_data import MakingReport, make_data
 from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
-from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, StoredSample
+from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.episode.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.graders.models.chat_model import ChatModel
@@ -198,7 +199,7 @@ async def test_a_model_writes_code_tasks_and_copies_are_dropped(tmp_path: Path) 
 
 def store(folder: Path, *trajectories: tuple[str, list[str], float]) -> None:
     """Stores trajectories of one group, each with a prompt, the texts of its turns, and an outcome."""
-    records = []
+    samples = []
     for session, (prompt, texts, outcome) in enumerate(trajectories):
         turns = tuple(
             Turn(index=n, text=text, content=text, observations=(f"saw {text}",) if n < len(texts) - 1 else ())
@@ -212,9 +213,8 @@ def store(folder: Path, *trajectories: tuple[str, list[str], float]) -> None:
             stop_reason=StopReason.ANSWERED,
             env=Reward(outcome),
         )
-        stored = StoredSample(group="g", session=session, step=1, split="val", sample=sample)
-        records.append({"key": str(session), STORED_SAMPLE: stored.to_dict()})
-    write_json_lines(records, folder / EPISODES)
+        samples.append(StoredSample(group="g", session=session, step=1, split="val", sample=sample))
+    write_evaluation(folder, *samples)
 
 
 async def test_each_step_of_a_trajectory_becomes_a_choice_and_the_outcome_is_appended(tmp_path: Path) -> None:

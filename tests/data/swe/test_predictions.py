@@ -12,12 +12,14 @@ import pytest
 
 from verl_agentic import EnvRow, Message
 from verl_agentic.cli import main
-from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, stored_episode
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.collect import run_episodes, scripted
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.evaluate.evaluation_log import make_log_rows
 from verl_agentic.evaluate.selection import SELECTED
+from verl_agentic.log.reader import write_run
+from verl_agentic.log.run_files import EVALUATION
 from verl_agentic.swe.grading.repo_task import RepoTask
 
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000)
@@ -41,12 +43,15 @@ def evaluated(folder: Path, tiny_chat: tuple[Any, Any]) -> list[EnvRow]:
 
     played = [row for row, _ in plan]
     episodes = asyncio.run(run_episodes(played, make_env=package.make_env, setup_for=setup_for))
-    lines = [
-        {"key": str(at), STORED_SAMPLE: stored_episode(one, row, group=str(row.extra["task_id"]), session=sample)}
-        for at, (one, (row, sample)) in enumerate(zip(episodes, plan, strict=True))
+    logged = [
+        record
+        for one, (row, sample) in zip(episodes, plan, strict=True)
+        for record in make_log_rows(
+            one, row, columns={"uid": str(row.extra["task_id"]), "session": sample}, tokenizer=tokenizer
+        )
     ]
-    folder.mkdir()
-    (folder / EPISODES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_run(folder, trajectories=logged)
+    (folder / EVALUATION).write_text("{}")
     return rows
 
 

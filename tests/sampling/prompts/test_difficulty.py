@@ -12,7 +12,7 @@ from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
 
 
 def record(task: str, outcome: float, void: bool = False) -> dict[str, Any]:
-    return {"task": task, "outcome": outcome, "void": void}
+    return {"task_id": task, "acc": outcome, "is_void": void}
 
 
 def test_only_the_prompt_that_is_sometimes_solved_is_kept() -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from verl_agentic.cpu.quickstart.run_state import RunState
 from verl_agentic.cpu.quickstart.stages import CourseStage, RlStage
-from verl_agentic.data.stored_samples import STORED_SAMPLE
+from verl_agentic.evaluate.evaluation_log import read_episodes
 from verl_agentic.evaluate.success_over_attempts import proportion_interval
 from verl_agentic.log.files.record_files import write_json_lines
 from verl_agentic.observe.quickstart_report import ComparedRun, write_report
@@ -92,8 +92,8 @@ class Summary:
 
     def _find_solved_question(self) -> str:
         """Returns a held-out question of one message that the last model solves greedily; empty if there is none."""
-        episodes = json.loads((self._out / "eval" / f"{self._models[-1]}_greedy.json").read_text())
-        prompts = (episode[STORED_SAMPLE]["sample"]["prompt"] for episode in episodes if episode["outcome"] == 1.0)
+        rows = self._read_rows(f"{self._models[-1]}_greedy")
+        prompts = (row["prompt"] for row in rows if row["acc"] == 1.0)
         return next((prompt[0]["content"] for prompt in prompts if len(prompt) == 1), "")
 
     def _read_metrics(self) -> list[dict[str, Any]]:
@@ -112,20 +112,28 @@ class Summary:
         return [{**row, "step": number} for number, row in enumerate(rows, 1)]
 
     def _read_episodes(self, name: str) -> list[dict[str, Any]]:
-        episodes = json.loads((self._out / "eval" / f"{name}_sampled.json").read_text())
-        return [{**episode, **_describe_task(episode)} for episode in episodes]
+        return [_describe_episode(row) for row in self._read_rows(f"{name}_sampled")]
+
+    def _read_rows(self, name: str) -> list[Mapping[str, Any]]:
+        """Returns the last row of each episode of an evaluation."""
+        return [rows[-1] for rows in read_episodes(self._out / "eval" / name).values()]
 
 
-def _describe_task(episode: dict[str, Any]) -> dict[str, Any]:
-    """Returns the last message of the prompt (`question`), and `kind` and flags of the row (`labels`); both are empty
-    for a void episode."""
-    sample = (episode.get(STORED_SAMPLE) or {}).get("sample") or {}
-    extra = sample.get("extra") or {}
+def _describe_episode(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an episode for the report; `labels` are `kind` and flags of the task."""
+    extra = json.loads(row["extra"])
     kind = {"kind": extra["kind"]} if isinstance(extra.get("kind"), str) else {}
     flags = {name: "yes" if value else "no" for name, value in extra.items() if isinstance(value, bool)}
+    segments = [{"kind": "prompt", "text": f"{message['role']}\n{message['content']}\n"} for message in row["prompt"]]
+    for turn in row["turns"]:
+        segments.append({"kind": "model", "text": turn["text"]})
+        segments += [{"kind": "tool", "text": f"\n{text}\n"} for text in turn["observations"]]
     return {
-        "question": sample["prompt"][-1]["content"] if sample.get("prompt") else "",
+        "outcome": row["acc"] or 0.0,
+        "stop_reason": row["stop_reason"],
+        "question": row["prompt"][-1]["content"] if row["prompt"] else "",
         "labels": {**kind, **flags},
+        "segments": segments,
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import json
 import random
 import shutil
 import tempfile
@@ -20,14 +19,16 @@ from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.cpu.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.data.row_checks import task_of
-from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, stored_episode
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.collect import run_episodes, scripted
 from verl_agentic.episode.records.episode import Episode
+from verl_agentic.evaluate.evaluation_log import EvaluationLog, make_log_rows
 from verl_agentic.evaluate.evaluation_run import attempts, summarise
-from verl_agentic.evaluate.journal import Journal, keep_settings
-from verl_agentic.evaluate.local_model import LocalModel, describe
+from verl_agentic.evaluate.journal import keep_settings
+from verl_agentic.evaluate.local_model import LocalModel
 from verl_agentic.log.files.rows import read_rows, write_rows
+from verl_agentic.log.reader import write_run
+from verl_agentic.log.run_files import EVALUATION, write_tokenizer
 from verl_agentic.verl.rollout.model_codec import load_codec
 
 _MAX_VOID_SHARE = 0.05  # maximum share of void demonstrations
@@ -95,13 +96,16 @@ def evaluate(
         result[mode] = sum(e.reward.outcome for e in episodes) / len(episodes)
         result[f"tool_rate_{mode}"] = sum(e.numbers()["used_tool"] for e in episodes) / len(episodes)
         result[f"void_{mode}"] = sum(e.is_void for e in episodes)
-        path = out / "eval" / f"{name}_{mode}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        described = [
-            {**describe(episode, local.tokenizer), STORED_SAMPLE: stored_episode(episode, row, group=str(index))}
+        columns = {"env": course.env, "temperature": temperature, "session": 0, "id_source": "exact"}
+        records = [
+            record
             for index, (episode, row) in enumerate(zip(episodes, rows, strict=True))
+            for record in make_log_rows(
+                episode, row, columns={**columns, "uid": f"task-{index:05d}"}, tokenizer=local.tokenizer
+            )
         ]
-        path.write_text(json.dumps(described))
+        folder = write_run(out / "eval" / f"{name}_{mode}", trajectories=records)
+        keep_settings(folder / EVALUATION, {"env": course.env, "temperature": temperature}, has_begun=False)
     return result
 
 
@@ -120,15 +124,15 @@ def sample(
     """Runs several episodes of each task, and stores them as `verl-agentic evaluate` does; finished ones are kept."""
     settings = {"env": course.env, "temperature": temperature, "tokenizer": str(model)}
     plan = attempts(rows, samples)
-    journal = Journal(folder / EPISODES)
-    keep_settings(folder / "evaluation.json", settings, has_begun=bool(journal.records))
+    log, local = EvaluationLog(folder, settings), local_model(course, model, **engine)
+    write_tokenizer(folder, local.tokenizer)  # for the viewer
     try:
-        records = local_model(course, model, **engine).sample(
-            plan, journal=journal, temperature=temperature, seed=seed, on_record=_make_counter(advance, len(plan))
+        episodes = local.sample(
+            plan, log=log, temperature=temperature, seed=seed, on_episode=_make_counter(advance, len(plan))
         )
     finally:
-        journal.close()
-    return summarise(records)
+        log.close()
+    return summarise([rows[-1] for rows in episodes])
 
 
 def local_model(course: Course, model: Path, **engine: str) -> LocalModel:

@@ -31,8 +31,8 @@ class PrepareOptions(EpisodeRowOptions):
                               metavar="NAME")  # fmt: skip
     name_env: bool = declare("name the environment in every row, so that a run can mix files of several environments "
                              "(default: agentic.env names it)", False)  # fmt: skip
-    learnable: Path | None = declare("leave out tasks that were always or never solved in this episodes.jsonl of an "
-                                     "evaluation", metavar="FILE")  # fmt: skip
+    learnable: Path | None = declare("leave out tasks that were always or never solved in this folder of an "
+                                     "evaluation", metavar="DIR")  # fmt: skip
     reward: Sequence[str] = declare("refuse rows whose ground truth no answer can meet by one of these reward "
                                     "components, such as math", (), nargs="+", metavar="NAME")  # fmt: skip
     check: Sequence[Path] = declare("check these files and write nothing", (), nargs="+", metavar="FILE")
@@ -132,17 +132,16 @@ def _choose_out_folder(options: PrepareOptions, package: Any) -> Path:
     return options.out or Path("data") / package.folder.name
 
 
-def _select_learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+def _select_learnable(records: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     """Returns the records that an evaluation sometimes solved or did not contain."""
-    from verl_agentic.log.files.record_files import read_json_lines
+    from verl_agentic.evaluate.evaluation_log import read_episodes
     from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
 
-    played = [{**record, "task": record["task_id"]} for _, record in read_json_lines(path) if record.get("task_id")]
-    rates = pass_rates_of(played, [record["extra_info"]["task_id"] for record in records])
+    attempts = (rows[-1] for rows in read_episodes(folder).values())
+    rates = pass_rates_of(attempts, [record["extra_info"]["task_id"] for record in records])
     selection = [record for record, keep in zip(records, is_learnable(rates), strict=True) if keep]
-    print(
-        f"{path}: {len(records) - len(selection)} of {len(records)} training rows are left out: always or never solved"
-    )
+    num_left_out = len(records) - len(selection)
+    print(f"{folder}: {num_left_out} of {len(records)} training rows are left out: always or never solved")
     return selection
 
 

@@ -29,7 +29,7 @@ from verl_agentic.data.export.sibling_records import (
     step_records,
 )
 from verl_agentic.data.export.write_records import write_records
-from verl_agentic.data.stored_samples import EPISODES, Split
+from verl_agentic.data.stored_samples import Split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +104,14 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         options: shape and choice.
 
     Raises:
-        ConfigError: an option is wrong, or `out` is the file of an evaluation.
+        ConfigError: an option is wrong.
         DataError: the log cannot be read, a mask in it is wrong, or no record is left.
     """
     options.check()
-    if out.name == EPISODES:
-        raise ConfigError(f"--out would replace the file of an evaluation, got {out}; choose another name")
     left_out: Counter[str] = Counter()
     critic = options.critic
-    with open_sessions(run_dir) as log, contextlib.ExitStack() as used:
+    log = open_sessions(run_dir)
+    with contextlib.ExitStack() as used:
         sessions = _choose_sessions(log, options, left_out)
         parts = reward_parts(sessions) if options.shape == "rows" else []
         values = mean_outcomes

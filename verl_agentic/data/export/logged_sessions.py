@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
@@ -16,11 +14,10 @@ from typing import Any
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.data.stored_samples import SAMPLE_COLUMNS, Split
-from verl_agentic.evaluate.evaluation_log import evaluation_folders, write_evaluation_run
 from verl_agentic.log.reader import RunLog
+from verl_agentic.log.run_files import choose_logs
 from verl_agentic.log.schema import SUMMARY
 from verl_agentic.log.secrets import WITHHELD
-from verl_agentic.log.writer import FOLDER
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.sample_row import from_columns
 
@@ -60,7 +57,7 @@ class LoggedSession:
 
 
 class SessionLog:
-    """The log of a run, or a log made from evaluations."""
+    """The log of a run, or of evaluations."""
 
     def __init__(self, log: RunLog) -> None:
         self._log = log
@@ -71,7 +68,7 @@ class SessionLog:
         Args:
             split: None takes training, or else validation and evaluations.
             left_out: counts rows of other sessions by reason: void ones, those that the audit found different from
-                what the policy did, incomplete ones, and those of the other split.
+                what the policy did, incomplete ones, those whose ids no server gave, and those of the other split.
         """
         splits, loops = (self._log.summaries[name].unique().to_pylist() for name in ("split", "loop"))
         chosen_split = split or ("train" if "train" in splits else "val")
@@ -126,23 +123,15 @@ class SessionLog:
         return from_columns(record)
 
 
-@contextmanager
-def open_sessions(run_dir: Path) -> Iterator[SessionLog]:
-    """Opens the log of a run, or of all evaluations at or below a folder.
+def open_sessions(run_dir: Path) -> SessionLog:
+    """Opens the log of a run, or else of all evaluations at or below a folder.
 
     Raises:
-        ConfigError: the folder has both, or logs of several tokenizers.
-        DataError: it has neither, or no episode with exact token ids.
+        ConfigError: the folder has logs of several tokenizers.
+        DataError: it has neither.
     """
-    folders = evaluation_folders(run_dir) if run_dir.is_dir() else []
-    _check_tokenizers(folders or {path.parent.parent for path in run_dir.rglob(f"{FOLDER}/trajectories-*.arrows")})
-    if not folders:
-        yield SessionLog(RunLog(run_dir))
-        return
-    if any(run_dir.rglob("trajectories-*.arrows")):
-        raise ConfigError(f"{run_dir} has the log of a run and evaluations, such as {folders[0]}; name one of them")
-    with tempfile.TemporaryDirectory(prefix="verl-agentic-export-") as folder:
-        yield SessionLog(RunLog(write_evaluation_run(run_dir, Path(folder), only_exact=True)))
+    _check_tokenizers(choose_logs(run_dir))
+    return SessionLog(RunLog(run_dir))
 
 
 def _check_tokenizers(folders: Iterable[Path]) -> None:
@@ -183,6 +172,8 @@ def _find_exclusion(session: Sequence[Mapping[str, Any]], split: str) -> str:
         return "void"
     if any(row["breach"] for row in session):
         return "different from what the policy did (audit)"
+    if session[-1]["id_source"] not in ("", "exact"):
+        return "without exact token ids (evaluate with --tokenizer)"
     if session[-1]["place"] != "last" or [row["index"] for row in session] != [*range(len(session))]:
         return "of episodes with lost or repeated rows"
     return ""

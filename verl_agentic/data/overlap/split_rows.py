@@ -71,12 +71,11 @@ def rates_of_rows(path: Path, records: Sequence[Mapping[str, Any]]) -> Floats:
 
     Args:
         path: of the rows.
-        records: of an evaluation's `episodes.jsonl`.
+        records: last rows of the log of an evaluation.
 
     Raises:
         ConfigError: no row has a rate.
     """
     rows = [record for chunk in chunks_of(path) for _, record in chunk.records()]
     tasks = [extra_of(row.get("extra_info")).get("task_id") for row in rows]
-    named = ({**attempt, "task": str(attempt["task_id"])} for attempt in records if attempt.get("task_id") is not None)
-    return pass_rates_of(named, ["" if task is None else str(task) for task in tasks])
+    return pass_rates_of(records, ["" if task is None else str(task) for task in tasks])

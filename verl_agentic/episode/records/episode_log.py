@@ -25,8 +25,8 @@ class EpisodeHeader:
     """Log columns of an episode that are known before it starts."""
 
     columns: Mapping[str, Any]
-    """`uid`, `session`, `step`, `split`, `role`, `loop`, `env`, `temperature`, `seed`; `weights_min` and `weights_max`
-    as defaults if the policy does not report them."""
+    """`uid`, `session`, `step`, `split`, `role`, `loop`, `env`, `temperature`, `seed`; `weights_min`, `weights_max` and
+    `task_id` as defaults if the policy and the row have none."""
     append: Append
     """Receives the function that makes the records."""
     decode: Decode
@@ -133,6 +133,7 @@ class EpisodeLog:
         }
 
     def _sample_id(self) -> str:
-        session, extra = self.header.columns["session"], self.row.extra
+        columns, extra = self.header.columns, self.row.extra
         name = extra.get("task_id")
-        return f"{extra.get('index', '') if name is None else name}/{session}"
+        default = columns.get("task_id", extra.get("index", ""))
+        return f"{default if name is None else name}/{columns['session']}"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from verl_agentic.cpu.inference.log_ratio import LogRatio
     from verl_agentic.episode.codec.codec import Codec
     from verl_agentic.episode.env_package import EnvPackage
+    from verl_agentic.evaluate.evaluation_log import EpisodeRows
     from verl_agentic.evaluate.evaluation_run import RunAttempt
     from verl_agentic.evaluate.policies.completions import Endpoint, EndpointConfig
     from verl_agentic.evaluate.policy_backends import BackendConfig, Mode
@@ -165,9 +166,9 @@ async def evaluate_model(options: EvaluateOptions) -> dict[str, Any]:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
     from verl_agentic.episode.env_package import load_env_package
+    from verl_agentic.evaluate.evaluation_log import EvaluationLog
     from verl_agentic.evaluate.evaluation_page import shown_tasks, write_evaluation_page
     from verl_agentic.evaluate.evaluation_run import attempts, evaluate, summarise
-    from verl_agentic.evaluate.journal import Journal, keep_settings
     from verl_agentic.evaluate.selection import select_episodes
     from verl_agentic.log.run_files import write_tokenizer
 
@@ -178,42 +179,42 @@ async def evaluate_model(options: EvaluateOptions) -> dict[str, Any]:
     choose = _make_chooser(options)
     out = _choose_folder(options)
     plan = attempts(_load_rows(options, package), options.samples)
-    journal = Journal(out / "episodes.jsonl")
+    log = EvaluationLog(out, _collect_settings(options, config))
     try:
-        keep_settings(out / "evaluation.json", _collect_settings(options, config), has_begun=bool(journal.records))
         make_work = functools.partial(_open_attempt_runner, options, config, _make_endpoint_config(options))
         if options.tokenizer:
             write_tokenizer(out, _make_codec(options)[0])  # for the viewer
         async with work_of(options, make_work, concurrency=options.concurrency) as run_attempt:
             with _show_progress(len(plan), is_quiet=options.json) as advance:
-                records = await evaluate(
+                episodes = await evaluate(
                     plan,
                     run_attempt=run_attempt,
-                    journal=journal,
+                    log=log,
                     max_concurrent=options.concurrency,
                     breaker=CircuitBreaker(min_episodes=16),
-                    on_record=advance,
+                    on_episode=advance,
                 )
     finally:
-        journal.close()
+        log.close()
+    rows = [episode[-1] for episode in episodes]
     summary = {
         "env": options.env,
         "model": options.model,
         "mode": _choose_mode(options),
         "out": str(out),
-        **summarise(records, price=price),
+        **summarise(rows, price=price),
     }
     if options.traceback:
-        print_tracebacks({record["error"]: record.get("traceback", "") for record in records}.values())
+        print_tracebacks({row["error"]: row["traceback"] for row in rows}.values())
     if options.select or options.rank:
         make_env = package.configured(config)
         chosen = await select_episodes(
-            plan, records, make_env=make_env, out=out, max_concurrent=options.concurrency, choose=choose
+            plan, episodes, make_env=make_env, out=out, max_concurrent=options.concurrency, choose=choose
         )
         summary |= {"selected": chosen} if chosen else {}
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    viewer = _export_viewer(out, [("val", 0, task) for task in shown_tasks(records)])
-    write_evaluation_page(out / "report.html", summary=summary, records=records, viewer=viewer)
+    viewer = _export_viewer(out, [("val", 0, task) for task in shown_tasks(rows)])
+    write_evaluation_page(out / "report.html", summary=summary, rows=rows, viewer=viewer)
     return summary
 
 
@@ -237,22 +238,18 @@ async def _open_attempt_runner(
 
 def _export_viewer(out: Path, groups: Sequence[tuple[str, int, str]]) -> str:
     """Writes the viewer with some groups beside the report; returns its name, or nothing if that fails."""
-    import tempfile
-
     from verl_agentic.base.errors import DataError
-    from verl_agentic.evaluate.evaluation_log import write_evaluation_run
     from verl_agentic.observe.viewer.export import newest_rows, write_page
     from verl_agentic.observe.viewer.query import Query
     from verl_agentic.observe.viewer.run_view import RunView
 
-    with tempfile.TemporaryDirectory(prefix="verl-agentic-evaluate-") as folder:
-        try:
-            view = RunView(write_evaluation_run(out, Path(folder)), shown_as=out)
-            rows = newest_rows(view, limit=sys.maxsize, query=Query(), keys=groups)
-        except DataError as error:
-            print(f"no viewer beside the report: {error}", file=sys.stderr)
-            return ""
-        write_page(out / _VIEWER, view, {row: [] for row in rows})
+    try:
+        view = RunView(out)
+        rows = newest_rows(view, limit=sys.maxsize, query=Query(), keys=groups)
+    except DataError as error:
+        print(f"no viewer beside the report: {error}", file=sys.stderr)
+        return ""
+    write_page(out / _VIEWER, view, {row: [] for row in rows})
     return _VIEWER
 
 
@@ -418,7 +415,7 @@ def _make_codec(options: EvaluateOptions) -> tuple[Any, Codec]:
 
 
 @contextlib.contextmanager
-def _show_progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def _show_progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[EpisodeRows], None]]:
     """Shows the number of finished episodes and their mean outcome."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -428,9 +425,9 @@ def _show_progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[Mapping[
     with Progress(*columns, console=Console(stderr=True), disable=is_quiet) as progress:
         task = progress.add_task("", total=total)
 
-        def advance(record: Mapping[str, Any]) -> None:
-            if not record["void"]:
-                outcomes.append(record["outcome"])
+        def advance(rows: EpisodeRows) -> None:
+            if not rows[-1]["is_void"]:
+                outcomes.append(rows[-1]["acc"])
             description = f"outcome {sum(outcomes) / len(outcomes):.3f}" if outcomes else "all void"
             progress.update(task, advance=1, description=description)
 
@@ -455,7 +452,7 @@ def _print_summary(summary: Mapping[str, Any]) -> None:
     for error, count in summary["void_errors"].items():
         console.print(Text(f"{count} void: {error}", style="red"))
     ids = "/".join(summary["token_ids"])
-    console.print(Text(f"{summary['out']}/report.html, episodes.jsonl, summary.json; token ids are {ids}", style="dim"))
+    console.print(Text(f"{summary['out']}/report.html, trajectories, summary.json; token ids are {ids}", style="dim"))
     console.print(Text(f"look at the episodes: verl-agentic view {summary['out']}", style="dim"), soft_wrap=True)
 
 

@@ -33,7 +33,7 @@ def play_question(options: PlayOptions) -> int:
     from verl_agentic.base.types import Message
     from verl_agentic.episode.env_package import load_env
     from verl_agentic.episode.limits import EpisodeLimits
-    from verl_agentic.evaluate.local_model import LocalModel, describe
+    from verl_agentic.evaluate.local_model import LocalModel
     from verl_agentic.verl.rollout.model_codec import load_codec
 
     if not (options.model / "config.json").is_file():
@@ -58,11 +58,13 @@ def play_question(options: PlayOptions) -> int:
     # The user's question has no ground truth, so there is no score.
     row = EnvRow(prompt=(Message("user", options.question),), ground_truth="0")
     (episode,) = model.run([row], temperature=options.temperature, seed=options.seed)
-    console, played = Console(), describe(episode, tokenizer)
-    for segment in played["segments"]:
-        style = "bold green" if segment["kind"] == "model" else "dim"
-        console.print(Text(segment["text"], style=style), end="")
-    console.print(f"\n[dim]stopped: {played['stop_reason']}[/dim]")
+    console = Console()
+    for trajectory in episode.trajectories:
+        console.print(Text(tokenizer.decode(trajectory.prompt_ids), style="dim"), end="")
+        for segment in trajectory.segments():
+            text = tokenizer.decode(trajectory.response_ids[segment.start : segment.end])
+            console.print(Text(text, style="bold green" if segment.kind.value == "model" else "dim"), end="")
+    console.print(f"\n[dim]stopped: {episode.stop_reason.value}[/dim]")
     return 0 if episode.error is None else 1
 
 

@@ -57,24 +57,17 @@ class ViewOptions(PageOptions):
 
 def show_run(options: ViewOptions) -> int:
     """Serves the page until Ctrl-C, or writes it to a file."""
-    import tempfile
-
     from verl_agentic.base.errors import ConfigError
 
     chosen = [name for name in ("step", "key", "spot_check") if getattr(options, name)]
     if options.export is None and chosen:
         raise ConfigError(f"--{chosen[0].replace('_', '-')} needs --export, got none; add --export FILE")
-    with tempfile.TemporaryDirectory(prefix="verl-agentic-view-") as folder:
-        view = _open_view(options.run_dir, Path(folder))
-        return _serve_view(options, view) if options.export is None else _export_page(options, view, options.export)
+    view = _open_view(options.run_dir)
+    return _serve_view(options, view) if options.export is None else _export_page(options, view, options.export)
 
 
-def _open_view(run_dir: Path, folder: Path) -> RunView:
+def _open_view(run_dir: Path) -> RunView:
     """Returns the view of a run, or if there is none, of the evaluations in the folder.
-
-    Args:
-        run_dir: the argument; may be the file of an evaluation.
-        folder: for the log made from evaluations.
 
     Raises:
         DataError: the folder has neither a run nor an evaluation.
@@ -82,28 +75,23 @@ def _open_view(run_dir: Path, folder: Path) -> RunView:
     import sys
 
     from verl_agentic.base.errors import DataError
-    from verl_agentic.data.stored_samples import EPISODES
-    from verl_agentic.evaluate.evaluation_log import evaluation_folders, write_evaluation_run
     from verl_agentic.log.metric_log import read_metrics
-    from verl_agentic.log.run_files import require_one_run
+    from verl_agentic.log.run_files import EVALUATION, find_evaluations, find_runs, require_one_run
     from verl_agentic.observe.viewer.run_view import RunView, is_run
 
-    run_dir = run_dir.parent if run_dir.name == EPISODES and run_dir.is_file() else run_dir
-    evaluations = evaluation_folders(run_dir) if run_dir.is_dir() else []
-    if not run_dir.is_dir() or is_run(run_dir) or (not evaluations and read_metrics(run_dir)):
-        require_one_run(run_dir)
-        view = RunView(run_dir)
-        if evaluations:
-            names = ", ".join(str(path) for path in evaluations[:3])
-            print(f"showing the run; to see evaluations, pass their own folders: {names}", file=sys.stderr)
-        return view
-    if evaluations:
-        return RunView(write_evaluation_run(run_dir, folder), shown_as=run_dir)
-    raise DataError(
-        f"nothing to view below {run_dir}, got neither the log of a run (trajectories/trajectories-*.arrows, "
-        f"metrics-*.jsonl) nor an evaluation ({EPISODES}); name the folder that the run logs to "
-        "(agentic.log.dir) or the --out of `verl-agentic evaluate`"
-    )
+    if run_dir.is_dir() and not is_run(run_dir) and not read_metrics(run_dir):
+        raise DataError(
+            f"nothing to view below {run_dir}, got neither the log of a run (trajectories/trajectories-*.arrows, "
+            f"metrics-*.jsonl) nor an evaluation ({EVALUATION}); name the folder that the run logs to "
+            "(agentic.log.dir) or the --out of `verl-agentic evaluate`"
+        )
+    require_one_run(run_dir)
+    view = RunView(run_dir)
+    evaluations = find_evaluations(run_dir) if find_runs(run_dir) else []
+    if evaluations and run_dir not in evaluations:
+        names = ", ".join(str(path) for path in evaluations[:3])
+        print(f"showing the run; to see evaluations, pass their own folders: {names}", file=sys.stderr)
+    return view
 
 
 def _serve_view(options: ViewOptions, view: RunView) -> int:

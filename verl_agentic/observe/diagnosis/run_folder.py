@@ -12,6 +12,7 @@ from typing import Any
 
 from verl_agentic.log.metric_log import read_metrics
 from verl_agentic.log.reader import RunLog
+from verl_agentic.log.run_files import choose_logs, find_evaluations
 from verl_agentic.log.writer import FOLDER
 
 _OUTPUT_BYTES = 4_000_000
@@ -75,8 +76,8 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def read_log(run_dir: Path) -> RunLog | None:
-    """Returns the trajectory log; None without one."""
-    if next(run_dir.rglob(f"{FOLDER}/trajectories-*.arrows"), None) is None:
+    """Returns the trajectory log; None without one. Evaluations are no runs."""
+    if all(folder in find_evaluations(run_dir) for folder in choose_logs(run_dir)):
         return None
     return RunLog(run_dir)
 

@@ -35,7 +35,7 @@ def pass_rates_of(records: Iterable[Mapping[str, Any]], tasks: Sequence[str], *,
     """Returns the pass rate of every task, [N] in the order of `tasks`; NaN if too few attempts count.
 
     Args:
-        records: records of `verl-agentic evaluate` with `task`, `outcome` and `void`. Void attempts do not count.
+        records: last rows of the log of an evaluation: `task_id`, `acc`, `is_void`. Void attempts do not count.
         min_attempts: minimum number of attempts. With one attempt, every rate would be 0 or 1.
 
     Raises:
@@ -43,8 +43,8 @@ def pass_rates_of(records: Iterable[Mapping[str, Any]], tasks: Sequence[str], *,
     """
     outcomes: dict[str, list[bool]] = {}
     for record in records:
-        if not record["void"]:
-            outcomes.setdefault(str(record["task"]), []).append(float(record["outcome"]) >= _FULL)
+        if not record["is_void"]:
+            outcomes.setdefault(record["task_id"], []).append(record["acc"] >= _FULL)
     tries = [outcomes.get(task, []) for task in tasks]
     rates = np.array([np.mean(attempts) if len(attempts) >= min_attempts else np.nan for attempts in tries])
     if np.isnan(rates).all():

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.data.stored_samples import json_records, read_samples
+from verl_agentic.data.stored_samples import read_samples
 from verl_agentic.evaluate.selection import SELECTED
+from verl_agentic.log.files.record_files import read_json_lines
 from verl_agentic.rewards.sample import Sample
 
 
@@ -71,4 +72,4 @@ def _read_choices(folder: Path) -> frozenset[str]:
     path = folder / SELECTED
     if not path.is_file():
         raise DataError(f"the evaluation has no choices, got no {path}; run verl-agentic evaluate with --select")
-    return frozenset(f"{record['task_id']}/{record['sample']}" for _, record in json_records(path))
+    return frozenset(f"{record['task_id']}/{record['sample']}" for _, record in read_json_lines(path))

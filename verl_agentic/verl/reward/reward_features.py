@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,12 @@ def rubric(reward: Any) -> Rubric | None:
 
     manager = reward.get("reward_manager") or {}
     return Rubric.from_config(plain(reward)) if manager.get("name") == "rubric" else None
+
+
+def count_scorer_processes(num_workers: Any) -> int:
+    """Returns the number of processes for components, for each of several workers of verl."""
+    share = (os.cpu_count() or 1) // int(num_workers or 1)
+    return min(8, max(1, share))
 
 
 def has_rubric(config: Any) -> bool:
@@ -64,6 +71,7 @@ FEATURES = Features(
             gives="rubrics and reward functions for rows of other agent loops",
             chosen_by="reward.reward_manager.name=rubric, or reward.custom_reward_function.path="
             "pkg://verl_agentic.rewards.*",
+            demanded_by=lambda config: has_rubric(config) or has(config, "reward.custom_reward_function.path"),
             behind=("rollout.agent_loop", "extensions.monitoring.episode_waits"),  # it makes rows of the agent loop
         ),
         Adapter(

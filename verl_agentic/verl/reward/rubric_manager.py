@@ -1,8 +1,11 @@
-"""The reward manager `rubric`: `reward.reward_manager.name=rubric`, with the rubric in `reward.rubric`."""
+"""The reward manager `rubric`: `reward.reward_manager.name=rubric`, with the rubric in `reward.rubric`.
+
+It scores batches that verl gives to its reward workers. The worker of an agent loop scores its own rows
+(`reward.verl_scores`).
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -11,14 +14,14 @@ from omegaconf import DictConfig, OmegaConf
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from verl_agentic.base.errors import ConfigError, ScoringError
+from verl_agentic.base.errors import ConfigError
 from verl_agentic.rewards.answers.response_samples import Task, sample_of_tokens, to_messages
 from verl_agentic.rewards.compute_score import refuse_unknown_turns
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.score import Verdicts, void
 from verl_agentic.rewards.scorer import Scorer
-from verl_agentic.rewards.verl_result import PENDING, SAMPLE, to_pending, to_result
+from verl_agentic.rewards.verl_result import to_result
+from verl_agentic.verl.reward.reward_features import count_scorer_processes
 
 
 @register("rubric")
@@ -36,32 +39,20 @@ class RubricRewardManager(RewardManagerBase):
         """Reads `reward.rubric`: a mapping or a path. Raises ConfigError if it is missing or invalid."""
         reward: Any = OmegaConf.to_container(config.reward, resolve=True)
         _refuse_what_verl_would_use_instead(reward)
-        # Each reward worker of verl has processes of its own.
-        share = (os.cpu_count() or 1) // int(reward.get("num_workers") or 1)
-        self._scorer = Scorer(Rubric.from_config(reward), workers=min(8, max(1, share)))
+        self._scorer = Scorer(Rubric.from_config(reward), workers=count_scorer_processes(reward.get("num_workers")))
         super().__init__(config, tokenizer, compute_score)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Returns the score of one episode; passes a failure that must stop the run to the trainer."""
         sample = await self.loop.run_in_executor(None, _sample_of, data[-1:], self.tokenizer)
-        verdicts: Verdicts = {}
-        try:
-            score, verdicts = await self._scorer.begin(sample)
-        except ScoringError as cause:
-            # An exception would only make verl drop the episode. The trainer stops at this marker.
-            score = void(self._scorer.rubric, str(cause), what="stop")
+        score, _ = await self._scorer.begin_for_verl(sample)
         result = to_result(score)
-        if self._scorer.rubric.group_terms and score.void is None:
-            result[PENDING] = to_pending(sample.to_dict(), verdicts)
         return {"reward_score": result["score"], "reward_extra_info": result}
 
 
 def _sample_of(data: Any, tokenizer: Any) -> Sample:
-    """Returns the episode's record, else that of a single turn. Raises DataError for several turns without a record."""
+    """Returns the sample of a row. Raises DataError for several turns without a mask."""
     columns = {name: column[0] for name, column in data.non_tensor_batch.items()}
-    record = (columns.get("tool_extra_fields") or {}).get(SAMPLE)
-    if isinstance(record, Mapping):
-        return Sample.from_dict(record)
     extra = dict(columns.get("extra_info") or {})
     length = int(data.batch["attention_mask"][0, -data.batch["responses"].shape[-1] :].sum())
     ids = data.batch["responses"][0, :length].tolist()

@@ -57,8 +57,9 @@ from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.episode.threads import offload_if_long
 from verl_agentic.log.files.parquet import env_row
 from verl_agentic.log.writer import log_writer
+from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.sample_row import score_of
-from verl_agentic.rewards.verl_result import AGENT, EPISODE_NUMBERS, SAMPLE
+from verl_agentic.rewards.verl_result import AGENT
 from verl_agentic.verl.patching import replace, wrap
 from verl_agentic.verl.rollout import external_sessions, verl_rows
 from verl_agentic.verl.rollout.episode_rows import EnvAgentOutput
@@ -231,7 +232,7 @@ class EnvAgentLoop(AgentLoopBase):
             episode,
             with_log_probs=bool(sampling_params.get("logprobs")),
             default_version=played_with,
-            sample=None if sample is None else sample.to_dict(),
+            sample=sample,
             breach=breach,
             log=log,
             shared_ids=shared_ids,
@@ -379,7 +380,7 @@ def _to_outputs(
     *,
     with_log_probs: bool,
     default_version: int,
-    sample: Mapping[str, Any] | None,
+    sample: Sample | None,
     breach: str,
     log: EpisodeLog | None,
     shared_ids: Sequence[list[int]] | None,
@@ -405,10 +406,10 @@ def _to_outputs(
                 AGENT: trajectory.agent,
                 # verl copies this over the earlier rows before they are stored.
                 "reward_extra_info": numbers,
-                EPISODE_NUMBERS: numbers,
                 "steps": steps[index],
-                SAMPLE: sample,
             },
+            numbers=numbers,
+            sample=sample,
             token_rewards=rewards,
             turn_ids=trajectory.turn_ids,
             shared_ids=None if shared_ids is None else shared_ids[index],

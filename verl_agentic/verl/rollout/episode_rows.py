@@ -11,7 +11,8 @@ from pydantic import Field, SkipValidation
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_agentic.episode.records.episode_log import EpisodeLog
-from verl_agentic.rewards.verl_result import EPISODE_NUMBERS, PENDING, PLACE, SAMPLE, RowPlace, Scored
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.verl_result import PENDING, PLACE, RowPlace, Scored
 from verl_agentic.verl.rollout import external_sessions
 
 
@@ -32,6 +33,12 @@ class EnvAgentOutput(AgentLoopOutput):
     row: int = Field(default=0, exclude=True)
     """Its number in its episode."""
 
+    numbers: SkipValidation[dict[str, float]] = Field(default_factory=dict, exclude=True)
+    """The loop's own numbers, which a score updates."""
+    sample: SkipValidation[Sample | None] = Field(default=None, exclude=True)
+    """The record of the episode for a rubric or a reward function; None if the environment scores."""
+    scored: SkipValidation[Scored | None] = Field(default=None, exclude=True)
+    """Score by the rubric; None if another one scores."""
     env_score: dict[str, float] | None = Field(default=None, exclude=True)
     """Score from the environment; None if the environment did not score."""
 
@@ -43,12 +50,13 @@ class EnvAgentOutput(AgentLoopOutput):
         columns = super().as_dict()
         extra = columns["extra_fields"]
         rewards, turn_ids, place = self.token_rewards, self.turn_ids, self.place
-        numbers, record = extra.pop(EPISODE_NUMBERS), extra.pop(SAMPLE)
+        numbers, scored = self.numbers, self.scored
         extra |= {PENDING: None, PLACE: place}
-        score: Mapping[str, float] | None = None if record is not None else self.env_score
+        score: Mapping[str, float] | None = None if self.sample is not None else self.env_score
         void: str | None = None
-        if record is not None and self.reward_score is not None:  # verl has had it scored
+        if scored is None and self.sample is not None and self.reward_score is not None:  # by a reward function
             scored = Scored.take(extra["reward_extra_info"], total=self.reward_score)
+        if scored is not None:
             paid = scored.token_rewards(turn_ids=turn_ids, mask=self.response_mask, place=place)
             rewards = [a + b for a, b in zip(rewards, paid, strict=True)]
             void = scored.void

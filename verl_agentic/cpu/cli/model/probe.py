@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 def _probe_model(options: ProbeOptions, model: str) -> dict[str, Any]:
     """Returns the figures of one model."""
     from verl_agentic.evaluate.cli import evaluate
-    from verl_agentic.evaluate.journal import Journal
+    from verl_agentic.evaluate.evaluation_log import read_episodes
     from verl_agentic.evaluate.model_probe import probe_figures
 
     out = options.out / re.sub(r"[^\w.-]+", "_", model.strip("/"))
@@ -109,9 +109,7 @@ def _probe_model(options: ProbeOptions, model: str) -> dict[str, Any]:
             api_key_env=evaluate.EvaluateOptions.api_key_env if options.endpoint else _TOKEN_VARIABLE,
         )  # fmt: skip
         summary = asyncio.run(evaluate.evaluate_model(evaluation))
-    journal = Journal(out / "episodes.jsonl")
-    journal.close()
-    return {**probe_figures(list(journal.records.values()), summary), "out": str(out)}
+    return {**probe_figures(list(read_episodes(out).values()), summary), "out": str(out)}
 
 
 @contextlib.contextmanager

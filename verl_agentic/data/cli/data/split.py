@@ -26,11 +26,11 @@ def split_file(options: SplitOptions) -> int:
 
     from verl_agentic.data.overlap.split_rows import choose_sft, rates_of_rows
     from verl_agentic.data.overlap.write_kept import write_kept
-    from verl_agentic.log.files.record_files import read_json_lines
+    from verl_agentic.evaluate.evaluation_log import read_episodes
 
     rates = None
     if options.rates:
-        rates = rates_of_rows(options.file, [record for _, record in read_json_lines(options.rates)])
+        rates = rates_of_rows(options.file, [rows[-1] for rows in read_episodes(options.rates).values()])
     is_sft = choose_sft(options.file, share=options.sft, rates_N=rates, seed=options.seed, jobs=options.jobs)
     folder, stem, suffix = options.out or options.file.parent, options.file.stem, options.file.suffix
     chosen = {folder / f"{stem}_sft{suffix}": is_sft, folder / f"{stem}_rl{suffix}": ~is_sft}

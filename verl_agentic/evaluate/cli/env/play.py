@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.episode.env_package import load_env_package
     from verl_agentic.evaluate.env_validation.validate_env import rows_to_validate
+    from verl_agentic.evaluate.evaluation_log import EvaluationLog
     from verl_agentic.evaluate.evaluation_run import attempts
-    from verl_agentic.evaluate.journal import Journal, keep_settings
     from verl_agentic.evaluate.typed_episode import HELP, play_typed
     from verl_agentic.log.files.rows import read_rows
     from verl_agentic.log.run_files import write_tokenizer
@@ -55,28 +55,28 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--row must be below the number of rows, {len(rows)}, got {args.row}; choose another")
     tokenizer, codec = make_chosen_codec(args)
     out = args.out or Path("outputs") / "play" / f"{Path(args.env).name}-{Path(args.protocol).stem}"
-    journal, console = Journal(out / "episodes.jsonl"), Console()
+    settings = {"env": args.env, "model": "a person", "protocol": args.protocol, "tokenizer": args.model}
+    log = EvaluationLog(out, {**settings, "config": config})
     try:
-        settings = {"env": args.env, "model": "a person", "protocol": args.protocol, "tokenizer": args.model}
-        keep_settings(out / "evaluation.json", {**settings, "config": config}, has_begun=bool(journal.records))
-        plan = attempts([rows[args.row]], samples=len(journal.records) + 1)
-        attempt = next(attempt for attempt in plan if attempt.key not in journal.records)
-        terminal = _make_terminal(console)
+        plan = attempts([rows[args.row]], samples=len(log.episodes) + 1)
+        attempt = next(attempt for attempt in plan if attempt.key not in log.episodes)
+        terminal = _make_terminal(Console())
         terminal.show(HELP, "dim")
         playing = play_typed(attempt, make_env=make_env, codec=codec, tokenizer=tokenizer, terminal=terminal)
         with log_only_from(logging.WARNING if args.traceback else logging.CRITICAL, logger="verl_agentic"):
-            record = asyncio.run(playing)
-        if record is None:
+            episode = asyncio.run(playing)
+        if episode is None:
             terminal.show("you left the episode; it is not written", "yellow")
             return 1
         write_tokenizer(out, tokenizer)  # for the viewer
-        journal.append(record)
+        log.append(episode)
     finally:
-        journal.close()
-    _show_result(terminal, record, out)
+        log.close()
+    row = episode[-1]
+    _show_result(terminal, row, out)
     if args.traceback:
-        print_tracebacks([record["traceback"]])
-    return 1 if record["void"] else 0
+        print_tracebacks([row["traceback"]])
+    return 1 if row["is_void"] else 0
 
 
 def _make_terminal(console: Console) -> Terminal:
@@ -89,10 +89,12 @@ def _make_terminal(console: Console) -> Terminal:
     )
 
 
-def _show_result(terminal: Terminal, record: Mapping[str, Any], out: Path) -> None:
-    if record["error"]:
-        terminal.show(record["error"], "red")
-    parts = "".join(f", {name} {value:g}" for name, value in record["reward_parts"].items())
-    result = "void" if record["void"] else f"outcome {record['outcome']:g}, reward {record['reward']:g}{parts}"
-    terminal.show(f"stopped by {record['stop_reason']}: {result}", "bold")
+def _show_result(terminal: Terminal, row: Mapping[str, Any], out: Path) -> None:
+    if row["error"]:
+        terminal.show(row["error"], "red")
+    score = dict(row["score"] or {"score": 0.0})
+    reward, prefix = score.pop("score"), "reward/"
+    parts = [f", {name.removeprefix(prefix)} {value:g}" for name, value in score.items() if name.startswith(prefix)]
+    result = "void" if row["is_void"] else f"outcome {row['acc']:g}, reward {reward:g}{''.join(parts)}"
+    terminal.show(f"stopped by {row['stop_reason']}: {result}", "bold")
     terminal.show(f"look at it: verl-agentic view {out}", "dim")
