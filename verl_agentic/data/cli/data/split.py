@@ -13,8 +13,8 @@ class SplitOptions(Options):
 
     file: Path = declare("divide the rows of this file", is_required=True, is_positional=True, metavar="FILE")
     sft: float = declare("share for SFT (default %(default)s)", 0.3, metavar="SHARE")
-    rates: Path | None = declare("give the hardest rows to RL, by this episodes.jsonl of an evaluation (default: "
-                                 "divide at random)", metavar="FILE")  # fmt: skip
+    rates: Path | None = declare("give the hardest rows to RL, by this folder of an evaluation (default: "
+                                 "divide at random)", metavar="DIR")  # fmt: skip
     seed: int = declare("divide by this seed (default %(default)s)", 0)
     out: Path | None = declare("write FILE_sft and FILE_rl into this folder (default: beside FILE)", metavar="DIR")
     jobs: int = declare("use N processes (default: the cores)", os.cpu_count() or 1, min=1, metavar="N")
