@@ -11,7 +11,6 @@ from .draw import Draw
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh".split()  # noqa: SIM905
 _WEEKDAYS_FROM, _WEEKDAYS = datetime.date(1900, 1, 1), 50_000
 _DAYS_FROM, _DAYS = datetime.date(1990, 1, 1), 12_000
-_LONG_DATE = "{:%B} {}, {}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,17 +145,16 @@ def two_steps(draw: Draw) -> Question:
 def weekdays(draw: Draw) -> Question:
     """Asks for the day of the week of a date."""
     day = draw.date(_WEEKDAYS_FROM, _WEEKDAYS)
-    long = _LONG_DATE.format(day, day.day, day.year)
     names = tuple(f"{datetime.date(2024, 1, number):%A}" for number in range(1, 8))
     return Question(
         wordings=(
-            f"On which day of the week was {long}?",
-            f"What day of the week was {day.isoformat()}?",
-            f"Which weekday was {long}?",
-            f"{day.isoformat()} was what day of the week?",
+            f"On which day of the week was {day}?",
+            f"What day of the week was {day}?",
+            f"Which weekday was {day}?",
+            f"{day} was what day of the week?",
         ),
         answer=f"{day:%A}",
-        code=f'import datetime\nprint(datetime.date({day.year}, {day.month}, {day.day}).strftime("%A"))',
+        code=f'from datetime import date\nprint(date.fromisoformat("{day}").strftime("%A"))',
         guesses=names,
     )
 
@@ -165,16 +163,16 @@ def days(draw: Draw) -> Question:
     """Asks for the number of days between two dates."""
     first = draw.date(_DAYS_FROM, _DAYS)
     last = draw.date(first + datetime.timedelta(20), 880)
-    dates = [f"datetime.date({day.year}, {day.month}, {day.day})" for day in (last, first)]
+    dates = [f'date.fromisoformat("{day}")' for day in (first, last)]
     return Question(
         wordings=(
-            f"How many days are there from {first.isoformat()} to {last.isoformat()}?",
-            f"How many days after {first.isoformat()} is {last.isoformat()}?",
-            f"Count the days between {first.isoformat()} and {last.isoformat()}.",
-            f"It is {first.isoformat()}. In how many days is it {last.isoformat()}?",
+            f"How many days are there from {first} to {last}?",
+            f"How many days after {first} is {last}?",
+            f"Count the days between {first} and {last}.",
+            f"It is {first}. In how many days is it {last}?",
         ),
         answer=str((last - first).days),
-        code=f"import datetime\nprint(({dates[0]} - {dates[1]}).days)",
+        code=f"from datetime import date\nprint(abs(({dates[0]} - {dates[1]}).days))",
     )
 
 

@@ -6,6 +6,7 @@ The event loop never waits for computation, and the thread sleeps while there is
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -178,6 +179,8 @@ class InferenceEngine:
             self._closed = True
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
+        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+            trim(0)  # glibc would keep the memory of all steps for this process
 
     def _make_request(
         self, prompt_ids: Sequence[int], params: SamplingParams, deliver: Callable[[Generation | Exception], None]

@@ -25,6 +25,8 @@ from verl_agentic.verl.extensions.cpu.platform import is_chosen
 from verl_agentic.verl.extensions.cpu.similar_lengths import groups_of_similar_length
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_SMALL_MODEL = 20_000_000
+"""Parameters up to which page faults take a share of a step, and kept memory is small."""
 
 
 class _OnCpu(FSDPEngine):
@@ -38,7 +40,6 @@ class _OnCpu(FSDPEngine):
                 "put agentic/cpu behind the recipe, or set actor.strategy, ref.strategy and critic.strategy"
             )
         super().__init__(model_config, engine_config, optimizer_config, checkpoint_config)
-        _keep_freed_memory()
         # The weights are already on the CPU.
         self._is_offload_param = self._is_offload_optimizer = False
 
@@ -48,6 +49,8 @@ class _OnCpu(FSDPEngine):
         return super().forward_backward_batch(*args, **kwargs)
 
     def _build_fsdp_module(self, module: Any) -> Any:
+        if sum(weight.numel() for weight in module.parameters()) <= _SMALL_MODEL:
+            _keep_freed_memory()
         # verl 0.9 offloads every reference to pinned memory, which only an accelerator has.
         config = self.engine_config
         self.engine_config = dataclasses.replace(config, forward_only=False, offload_policy=False)
