@@ -94,7 +94,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         (
             {"reward__reward_manager__name": "rubric"},
             "",
-            ["replay_buffer.episode_buffer", "trainer.schedules", "reward.rubric_manager", "reward.group_rewards"],
+            [
+                "replay_buffer.episode_buffer",
+                "trainer.schedules",
+                "reward.rubric_manager",
+                "reward.group_rewards",
+                "reward.verl_scores",
+            ],
         ),
         ({}, " CPU ", _CPU),
     ],
