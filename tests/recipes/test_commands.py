@@ -23,7 +23,8 @@ _STORED = ("--solved", "--hindsight", "--rewrite", "--learnable", "--check")
 
 def documented() -> Iterator[tuple[str, str]]:
     """Yields page and arguments of the commands for bundled environments."""
-    pages = {f"{name}.md": load_recipe("system", name).readme for name in recipe_names("system")}
+    systems = [load_recipe("system", name) for name in recipe_names("system")]
+    pages = {f"{system.name}.md": f"{system.readme}\n{system.noted('toy')}\n" for system in systems}
     folders = (recipes_dir(), envs_dir(), Path(__file__).parents[2] / "docs")
     pages |= {
         f"{path.parent.name}/{path.name}": path.read_text() for folder in folders for path in folder.rglob("*.md")
