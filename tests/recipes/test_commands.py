@@ -18,7 +18,7 @@ from verl_agentic.config.recipe_groups import load_recipe, recipe_names
 
 _COMMAND = re.compile(r"verl-agentic prepare ((?:[^\n`#\\]|\\\n)+)")
 _STORED = ("--solved", "--hindsight", "--rewrite", "--learnable", "--check")
-"""Options that need a run or files."""
+"""Options that need a run or files, as `games=` does."""
 
 
 def documented() -> Iterator[tuple[str, str]]:
@@ -35,7 +35,8 @@ def documented() -> Iterator[tuple[str, str]]:
             arguments = " ".join(command.replace("\\\n", " ").split())
             words = arguments.split()
             is_bundled = (envs_dir() / words[0] / "__init__.py").is_file()
-            if is_bundled and arguments not in seen and not {*words} & {*_STORED, "..."}:
+            is_stored = {*words} & {*_STORED, "..."} or "games=" in arguments
+            if is_bundled and arguments not in seen and not is_stored:
                 seen.add(arguments)
                 yield page, arguments
 
