@@ -63,7 +63,7 @@ RECORDS: Mapping[str, tuple[dict[str, Any], str, Any]] = {
 
 def imported(tmp_path: Path, name: str, records: Sequence[Mapping[str, Any]], *options: str) -> list[EnvRow]:
     file = tmp_path / "source.jsonl"
-    write_json_lines(records, file)
+    file.write_text("\n".join(map(json.dumps, records)))
     assert main(["data", "import", name, str(file), "--out", str(tmp_path / "out"), *options]) == 0
     return read_rows(tmp_path / "out" / "train.parquet")
 
@@ -115,6 +115,7 @@ def test_what_is_no_row_is_counted_with_its_reason(tmp_path: Path, capsys: pytes
         ("deepscaler", "answer", "See the figure below."),
         ("hotpotqa", "answer", None),
         ("nq", "answer", ["", " "]),
+        ("hotpotqa", "answer", "Ann \ud800"),
         ("apps", "input_output", ""),
     ],
 )
@@ -154,10 +155,10 @@ def test_files_may_have_different_columns_and_parquet_is_read(tmp_path: Path) ->
     truth = {"target": ["Ann"]}
     pq.write_table(pa.Table.from_pylist([{"question": "who?", "reward_model": {"ground_truth": truth}}]),
                    tmp_path / "a.parquet")  # fmt: skip
-    write_json_lines([{"question": "where?", "golden_answers": ["Rome"]}], tmp_path / "b.jsonl")
+    write_json_lines([{"question": "where?", "golden_answers": ["Rome", "Roma"]}], tmp_path / "b.jsonl")
     files = [str(tmp_path / name) for name in ("a.parquet", "b.jsonl")]
     assert main(["data", "import", "search_r1", *files, "--split", "test", "--out", str(tmp_path)]) == 0
-    assert [row.ground_truth for row in read_rows(tmp_path / "test.parquet")] == ["Ann", "Rome"]
+    assert [row.ground_truth for row in read_rows(tmp_path / "test.parquet")] == ["Ann", ["Rome", "Roma"]]
 
 
 def test_a_saved_data_set_is_read_and_its_splits_must_be_named(

@@ -118,6 +118,10 @@ def _checker_of(env: str, config: Mapping[str, Any]) -> Callable[[EnvRow], None]
 
     def check(row: EnvRow) -> None:
         try:
+            "".join([*(message.content for message in row.prompt), str(row.ground_truth)]).encode()
+        except UnicodeEncodeError as error:
+            raise RefusedError(f"a text that UTF-8 cannot hold: {error}") from error
+        try:
             make_env(row)
         except DataError as error:
             raise RefusedError(f"{env} does not take the row: {error}") from error
@@ -174,7 +178,7 @@ def _build_code(question: str, tests: dict[str, Any], record: Mapping[str, Any],
 
 def _dump_tests(cases: Sequence[tuple[Any, Any]], fn_name: str | None) -> str:
     inputs, outputs = [case[0] for case in cases], [case[1] for case in cases]
-    return json.dumps({"inputs": inputs, "outputs": outputs, "fn_name": fn_name}, ensure_ascii=False)
+    return json.dumps({"inputs": inputs, "outputs": outputs, "fn_name": fn_name})
 
 
 _BUILDERS: Mapping[str, Callable[..., EnvRow]] = {
