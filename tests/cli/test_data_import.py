@@ -185,7 +185,8 @@ def test_public_tests_do_not_score_and_the_longest_of_the_others_do(
     text = capsys.readouterr().out
     assert json.loads(row.extra["public_tests"])["inputs"] == ["1\n"]
     assert json.loads(row.ground_truth)["inputs"] == ["300\n"] and "run_tests" in row.prompt[0].content
-    assert "left out 1: too few tests" in text and "run_tests=false" not in text
+    assert "left out 1: too few tests" in text
+    assert "agentic.env_config.prelude=true agentic.env_config.run_tests=true" in text
 
 
 def test_a_function_is_named_in_the_prompt(tmp_path: Path) -> None:

@@ -91,8 +91,13 @@ def import_rows(name: str, sources: Sequence[Path], settings: ImportSettings) ->
 
 
 def env_config(name: str, settings: ImportSettings) -> dict[str, Any]:
-    """Returns the arguments of `make_env` that the rows of a format need."""
-    return {"run_tests": False} if FORMATS[name].env == "code_tests" and not settings.public_tests else {}
+    """Returns the arguments of `make_env` that the rows of a format need.
+
+    Starter code of LeetCode, which APPS and LiveCodeBench have, names `List` without an import.
+    """
+    if FORMATS[name].env != "code_tests":
+        return {}
+    return {"prelude": True, "run_tests": settings.public_tests > 0}
 
 
 def _iter_with_columns(

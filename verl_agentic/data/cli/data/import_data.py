@@ -11,7 +11,7 @@ from verl_agentic.cli.options.typed_options import Options, declare, typed_comma
 from verl_agentic.data.importing.formats import FORMATS
 
 
-class CodeOptions(Options):
+class TestOptions(Options):
     """Options of programming tasks."""
 
     GROUP = ("programming tasks",)
@@ -21,7 +21,7 @@ class CodeOptions(Options):
                                     metavar="N")  # fmt: skip
 
 
-class ImportOptions(CodeOptions):
+class ImportOptions(TestOptions):
     """Options of an import."""
 
     format: str = declare(f"read this format: {', '.join(sorted(FORMATS))}", is_required=True, is_positional=True,
