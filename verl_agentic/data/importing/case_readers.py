@@ -65,7 +65,7 @@ def unpack_text(packed: str) -> str:
     foreign = sorted({name for name, _ in codes} - _TEXT_CODES - _FRAME_CODES)
     if foreign or len(texts) != 1:
         raise RefusedError(f"a pickle that is no plain text, which is not run: {foreign or len(texts)}")
-    return texts[0]
+    return str(texts[0])
 
 
 def _parse_json(value: Any) -> Any:

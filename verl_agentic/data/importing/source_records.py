@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from verl_agentic.base.errors import ConfigError, DataError, boundary
 from verl_agentic.log.files.record_files import numbered_records
@@ -29,9 +29,9 @@ def iter_records(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     import datasets
 
     with boundary(DataError, f"reading {source}"):
-        saved = datasets.load_from_disk(str(source))
+        saved = cast("Iterable[dict[str, Any]]", datasets.load_from_disk(str(source)))
     for number, record in enumerate(saved, start=1):
-        yield f"{source}:{number}", record  # type: ignore[misc]  # a DatasetDict is refused above
+        yield f"{source}:{number}", record
 
 
 def find_value(record: Mapping[str, Any], column: str) -> Any:
