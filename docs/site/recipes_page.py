@@ -28,7 +28,11 @@ one line. `python docs/site/recipes_page.py` generates the tables from the YAML 
 verl-agentic recipes                                    # some systems, the general methods, all scales; --all
 verl-agentic recipes search_r1 --method dapo            # config, commands, values with their sources, README
 verl-agentic recipes search_r1 --method dapo --write my_run.yaml
+verl-agentic recipes search_r1 --toy                    # rows that this package makes, not the paper's data
 ```
+
+The first line says what differs most from the paper. The commands [import](data_import.md) the data set of the paper
+where it is public and an environment takes it.
 
 ```yaml
 # my_run.yaml
@@ -45,7 +49,7 @@ trainer: {default_local_dir: runs/my_run}
 ```
 
 ```bash
-verl-agentic prepare search_qa
+verl-agentic prepare search_qa                          # the rows of --toy
 verl-agentic preflight --config-dir . --config-name my_run
 verl-agentic dryrun --config-dir . --config-name my_run
 python -m verl.trainer.main_ppo --config-dir . --config-name my_run

@@ -12,19 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from verl_agentic import ConfigError, EnvRow, Message
+from verl_agentic.graders.code.task_prompts import WITH_TESTS, WITHOUT_TESTS
 
 from .families import FAMILIES, Family, Parameters, reference_output, reference_solution
 
 Split = Literal["train", "test"]
-SYSTEM = (
-    "Solve the programming task in Python. Try your program with the tool run_tests: it runs the public tests and "
-    "shows which of them fail. More tests, which nobody shows you, decide at the end. Finish with an answer that holds "
-    "the whole program in one fenced block:\n```python\n...\n```"
-)
-SYSTEM_WITHOUT_TESTS = (
-    "Solve the programming task in Python. Hidden tests decide. Finish with an answer that holds the whole program in "
-    "one fenced block:\n```python\n...\n```"
-)
 _TEST_SHARE = 5  # one task in five belongs to the test split
 _TRIES = 400  # attempts to find a new task, or a new input of a task
 _PUBLIC_SIZES, _HIDDEN_SIZES = (0, 1, 1, 2), (0, 1, 2, 3, 2, 3, 1, 3)
@@ -147,7 +139,7 @@ def _build_row(
         "parameters": json.dumps(parameters),
         **({"public_tests": public.to_json(family)} if has_tool else {}),
     }
-    system = SYSTEM if has_tool else SYSTEM_WITHOUT_TESTS
+    system = WITH_TESTS if has_tool else WITHOUT_TESTS
     solution = {"solution": reference_solution(family, parameters)} if has_solution else {}
     return EnvRow(
         prompt=(Message("system", system), Message("user", _build_request(family, parameters, public))),

@@ -12,6 +12,7 @@ import yaml
 from verl_agentic.cli import main
 from verl_agentic.config import recipe_groups
 from verl_agentic.config.recipe_groups import GROUPS, load_recipe, recipe_names
+from verl_agentic.data.importing.formats import FORMATS
 
 SYSTEMS = Path(str(recipe_groups.__file__)).parent / "agentic" / "system"
 
@@ -24,7 +25,16 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def can_be_tiny(system: str) -> bool:
     """Tells whether main_ppo trains a system on rows of `prepare`. Prompts of swe_rl hold files of any size."""
     recipe, readme = (SYSTEMS.joinpath(f"{system}.{ending}").read_text() for ending in ("yaml", "md"))
-    return "\nverl-agentic prepare" in readme and "\n# trainer:" not in recipe and system != "swe_rl"
+    return (
+        ("\nverl-agentic prepare" in readme or "\n# toy:" in recipe)
+        and "\n# trainer:" not in recipe
+        and system != "swe_rl"
+    )
+
+
+def toy_option(system: str) -> list[str]:
+    """Returns the option that makes the rows of a system here."""
+    return ["--toy"] if load_recipe("system", system).noted("toy") else []
 
 
 def config_in(text: str) -> dict:
@@ -84,7 +94,7 @@ def test_the_commands_of_a_tiny_model_make_a_run_that_can_start(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    text = shown(capsys, name, "--scale", "cpu_tiny", "--write", "tiny.yaml")
+    text = shown(capsys, name, "--scale", "cpu_tiny", "--write", "tiny.yaml", *toy_option(name))
     text = text[text.rindex("verl-agentic tiny-model") :]
     lines = text[: text.index(" preflight ")].replace("\\\n", " ").splitlines()
     commands = [shlex.split(line, comments=True) for line in lines if line.startswith("verl-agentic ")]
@@ -106,10 +116,55 @@ def test_the_rows_are_those_that_the_commands_make(name: str, capsys: pytest.Cap
     files = {key: file for key, file in config_in(text)["data"].items() if key.endswith("_files")}
     assert files and files == {key: file for key, file in readme["data"].items() if key.endswith("_files")}
     commands = text[: text.index("--config-name my_run")].replace("\\\n", " ")
-    prepared = [shlex.split(line, comments=True) for line in re.findall(r"^verl-agentic prepare.*", commands, re.M)]
+    prepared = [
+        shlex.split(line, comments=True)
+        for line in re.findall(r"^verl-agentic (?:prepare|data import) .*", commands, re.M)
+    ]
     folders = [words[words.index("--out") + 1] if "--out" in words else f"data/{words[2]}" for words in prepared]
     for file in files.values():
         assert str(Path(file).parent) in folders or file in commands[commands.index("trainer:") :]
+
+
+WITH_DATA = [name for name in recipe_names("system") if load_recipe("system", name).noted("toy")]
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("name", WITH_DATA)
+def test_toy_rows_replace_the_commands_of_the_data_set_in_the_same_folder(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system, env = load_recipe("system", name), load_recipe("system", name).value("agentic.env")
+    commands, toy = (
+        shown(capsys, name, *options).split(system.readme)[1].replace("\\\n", " ").splitlines()
+        for options in ([], ["--toy"])
+    )
+    imports = [shlex.split(line)[3:] for line in commands if line.startswith("verl-agentic data import ")]
+    sets = [(FORMATS[words[0]].env, words[words.index("--out") + 1], "test" in words) for words in imports]
+    games = [line for line in commands if line.startswith("verl-agentic prepare household --option games=")]
+    assert sets == [(env, f"data/{env}", False), (env, f"data/{env}", True)] or (env == "household" and games)
+    assert toy[2:] == [system.noted("toy"), *(line for line in toy[2:] if "--config-name" in line)]
+    assert system.noted("toy").startswith(f"verl-agentic prepare {env} ")
+    overrides = system.noted("overrides")
+    assert sum(overrides in line for line in commands if "--config-name" in line) == 3 and not (
+        overrides and overrides in "\n".join(toy)
+    )
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("name", recipe_names("system"))
+def test_the_first_line_is_the_largest_deviation(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first = shown(capsys, name).splitlines()[0]
+    (row,) = re.findall(r"^\| where ours.*\n.*\n\| (.*) \|$", load_recipe("system", name).readme, re.MULTILINE)
+    subject, theirs, ours = row.split(" | ")
+    assert first == f"# largest deviation from the paper: {subject}: {theirs}; here: {ours}"
+
+
+def test_toy_rows_and_tiny_models_are_larger_deviations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "paper: the rows, which the environment search_qa makes\n" in shown(capsys, "search_r1", "--toy")
+    assert "paper: the model, which is tiny" in shown(capsys, "search_r1", "--toy", "--scale", "cpu_tiny")
+    for arguments in (["r1", "--toy"], ["--toy"], ["--method", "dapo", "--toy"]):
+        assert main(["recipes", *arguments]) == 2
+        assert "--toy is for systems with the data set of a paper" in capsys.readouterr().err
 
 
 @pytest.mark.sample(6)
@@ -135,7 +190,7 @@ def test_a_config_is_written_to_a_new_file_and_named_in_the_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "new" / "search.yaml"
-    text = shown(capsys, "search_r1", "--write", str(path))
+    text = shown(capsys, "search_r1", "--toy", "--write", str(path))
     assert f"python -m verl.trainer.main_ppo --config-dir {path.parent} --config-name search" in text.splitlines()
     assert yaml.safe_load(path.read_text())["trainer"]["default_local_dir"] == "runs/search"
     assert main(["recipes", "search_r1", "--write", str(path)]) == 2

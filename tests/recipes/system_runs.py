@@ -120,9 +120,10 @@ class Runs:
                     self._refused[name] = refused
 
     def _write_rows(self, system: Recipe) -> list[EnvRow]:
-        """Writes the rows of a system with the command of its README, and returns them."""
+        """Writes the rows of a system that this package makes, and returns them."""
         folder = self._folder / system.name
-        command = re.findall(r"^verl-agentic prepare (?:.*\\\n)*.*", _block(system, "bash"), re.MULTILINE)
+        commands = system.noted("toy") or _block(system, "bash")
+        command = re.findall(r"^verl-agentic prepare (?:.*\\\n)*.*", commands, re.MULTILINE)
         if command:
             words = shlex.split(command[-1].replace("\\\n", " "), comments=True)
             files = prepared(words[2:], folder, count=_TASKS)
@@ -174,7 +175,7 @@ class Runs:
         """Returns the config of the README with files of the tests, and a judge of the tests."""
         config = yaml.safe_load(_block(system, "yaml"))
         folder = self._folder / system.name
-        suffix = "parquet" if "verl-agentic prepare" in system.readme else "jsonl"
+        suffix = "parquet" if system.noted("toy") or "verl-agentic prepare" in system.readme else "jsonl"
         # A batch may be larger than the number of tasks.
         copies = -(-int(system.value("data.train_batch_size")) // _TASKS)
         files: dict[str, Any] = {

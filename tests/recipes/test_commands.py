@@ -18,12 +18,13 @@ from verl_agentic.config.recipe_groups import load_recipe, recipe_names
 
 _COMMAND = re.compile(r"verl-agentic prepare ((?:[^\n`#\\]|\\\n)+)")
 _STORED = ("--solved", "--hindsight", "--rewrite", "--learnable", "--check")
-"""Options that need a run or files."""
+"""Options that need a run or files, as `games=` does."""
 
 
 def documented() -> Iterator[tuple[str, str]]:
     """Yields page and arguments of the commands for bundled environments."""
-    pages = {f"{name}.md": load_recipe("system", name).readme for name in recipe_names("system")}
+    systems = [load_recipe("system", name) for name in recipe_names("system")]
+    pages = {f"{system.name}.md": f"{system.readme}\n{system.noted('toy')}\n" for system in systems}
     folders = (recipes_dir(), envs_dir(), Path(__file__).parents[2] / "docs")
     pages |= {
         f"{path.parent.name}/{path.name}": path.read_text() for folder in folders for path in folder.rglob("*.md")
@@ -34,7 +35,8 @@ def documented() -> Iterator[tuple[str, str]]:
             arguments = " ".join(command.replace("\\\n", " ").split())
             words = arguments.split()
             is_bundled = (envs_dir() / words[0] / "__init__.py").is_file()
-            if is_bundled and arguments not in seen and not {*words} & {*_STORED, "..."}:
+            is_stored = {*words} & {*_STORED, "..."} or "games=" in arguments
+            if is_bundled and arguments not in seen and not is_stored:
                 seen.add(arguments)
                 yield page, arguments
 

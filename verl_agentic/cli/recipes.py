@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", metavar="NAME", help="take this method (default: that of the system's authors)")
     parser.add_argument("--scale", metavar="NAME", help="take this scale (default: the one nearest to the authors')")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the config to this file")
+    parser.add_argument(
+        "--toy", action="store_true", help="take rows that this package makes, not the data set of the paper"
+    )
     parser.add_argument("--all", action="store_true", help="list all systems, and the methods of one system, too")
 
 
@@ -41,17 +44,23 @@ def run(args: argparse.Namespace) -> int:
     """Prints the lists, or a combination; returns 0.
 
     Raises:
-        ConfigError: a name is unknown, or the file exists.
+        ConfigError: a name is unknown, the file exists, or the commands of a system have no other rows.
     """
     from rich.console import Console
 
+    from verl_agentic.base.errors import ConfigError
+
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     recipes = _load_recipes(args)
+    if args.toy and not any(recipe.noted("toy") for recipe in recipes):
+        raise ConfigError(f"--toy is for systems with the data set of a paper, got {args.system}; drop it")
     if not recipes:
         _print_groups(console, is_short=not args.all)
         return 0
     path = args.write or Path(f"{_NAME}.yaml")
     text = my_run(recipes, name=path.stem)
+    if deviation := _find_deviation(recipes, is_toy=args.toy):
+        print(f"# largest deviation from the paper: {deviation}")
     if args.write is None:
         print(text)
     else:
@@ -60,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         console.print(_make_values_table(recipe))
     if readme := next((recipe.readme for recipe in recipes), ""):
         print(f"\n{readme}")
-    print("\n" + "\n".join(commands(recipes, path)))  # last: it is what to do next
+    print("\n" + "\n".join(commands(recipes, path, is_toy=args.toy)))  # last: it is what to do next
     return 0
 
 
@@ -120,8 +129,8 @@ def _merge(config: dict[str, Any], values: dict[str, Any]) -> None:
             config[key] = value
 
 
-def commands(recipes: list[Recipe], path: Path) -> list[str]:
-    """Returns the commands of a run: model, rows, checks, training."""
+def commands(recipes: list[Recipe], path: Path, *, is_toy: bool = False) -> list[str]:
+    """Returns the commands of a run: model, rows, checks, training. `is_toy`: on rows that this package makes."""
     config = f"--config-dir {path.parent} --config-name {path.stem}"
     if recipes[0].noted("trainer"):
         return (
@@ -129,6 +138,10 @@ def commands(recipes: list[Recipe], path: Path) -> list[str]:
         )
     environment = "VERL_PLATFORM=cpu " if _find_base(recipes) != _BASE else ""
     preparation = _find_code_block(recipes[0], "bash").partition("verl-agentic preflight")[0]
+    if is_toy:
+        preparation = recipes[0].noted("toy")
+    elif overrides := recipes[0].noted("overrides"):
+        config = f"{config} {overrides}"
     return [
         *filter(None, (recipe.noted("model") for recipe in recipes)),
         *preparation.splitlines(),
@@ -136,6 +149,19 @@ def commands(recipes: list[Recipe], path: Path) -> list[str]:
         f"verl-agentic dryrun {config}",
         f"{environment}python -m verl.trainer.main_ppo {config}",
     ]
+
+
+def _find_deviation(recipes: list[Recipe], *, is_toy: bool) -> str:
+    """Returns where a run differs most: its model, its rows, or the first row of the README's table; else empty."""
+    recipe = recipes[0]
+    if any(other.noted("model") for other in recipes):
+        return "the model, which is tiny and random"
+    if is_toy:
+        return f"the rows, which the environment {recipe.value('agentic.env')} makes"
+    table = re.search(
+        r"^\| where ours differs \|.*\n\|[-|]+\n\| (.*?) \| (.*?) \| (.*?) \|$", recipe.readme, re.MULTILINE
+    )
+    return f"{table[1]}: {table[2]}; here: {table[3]}" if table else recipe.noted("differs")
 
 
 def _find_base(recipes: list[Recipe]) -> str:

@@ -21,13 +21,10 @@ from verl_agentic.base.settings import Settings, setting
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask_json, needed
 from verl_agentic.data.prepare import read_records
 from verl_agentic.graders.code.run_tests import CodeTests, run_tests
+from verl_agentic.graders.code.task_prompts import WITHOUT_TESTS
 from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.sandbox.process_pool import shared_pool
 
-_SYSTEM = (
-    "Solve the programming task in Python. Hidden tests decide. Finish with an answer that holds the whole program in "
-    "one fenced block:\n```python\n...\n```"
-)
 _ASKED = (
     "Write programming task number {number} about {topic}. Answer with one JSON object: `question` (the statement, "
     "with the name and arguments of a function), `fn_name`, `solution` (source of the function), `inputs` (at least "
@@ -100,7 +97,7 @@ async def _import_task(task: Any) -> Record:
     tests = _read_tests(task)
     return {
         "data_source": "code_tests",
-        "prompt": [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": question}],
+        "prompt": [{"role": "system", "content": WITHOUT_TESTS}, {"role": "user", "content": question}],
         "reward_model": {"style": "rule", "ground_truth": json.dumps(tests, ensure_ascii=False), "format": "text"},
         "extra_info": {
             "task_id": f"made-{hashlib.sha256(question.encode()).hexdigest()[:10]}",
