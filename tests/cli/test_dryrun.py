@@ -15,7 +15,7 @@ from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.paths import recipes_dir
 from verl_agentic.base.types import Message
 from verl_agentic.checks.cli.dryrun.model import make_model
-from verl_agentic.checks.cli.dryrun.plan import DryrunPlan, Options, make_plan
+from verl_agentic.checks.cli.dryrun.plan import DryrunOptions, DryrunPlan, make_plan
 from verl_agentic.checks.cli.dryrun.show import write_page
 from verl_agentic.checks.cli.dryrun.translate import Translation, cpu_settings, translate
 from verl_agentic.checks.dryrun.step_report import Report, Stage
@@ -72,7 +72,7 @@ def _plan(folder: Path, *overrides: str, recipe: str = "quickstart", **options: 
     out = folder / "out"
     out.mkdir(exist_ok=True)
     return make_plan(
-        Options(config_dir=recipes_dir() / recipe, config_name="grpo", overrides=overrides, out=out, **options)
+        DryrunOptions(config_dir=recipes_dir() / recipe, config_name="grpo", overrides=overrides, out=out, **options)
     )
 
 

@@ -21,7 +21,7 @@ from judges import judging, preferring
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.types import Message
 from verl_agentic.checks.cli.dryrun.launch import probe_environment, report_of
-from verl_agentic.checks.cli.dryrun.plan import DryrunPlan, Options, make_plan
+from verl_agentic.checks.cli.dryrun.plan import DryrunOptions, DryrunPlan, make_plan
 from verl_agentic.checks.dryrun.step_report import Report
 from verl_agentic.cli import main
 from verl_agentic.config.recipe_groups import Recipe, load_recipe, recipe_names
@@ -113,7 +113,9 @@ class Runs:
                     yield (
                         name,
                         make_plan(
-                            Options(config_dir=folder, config_name="run", overrides=overrides, out=self._out(name))
+                            DryrunOptions(
+                                config_dir=folder, config_name="run", overrides=overrides, out=self._out(name)
+                            )
                         ),
                     )
                 except Exception as refused:

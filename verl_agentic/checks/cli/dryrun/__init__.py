@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from verl_agentic.checks.cli.dryrun.launch import launch
-    from verl_agentic.checks.cli.dryrun.plan import Options, make_plan
+    from verl_agentic.checks.cli.dryrun.plan import DryrunOptions, make_plan
     from verl_agentic.checks.cli.dryrun.show import as_json, show_plan, show_report, write_page
     from verl_agentic.checks.dryrun.events import Events
     from verl_agentic.cpu.quickstart.child_process import termination_as_interrupt
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=args.json)
     plan = make_plan(
-        Options(
+        DryrunOptions(
             config_dir=args.config_dir,
             config_name=args.config_name,
             overrides=args.overrides,

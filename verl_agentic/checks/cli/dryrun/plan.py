@@ -30,7 +30,7 @@ _CORRECTIONS = ("rollout_is", "rollout_rs", "bypass_mode")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class DryrunOptions:
     """The command line."""
 
     config_dir: Path | None
@@ -64,7 +64,7 @@ class DryrunPlan:
         return path
 
 
-def make_plan(options: Options) -> DryrunPlan:
+def make_plan(options: DryrunOptions) -> DryrunPlan:
     """Returns the plan; writes the model, and rows if there are none, into the folder of the dry run.
 
     Raises:
@@ -133,7 +133,7 @@ def _load_package(translation: Translation) -> EnvPackage | None:
 
 
 def _prepare_rows(
-    translation: Translation, named: Any, package: EnvPackage | None, options: Options
+    translation: Translation, named: Any, package: EnvPackage | None, options: DryrunOptions
 ) -> tuple[list[str], str]:
     """Returns the files of training rows, and their description."""
     if named is None:
