@@ -125,7 +125,10 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
                 yield from _commands(subparser)
 
 
-@pytest.mark.parametrize("words", [["evaluate"], ["data", "make"], ["model", "probe"]])
+@pytest.mark.parametrize(
+    "words",
+    [["evaluate"], ["data", "make"], ["data", "export"], ["model", "probe"], ["prepare"], ["quickstart"], ["view"]],
+)
 def test_help_shows_at_most_five_options_that_are_not_required_and_help_all_shows_all(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
