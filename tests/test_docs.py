@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import importlib
 import importlib.util
 import re
 import runpy
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 import yaml
 
 import verl_agentic
+from verl_agentic import cli
 from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.types import Action, Message, StopReason, ToolCall
 from verl_agentic.episode.env_package import load_env
@@ -178,3 +181,32 @@ def test_every_object_of_the_api_reference_exists() -> None:
     places = [name.rpartition(".") for name in names]
     missing = [name for module, _, name in places if not hasattr(importlib.import_module(module), name)]
     assert names and not missing
+
+
+def test_the_index_for_language_models_is_current() -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "site" / "llms_page.py"))["page"]()
+    assert (ROOT / "llms.txt").read_text() == written, "run python docs/site/llms_page.py"
+
+
+def _read_commands(text: str) -> list[list[str]]:
+    """Returns the words of the commands `verl-agentic ...` in blocks of bash, without `...` and `&`."""
+    lines = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines if line.lstrip().startswith("verl-agentic ")]
+    return [[word for word in words[1:] if word not in ("...", "&")] for words in commands]
+
+
+def test_commands_of_the_docs_have_options_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong, num_parsed = [], 0
+    for page in PAGES:
+        for words in _read_commands(page.read_text()):
+            parser = argparse.ArgumentParser(prog=words[0])
+            cli._load_command(words[0]).add_arguments(parser)
+            try:
+                cli._parse_arguments(parser, words[1:])
+            except SystemExit:
+                error = capsys.readouterr().err.splitlines()[-1]
+                if "are required" not in error:  # a page may leave out what an earlier command has
+                    wrong.append((page.name, shlex.join(words), error))
+            num_parsed += 1
+    assert not wrong
+    assert num_parsed > 100

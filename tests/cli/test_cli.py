@@ -16,6 +16,7 @@ import pytest
 
 from verl_agentic import cli
 from verl_agentic.base import errors
+from verl_agentic.cli.options.brief_help import BriefParser
 
 _HEAVY = ("torch", "verl", "ray", "transformers", "numpy")
 _HELP_CPU_S = 0.2
@@ -122,6 +123,30 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
             for subparser in action.choices.values():
                 yield subparser
                 yield from _commands(subparser)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["evaluate"], ["data", "make"], ["data", "export"], ["model", "probe"], ["prepare"], ["quickstart"], ["view"]],
+)
+def test_help_shows_at_most_five_options_that_are_not_required_and_help_all_shows_all(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+    for option in (["--help"], ["-h", "all"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*words, *option])
+        assert ended.value.code == 0
+        shown.append(capsys.readouterr().out)
+    brief, full = ({line.split()[0] for line in text.splitlines() if line.startswith("  -")} for text in shown)
+    parser = BriefParser()
+    cli._load_command(words[0]).add_arguments(parser)
+    (parser,) = [each for each in (parser, *_commands(parser)) if each.prog.split()[1:] == words[1:]]
+    required = {action.option_strings[0] for action in parser._actions if action.option_strings and action.required}
+    options = {action.option_strings[0] for action in parser._actions if action.option_strings}
+    assert required < {flag.rstrip(",") for flag in brief} and len(brief) <= len(required) + 6  # and --help
+    assert {flag.rstrip(",") for flag in full} == options
+    assert f"Show {len(full) - len(brief)} more options: verl-agentic {' '.join(words)} --help all" in shown[0]
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.cli.options.brief_help import BriefParser
 from verl_agentic.cli.options.typed_options import Options, declare, typed_command
 
 
@@ -73,3 +74,18 @@ def test_the_help_has_the_options_of_the_command_before_groups_of_others() -> No
     text = parser.format_help()
     assert text.index("--is-quiet") < text.index("shared:\n  for several commands\n") < text.rindex("--jobs N")
     assert "--traceback" not in text
+
+
+class BriefOptions(CommandOptions):
+    COMMON = ("jobs",)
+
+
+def test_a_brief_help_has_common_and_required_options_alone_and_names_the_way_to_all() -> None:
+    parser = BriefParser(prog="x")
+    subparser = parser.add_subparsers().add_parser("y")
+    typed_command(BriefOptions, lambda options: 0)[0](subparser)
+    text = subparser.format_help()
+    assert "--jobs" in text and "file" in text
+    assert not [flag for flag in ("--as", "--share", "--span", "--counts", "--is-quiet", "--names") if flag in text]
+    assert text.endswith("\nShow 6 more options: x y --help all\n")
+    assert subparser.parse_args(["f", "--share", "0.5"]).share == 0.5

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 
 from verl_agentic.cli.command_group import sentence
+from verl_agentic.cli.options.brief_help import BriefParser
 
 GROUPS = {
     "Main path": {
@@ -74,11 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     shows_traceback = _TRACEBACK in arguments
     arguments = [argument for argument in arguments if argument != _TRACEBACK]
-    parser = argparse.ArgumentParser(
+    shows_all = arguments[-2:] in (["--help", "all"], ["-h", "all"])
+    if shows_all:
+        arguments.pop()
+    parser = (argparse.ArgumentParser if shows_all else BriefParser)(
         prog="verl-agentic",
         usage="verl-agentic COMMAND ...",
         description=_format_overview(),
-        epilog="Show the options of a command: verl-agentic COMMAND --help\n"
+        epilog="Show the options of a command: verl-agentic COMMAND --help, or all of them: --help all\n"
         f"Show the whole traceback of an error: add {_TRACEBACK} to any command",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

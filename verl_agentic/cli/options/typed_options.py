@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from verl_agentic.base.settings import Bounds, Settings, hints_of, is_sequence
+from verl_agentic.cli.options.brief_help import RareHelp
 from verl_agentic.cli.options.numbers import positive, whole
 
 T = TypeVar("T", bound="Options")
@@ -35,6 +36,8 @@ class Options(Settings):
 
     GROUP: ClassVar[tuple[str, ...]] = ()
     """Title, and perhaps description, of the group of the help that has the options of a class."""
+    COMMON: ClassVar[tuple[str, ...]] = ()
+    """Options that `--help` shows beside the required ones. Empty: it shows all. `--help all` always does."""
     traceback: bool = False
     """Whether to print tracebacks, an option of every command."""
 
@@ -50,6 +53,8 @@ def add_options(parser: argparse.ArgumentParser, options: type[Options]) -> None
             item = fields.pop(name, None)
             if item is not None and "argument" in item.metadata:
                 flags, argument = _describe_argument(item, hints[name])
+                if options.COMMON and name not in options.COMMON and item.default is not dataclasses.MISSING:
+                    argument["help"] = RareHelp(argument["help"])
                 places[group].add_argument(*flags, **argument)
 
 

@@ -12,6 +12,7 @@ from verl_agentic.cli.options.typed_options import Options, declare, typed_comma
 class QuickstartOptions(Options):
     """Options of a quickstart."""
 
+    COMMON = ("recipe", "out", "seed", "rl_steps", "device")
     recipe: str = declare("train this recipe, which needs a course.yaml (default %(default)s)", "quickstart")
     out: Path | None = declare("write to this folder (default outputs/RECIPE, with -vllm and -cuda)")
     engine: Literal["agentic", "vllm"] = declare("sample the rollouts of GRPO with this engine; vllm must be "

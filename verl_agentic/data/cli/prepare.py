@@ -18,6 +18,7 @@ _FILES = {"train": "train.parquet", "test": "test.parquet"}
 class PrepareOptions(EpisodeRowOptions):
     """Options of rows of an environment."""
 
+    COMMON = ("out", "train", "test", "option", "check")
     env: str = declare("use this environment: the name of a bundled one, a folder, or a module", is_required=True,
                        is_positional=True)  # fmt: skip
     out: Path | None = declare("write to this folder (default: data/ENV)", metavar="DIR")

@@ -96,6 +96,7 @@ class ServerOptions(Options):
 class EvaluateOptions(RowOptions, EpisodeOptions, ServerOptions, ClusterOptions):
     """Options of an evaluation."""
 
+    COMMON = ("tokenizer", "samples", "count", "limit", "out")
     env: str = declare("use this environment: the name of a bundled one, a folder, or a module", is_required=True)
     endpoint: str = declare("ask this server, such as http://127.0.0.1:8000/v1", is_required=True, metavar="URL")
     model: str = declare("ask for the model of this name", is_required=True)

@@ -48,6 +48,7 @@ class PageOptions(Options):
 class ViewOptions(PageOptions):
     """Options of the viewer."""
 
+    COMMON = ("port", "no_browser", "export", "limit", "step")
     run_dir: Path = declare("read this folder of a run or an evaluation; its log may lie deeper", is_required=True,
                             is_positional=True, metavar="RUN_DIR")  # fmt: skip
     host: str = declare("listen at this address (default %(default)s: this machine)", "127.0.0.1")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.brief_help import RareHelp
 from verl_agentic.cli.options.device_option import DeviceChoice, device_option, read_device
 from verl_agentic.cli.options.typed_options import Options, add_options, declare, read_options
 
@@ -30,6 +31,7 @@ _LIMITS = {
 class ProbeOptions(Options):
     """Options of a probe."""
 
+    COMMON = ("rows", "samples", "endpoint", "limit", "out")
     models: Sequence[str] = declare("test this Hugging Face folder, served here; with --endpoint, the model of "
                                     "this name", is_required=True, is_positional=True, nargs="+",
                                     metavar="MODEL")  # fmt: skip
@@ -59,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group, default = parser.add_argument_group("limits of the verdict"), ProbeLimits()
     for name, description in _LIMITS.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(default, name), metavar="X",
-                           help=f"{description} (default %(default)s)")  # fmt: skip
+                           help=RareHelp(f"{description} (default %(default)s)"))  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -42,6 +42,7 @@ class PairOptions(Options):
 class DataExportOptions(ChoiceOptions, PairOptions, JobsOptions, ClusterOptions):
     """Options of an export."""
 
+    COMMON = ("split", "where", "best", "per_prompt", "by")
     run_dir: Path = declare("read the log of this run, or the evaluations below this folder", is_required=True,
                             is_positional=True, metavar="RUN_DIR")  # fmt: skip
     shape: Literal["sft", "pairs", "outcomes", "steps", "rows", "cpt"] = declare(

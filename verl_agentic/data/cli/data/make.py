@@ -29,6 +29,7 @@ class ModelOptions(Options):
 class MakeOptions(ModelOptions, EncodingOptions, ClusterOptions):
     """Options of a new data set."""
 
+    COMMON = ("count", "option", "url", "model", "tokenizer")
     kind: str = declare(f"make rows of this kind: {', '.join(maker_names())}", is_required=True, is_positional=True,
                         choices=maker_names(), metavar="KIND")  # fmt: skip
     out: Path = declare("write rows here, as JSON lines", is_required=True, metavar="FILE")

@@ -1,0 +1,57 @@
+"""The entrance pages are short, and their commands work as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+_LAST_SECTIONS = {"own_method": "## Get a figure", "own_environment": "## Train a model that learns"}
+"""Page -> its section with commands that need a model which no command of the page makes."""
+
+
+@pytest.mark.parametrize("name", ["quickstart", "from_verl", "own_method", "own_environment"])
+def test_an_entrance_page_has_at_most_600_words(name: str) -> None:
+    assert len((ROOT / "docs" / f"{name}.md").read_text().split()) <= 600
+
+
+def _run_page(name: str, folder: Path, *, trains: bool) -> str:
+    """Writes the files of a page, runs its commands in one shell and returns their output."""
+    text = (ROOT / "docs" / f"{name}.md").read_text().partition(_LAST_SECTIONS[name])[0]
+    for block in re.findall(r"```(?:python|yaml)\n(# \w+\.(?:py|yaml)\n.*?)```", text, re.DOTALL):
+        (folder / block.split(maxsplit=2)[1]).write_text(block)
+    lines = "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
+    after_run = ("main_ppo", "dryrun", " runs/")
+    script = [line for line in lines if trains or not any(word in line for word in after_run)]
+    process = subprocess.run(
+        ["bash", "-eux", "-c", "\n".join(script)], cwd=folder, input="0\n", capture_output=True, text=True,
+        timeout=1800, check=False,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "RAY_ADDRESS": "local"},
+    )  # fmt: skip
+    assert process.returncode == 0, f"{process.stdout[-3000:]}\n{process.stderr[-3000:]}"
+    return process.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _LAST_SECTIONS)
+def test_commands_of_an_entrance_page_before_training_work_as_they_stand(name: str, tmp_path: Path) -> None:
+    assert "this run can start" in _run_page(name, tmp_path, trains=False)
+
+
+@pytest.mark.nightly
+def test_the_page_of_the_researcher_ends_with_two_runs_that_differ_in_the_change(tmp_path: Path) -> None:
+    output = _run_page("own_method", tmp_path, trains=True)
+    table = output[output.index("different keys") :]
+    assert "algorithm.adv_estimator" in table and "my_method.py:centred" in table
+    assert (tmp_path / "compare.html").is_file()
+
+
+@pytest.mark.nightly
+def test_the_page_of_the_author_ends_with_episodes_of_the_new_environment(tmp_path: Path) -> None:
+    _run_page("own_environment", tmp_path, trains=True)
+    assert "in the store together" in (tmp_path / "episodes.html").read_text()
