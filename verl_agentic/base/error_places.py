@@ -6,9 +6,8 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 _PACKAGE = Path(__file__).parents[1]
 _INSTALLED = tuple(f"{folder}{os.sep}" for folder in (_PACKAGE, *map(sysconfig.get_path, ("stdlib", "platstdlib"))))
@@ -17,7 +16,7 @@ _INSTALLED_PARTS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages",
 
 _OF_LOOP = os.path.join("asyncio", "events.py")
 """End of the name of the file that calls what an event loop runs."""
-_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+),? in (\S+)', re.MULTILINE)
 
 
 def describe_cause(error: BaseException) -> str:
@@ -52,14 +51,10 @@ def locate_trace(text: str) -> str:
     return places[-1] if places else ""
 
 
-def locate_frame(frame: FrameType) -> str:
-    """Returns the same of running code of an event loop, from a frame to the loop."""
-    current: FrameType | None = frame
-    while current is not None and not current.f_code.co_filename.endswith(_OF_LOOP):
-        if _is_of_user(current.f_code.co_filename):
-            return f"{_shorten_path(current.f_code.co_filename)}:{current.f_lineno} in {current.f_code.co_name}"
-        current = current.f_back
-    return ""
+def locate_running(frames: Sequence[str]) -> str:
+    """Returns the same of running code of an event loop, from its formatted frames, the innermost last."""
+    begin = max((number for number, frame in enumerate(frames) if f'{_OF_LOOP}"' in frame), default=0)
+    return locate_trace("\n".join(frames[begin:]))
 
 
 def iter_causes(error: BaseException) -> Iterator[BaseException]:

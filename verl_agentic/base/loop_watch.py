@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
+import faulthandler
+import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 
-from verl_agentic.base.error_places import locate_frame
+from verl_agentic.base.error_places import locate_running
 
 _EVERY_S = 0.1
 
@@ -39,9 +39,8 @@ class LoopWatch:
             return False
         if now - self._asked < self._blocked_s:
             return False
-        frame = sys._current_frames().get(self._thread_id)
-        self.stack = [] if frame is None else traceback.format_stack(frame)
-        self.place = "" if frame is None else locate_frame(frame)
+        self.stack = _read_stack(self._thread_id)
+        self.place = locate_running(self.stack)
         return True
 
     def lag_s(self, now: float) -> float:
@@ -53,6 +52,20 @@ class LoopWatch:
         if self.stack and lag_s >= self._blocked_s:  # the stack may be of code that ran just after the answer
             self.longest_s[self.place] = max(lag_s, self.longest_s.get(self.place, 0.0))
         self._is_asked, self.stack, self.place = False, [], ""
+
+
+def _read_stack(thread_id: int) -> list[str]:
+    """Returns the frames of a running thread, the innermost last; none of a thread that has ended.
+
+    `faulthandler` reads all of them at once. Other ways walk the frames while the thread goes on, and CPython 3.11 can
+    then read freed memory.
+    """
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        threads = file.read().decode(errors="replace").split("\n\n")
+    frames = next((lines for head, *lines in map(str.splitlines, threads) if f"0x{thread_id:016x} " in head), [])
+    return [f"{line}\n" for line in reversed(frames)]
 
 
 @contextlib.contextmanager
