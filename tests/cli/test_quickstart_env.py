@@ -127,7 +127,7 @@ def test_errors_of_the_environment_have_their_place_and_wrong_solutions_are_name
     with pytest.raises(ConfigError, match=r"KeyError: 'x' \(echo_raising/__init__.py:12 in make_rows\)"):
         write_env_recipe(raising, folder / "recipe")
     wrong = write_env(folder, "echo_wrong", ENV.replace('"assistant", row.ground_truth', '"assistant", "no"'))
-    with pytest.raises(ConfigError, match="got none of 64 demonstrations .* env validate"):
+    with pytest.raises(ConfigError, match=r"got none of 64 demonstrations .* env validate"):
         write_env_recipe(wrong, folder / "recipe")
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from verl_agentic.base import paths
 from verl_agentic.base.errors import ConfigError, boundary
 from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.cpu.quickstart.tasks import run_demonstrations
@@ -57,9 +55,7 @@ def _play(course: Course) -> list[Episode]:
     assert make_rows is not None
     with boundary(ConfigError, f"making rows of {course.env}"):
         rows = make_rows(split="train", count=_NUM_MEASURED, seed=0)
-    limits = EpisodeLimits(
-        max_response_tokens=MAX_POSITIONS, max_context_tokens=MAX_POSITIONS, max_turns=_MAX_TURNS
-    )
+    limits = EpisodeLimits(max_response_tokens=MAX_POSITIONS, max_context_tokens=MAX_POSITIONS, max_turns=_MAX_TURNS)
     with tempfile.TemporaryDirectory() as folder:
         make_tiny_tokenizer(Path(folder))
         return run_demonstrations(course, rows, model=Path(folder), seed=0, limits=limits)
