@@ -22,7 +22,7 @@ _NUM_MEASURED = 64  # demonstrations that are played to size the episodes
 _MARGIN = 1.25  # of the longest one that is solved: other tasks may be longer
 _MULTIPLE = 32  # lengths are rounded up to it
 _MAX_TURNS = 32
-_SIZES = {"num_train": 1000, "num_demos": 4000}
+_NUM_TRAIN, _NUM_DEMOS = 1000, 4000
 # Words that occur in few tasks, such as names of things, are tokens, so that a tiny model can copy them.
 _TOKENIZER = {"own_tokenizer": True, "token_share": 0.03}
 _HEADER = "# Written by `verl-agentic quickstart --env`, in each run: change a copy, and run it with --recipe ./COPY.\n"
@@ -36,13 +36,14 @@ def write_env_recipe(env: str, folder: Path) -> str:
         EnvError: demonstrations are void.
     """
     env_id = absolute_id(env)
-    course = Course(recipe=_BASE, env=env_id, **_SIZES)
+    sizes = {"num_train": _NUM_TRAIN, "num_demos": _NUM_DEMOS}
+    course = Course(recipe=_BASE, env=env_id, num_train=_NUM_TRAIN, num_demos=_NUM_DEMOS)
     prompt, response, turns = _measure(course, _play(course))
     sft, grpo = course.read("sft"), course.read("grpo")
     sft["data"]["max_length"] = prompt + response
     grpo["data"] |= {"max_prompt_length": prompt, "max_response_length": response}
     grpo["agentic"] = {"env": env_id, "limits": {"max_turns": turns}}
-    files = {"course": {"env": env_id, **_SIZES, **_TOKENIZER}, "sft": sft, "grpo": grpo}
+    files = {"course": {"env": env_id, **sizes, **_TOKENIZER}, "sft": sft, "grpo": grpo}
     folder.mkdir(parents=True, exist_ok=True)
     for name, values in files.items():
         (folder / f"{name}.yaml").write_text(_HEADER + yaml.safe_dump(values, sort_keys=False))
