@@ -106,6 +106,19 @@ def test_a_registered_environment_whose_start_never_changes_has_rows_by_seed(
     assert make_row(load_env_package("./lake")).prompt[0].content == "Actions: 0, 1, 2, 3.\n0"
 
 
+def test_an_environment_of_a_module_is_imported_and_needs_another_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_game(folder, "Text(4)")
+    (folder / "games.py").rename(folder / "games_of_tests.py")
+    monkeypatch.syspath_prepend(str(folder))
+    assert main(["env", "new", "echo_e", "--from", "games_of_tests:EchoEnv"]) == 0
+    assert score_action(load_env_package("./echo_e"), "5") == 1.0
+    assert {path.name for path in (folder / "echo_e").glob("*.py")} == {"__init__.py", "env.py"}
+    assert main(["env", "new", "games_of_tests", "--from", "games_of_tests:EchoEnv"]) == 2
+    assert "hide its own module" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

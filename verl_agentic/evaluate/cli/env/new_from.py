@@ -6,6 +6,7 @@ import functools
 import inspect
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,19 @@ In a run: `agentic.env=./{env_id}`.
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """Where an environment comes from."""
+
+    make: Callable[[], Any]
+    imports: str
+    """Line of Python that makes `call` work in the written package."""
+    call: str
+    """Python of a new environment."""
+    file: Path | None = None
+    """Its file, which is copied; None: it is installed."""
+
+
 def write_around(folder: Path, env_id: str, source: str) -> tuple[str, ...]:
     """Writes the files around the environment at `source`; returns their names.
 
@@ -98,38 +112,53 @@ def write_around(folder: Path, env_id: str, source: str) -> tuple[str, ...]:
             without any code.
         MissingDependencyError: gymnasium is not installed.
     """
+    origin = _find_source(source, env_id)
+    actions, observations = _inspect(origin.make, source)
+    values = {
+        "env_id": env_id,
+        "about": f"The environment {source} of gymnasium's interface, in turns of text.",
+        "imports": origin.imports,
+        "call": origin.call,
+        "actions": actions,
+        "action_words": "a text" if actions == "None" else "a number",
+        "is_hidden": len(set(map(str, observations))) == 1,
+    }
+    folder.mkdir(parents=True)
+    for name, text in zip(FILES, (_INIT, _ENV, _README), strict=True):
+        (folder / name).write_text(_fill(text, values), encoding="utf-8")
+    if not isinstance(observations[0], str):
+        print(f"its observations are no texts, got {observations[0]!r:.100}; write `show` in {folder / 'env.py'}")
+    if origin.file is None:
+        return FILES
+    shutil.copy(origin.file, folder / "world.py")
+    return (*FILES, "world.py")
+
+
+def _find_source(source: str, env_id: str) -> _Source:
     scheme, _, place = source.partition(":")
     if scheme in _BY_CONFIG:
         keys = _BY_CONFIG[scheme].format(place=place)
         raise ConfigError(f"an environment of {scheme} needs no code, got {source!r}; set {keys}, see docs/bridges.md")
     with needs_extra("gymnasium", what="`env new --from`"):
         import gymnasium
-    file: Path | None = None
     if scheme == "gymnasium":
+        call = f"gymnasium.make({place!r}, disable_env_checker=True)"
         make = functools.partial(gymnasium.make, place, disable_env_checker=True)
-        imports, call = "import gymnasium", f"gymnasium.make({place!r}, disable_env_checker=True)"
-    else:
-        make = load_address(source, what="environment") if ":" in source else None
-        if not callable(make):
-            raise ConfigError(
-                f"--from needs gymnasium:ID, module:Class or file.py:Class, got {source!r}; name the environment so"
-            )
-        place, _, name = source.rpartition(":")
-        file = Path(inspect.getfile(make)) if place.endswith(".py") else None
-        imports, call = f"from {'.world' if file else place} import {name}", f"{name}()"
-    actions, observations = _inspect(make, source)
-    is_hidden = len(set(map(str, observations))) == 1
-    about = f"The environment {source} of gymnasium's interface, in turns of text."
-    values = {"env_id": env_id, "about": about, "imports": imports, "call": call, "actions": actions}
-    values |= {"is_hidden": is_hidden, "action_words": "a text" if actions == "None" else "a number"}
-    folder.mkdir(parents=True)
-    for file_name, text in zip(FILES, (_INIT, _ENV, _README), strict=True):
-        (folder / file_name).write_text(_fill(text, values), encoding="utf-8")
-    if file is not None:
-        shutil.copy(file, folder / "world.py")
-    if not isinstance(observations[0], str):
-        print(f"its observations are no texts, got {observations[0]!r:.100}; write `show` in {folder / 'env.py'}")
-    return FILES if file is None else (*FILES, "world.py")
+        return _Source(make=make, imports="import gymnasium", call=call)
+    make = load_address(source, what="environment") if ":" in source else None
+    if not callable(make):
+        raise ConfigError(
+            f"--from needs gymnasium:ID, module:Class or file.py:Class, got {source!r}; name the environment so"
+        )
+    module, _, name = source.rpartition(":")
+    if module.endswith(".py"):
+        file = Path(inspect.getfile(make))
+        return _Source(make=make, imports=f"from .world import {name}", call=f"{name}()", file=file)
+    if module.partition(".")[0] == env_id:
+        raise ConfigError(
+            f"the environment would hide its own module, got {env_id!r} for {source!r}; choose another ID"
+        )
+    return _Source(make=make, imports=f"from {module} import {name}", call=f"{name}()")
 
 
 def _inspect(make: Callable[[], Any], source: str) -> tuple[str, list[Any]]:
