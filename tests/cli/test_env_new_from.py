@@ -25,7 +25,7 @@ class EchoEnv(gymnasium.Env):
         return f"Say {self.code}.", {}
     def step(self, action):
         is_right = str(action) in (str(self.code), "5")
-        return ("right" if is_right else "no"), float(is_right), is_right, False, {}
+        return ("right" if is_right else "no"), float(is_right), is_right or str(action) == "9", False, {}
 """
 
 
@@ -68,7 +68,7 @@ def test_an_environment_of_a_file_is_copied_and_its_texts_are_turns(folder: Path
     package = load_env_package("./echo_a")
     row = make_row(package)
     code = row.prompt[0].content.removeprefix("Say ").removesuffix(".")
-    assert [score_action(package, text) for text in (code, "7")] == [1.0, 0.0]
+    assert [score_action(package, text) for text in (code, "7", "9")] == [1.0, 0.0, 0.0], "9 ends it"
     assert package.gold is None and package.demonstrator is None, "there is no expert"
     assert len((folder / "echo_a" / "example.jsonl").read_text().splitlines()) == 4
 
