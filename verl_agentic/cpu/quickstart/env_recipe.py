@@ -76,7 +76,7 @@ def _measure(course: Course, episodes: Sequence[Episode]) -> tuple[int, int, int
     rows = [row for episode in solved for row in episode.trajectories]
     prompt = _round_up(max(len(row.prompt_ids) for row in rows))
     response = _round_up(max(len(row.response_ids) for row in rows))
-    return prompt, response, max(len(episode.actions) for episode in solved) + 1
+    return prompt, min(response, MAX_POSITIONS - prompt), max(len(episode.actions) for episode in solved) + 1
 
 
 def _round_up(tokens: int) -> int:
