@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,8 @@ from verl_agentic.episode.records.episode import Episode
 _BASE = "quickstart"
 _NUM_MEASURED = 64  # demonstrations that are played to size the episodes
 _MARGIN = 1.25  # of the longest one that is solved: other tasks may be longer
-_MULTIPLE = 32  # lengths are rounded up to it
+_MIN_RESPONSE = 32  # tokens, so that a wrong answer may be longer than a short right one
+_MAX_TOKENS = MAX_POSITIONS - _MIN_RESPONSE
 _MAX_TURNS = 32
 _NUM_TRAIN, _NUM_DEMOS = 1000, 4000
 # Words that occur in few tasks, such as names of things, are tokens, so that a tiny model can copy them.
@@ -56,7 +56,7 @@ def _play(course: Course) -> list[Episode]:
     assert make_rows is not None
     with boundary(ConfigError, f"making rows of {course.env}"):
         rows = make_rows(split="train", count=_NUM_MEASURED, seed=0)
-    limits = EpisodeLimits(max_response_tokens=MAX_POSITIONS, max_context_tokens=MAX_POSITIONS, max_turns=_MAX_TURNS)
+    limits = EpisodeLimits(max_response_tokens=_MAX_TOKENS, max_context_tokens=_MAX_TOKENS, max_turns=_MAX_TURNS)
     with tempfile.TemporaryDirectory() as folder:
         make_tiny_tokenizer(Path(folder))
         return run_demonstrations(course, rows, model=Path(folder), seed=0, limits=limits)
@@ -70,14 +70,12 @@ def _measure(course: Course, episodes: Sequence[Episode]) -> tuple[int, int, int
     solved = [episode for episode in episodes if episode.reward.outcome == 1.0]
     if not solved:
         raise ConfigError(
-            f"a quickstart needs solutions within {MAX_POSITIONS} tokens and {_MAX_TURNS} turns, got none of "
+            f"a quickstart needs solutions within {_MAX_TOKENS} tokens and {_MAX_TURNS} turns, got none of "
             f"{len(episodes)} demonstrations of {course.env}; run `verl-agentic env validate {course.env}`"
         )
     rows = [row for episode in solved for row in episode.trajectories]
-    prompt = _round_up(max(len(row.prompt_ids) for row in rows))
-    response = _round_up(max(len(row.response_ids) for row in rows))
-    return prompt, min(response, MAX_POSITIONS - prompt), max(len(episode.actions) for episode in solved) + 1
-
-
-def _round_up(tokens: int) -> int:
-    return _MULTIPLE * math.ceil(_MARGIN * tokens / _MULTIPLE)
+    prompt = max(len(row.prompt_ids) for row in rows)
+    response = max(len(row.response_ids) for row in rows)
+    margin = min(_MARGIN, _MAX_TOKENS / (prompt + response))
+    turns = max(len(episode.actions) for episode in solved) + 1
+    return int(margin * prompt), max(_MIN_RESPONSE, int(margin * response)), turns
