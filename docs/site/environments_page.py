@@ -44,7 +44,8 @@ agentic:
   env: {many}/{task}
 ```
 
-An id is the name of an environment, or `NAME/TASK` where an environment has several tasks. Data that is not generated
+`env list` also shows environments that [other packages install](extending.md#share-it). An id is the name of an
+environment, or `NAME/TASK` where an environment has several tasks. Data that is not generated
 has the licence in the table. An environment of your own needs no entry here: [Environments, tools, data](extending.md).
 """
 _WIDTH, _MAX_LINES, _MAX_CHARS = 100, 40, 1_500

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.base.installed_envs import GROUP
 from verl_agentic.cli import main
 from verl_agentic.episode.env_package import known_envs, load_env_package
 from verl_agentic.log.files.rows import write_rows
@@ -96,6 +97,24 @@ def test_a_new_environment_validates_and_its_own_test_passes(
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert process.returncode == 0 and "3 passed" in process.stdout, process.stdout
+
+
+def test_a_new_package_has_the_environment_as_its_entry_point(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["env", "new", "corner_kiosk", "--package"]) == 0
+    shown = capsys.readouterr().out
+    assert "pip install -e ./corner_kiosk, " in shown and "env validate ./corner_kiosk/corner_kiosk\n" in shown
+    project = tmp_path / "corner_kiosk"
+    assert {path.name for path in project.iterdir()} == {"pyproject.toml", "README.md", "corner_kiosk"}
+    assert "env validate corner_kiosk\n" in (project / "README.md").read_text()
+    entry_points = f'[project.entry-points."{GROUP}"]\ncorner_kiosk = "corner_kiosk"  #'
+    assert entry_points in (project / "pyproject.toml").read_text()
+    package = load_env_package(str(project / "corner_kiosk"))
+    assert package.gold is not None and (package.folder / "example.jsonl").is_file()
+    assert main(["env", "new", "python_math", "--package"]) == 2
+    assert "bundled one, got 'python_math'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from verl_agentic.base.installed_envs import installed_places
+
 _PACKAGE = Path(__file__).parents[1]
 _INSTALLED = tuple(f"{folder}{os.sep}" for folder in (_PACKAGE, *map(sysconfig.get_path, ("stdlib", "platstdlib"))))
 """Beginnings of names of files that are not the user's."""
@@ -28,8 +30,9 @@ def describe_cause(error: BaseException) -> str:
 def locate_error(error: BaseException) -> str:
     """Returns `file:line in function` of the innermost frame in the user's files; empty without one.
 
-    The user's files are all but this package, the standard library and installed packages. Exceptions without such a
-    frame have the place of their cause, context or members. A path below the working folder is relative.
+    The user's files are all but this package, the standard library and installed packages. Packages of installed
+    environments count as the user's. Exceptions without such a frame have the place of their cause, context or members.
+    A path below the working folder is relative.
     """
     for part in iter_causes(error):
         if isinstance(part, SyntaxError) and part.filename and _is_of_user(part.filename):
@@ -72,8 +75,10 @@ def iter_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_of_user(filename: str) -> bool:
-    is_installed = filename.startswith(_INSTALLED) or any(part in filename for part in _INSTALLED_PARTS)
-    return not is_installed and not filename.startswith("<")
+    if filename.startswith(("<", *_INSTALLED)):
+        return False
+    is_installed = any(part in filename for part in _INSTALLED_PARTS)
+    return not is_installed or filename.startswith(installed_places())
 
 
 def _shorten_path(filename: str) -> str:

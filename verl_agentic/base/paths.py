@@ -59,13 +59,18 @@ def make_private(path: Path) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
+def recipe_folder(recipe: str) -> Path:
+    """Returns the folder of a recipe: a bundled one by its name, or any other by its path."""
+    return Path(recipe).resolve() if "/" in recipe else recipes_dir() / recipe
+
+
 def recipe_file(recipe: str, name: str) -> Path:
     """Returns the path of file `name` of recipe `recipe`.
 
     Raises:
         ConfigError: there is no such file; the message lists the recipes that have one.
     """
-    path = recipes_dir() / recipe / name
+    path = recipe_folder(recipe) / name
     if not path.is_file():
         recipes = sorted(p.parent.name for p in recipes_dir().glob(f"*/{name}"))
         raise ConfigError(f"no recipe file {name!r} in recipe {recipe!r}, got {path}; recipes with one: {recipes}")

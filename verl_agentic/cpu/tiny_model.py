@@ -51,7 +51,8 @@ CHAT_TEMPLATE = """\
 START, END, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 _MAX_VOCAB_SIZE = 1024
-_MAX_POSITIONS = 4096
+MAX_POSITIONS = 4096
+"""Maximum number of tokens of a tiny model's episode."""
 # The wavelengths of the rotary embedding end near the length of an episode, not at 60,000 tokens. Then heads for
 # copying form in a third of the steps.
 _ROPE_THETA = 200.0
@@ -116,7 +117,7 @@ def make_tiny_tokenizer(out: Path) -> None:
         ConfigError: `out` is a file.
     """
     tokenizer = _save_tokenizer(out)
-    _make_config(PRESETS[DEFAULT_PRESET], tokenizer, _MAX_POSITIONS).save_pretrained(out)
+    _make_config(PRESETS[DEFAULT_PRESET], tokenizer, MAX_POSITIONS).save_pretrained(out)
 
 
 def _save_tokenizer(out: Path, texts: Iterable[str] | None = None, token_share: float = 0.5) -> Any:
@@ -138,7 +139,7 @@ def save_random_model(
     *,
     preset: str = DEFAULT_PRESET,
     seed: int = 0,
-    max_positions: int = _MAX_POSITIONS,
+    max_positions: int = MAX_POSITIONS,
 ) -> int:
     """Writes the weights of a model with random weights for a tokenizer; returns the number of parameters."""
     import torch
@@ -188,7 +189,7 @@ def _make_tokenizer(corpus: Iterable[str], *, min_frequency: int = 0) -> Any:
     tokenizer.add_special_tokens({"eos_token": END, "pad_token": PAD, "additional_special_tokens": [START]})
     tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
     tokenizer.chat_template = CHAT_TEMPLATE
-    tokenizer.model_max_length = _MAX_POSITIONS
+    tokenizer.model_max_length = MAX_POSITIONS
     return tokenizer
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 from verl_agentic.base.env import Env, EnvRow
 from verl_agentic.base.env_card import EnvCard
 from verl_agentic.base.errors import ConfigError, boundary
+from verl_agentic.base.installed_envs import installed_envs
 from verl_agentic.base.paths import envs_dir
 from verl_agentic.base.registry import import_file, import_place
 from verl_agentic.base.settings import did_you_mean
@@ -69,18 +70,18 @@ def load_env_package(env_id: str) -> EnvPackage:
     """Returns an environment's package.
 
     Args:
-        env_id: the name of a bundled environment (`python_math`), or of one of its tasks (`textarena/Wordle-v0`); the
-            path of a folder that holds a package (`./my_env`); an importable module (`my_package.my_env`); or the
-            place of `make_env` under any name (`package.module:function`, `path/file.py:function`). What else the
-            package offers is beside it.
+        env_id: the name of a bundled environment (`python_math`) or of an installed one (its entry point in the group
+            `verl_agentic.environments`), or of one of its tasks (`textarena/Wordle-v0`); the path of a folder that
+            holds a package (`./my_env`); an importable module (`my_package.my_env`); or the place of `make_env` under
+            any name (`package.module:function`, `path/file.py:function`). What else the package offers is beside it.
 
     Raises:
         ConfigError: nothing is found there, it does not import, or it has no `make_env`.
     """
-    name, _, task = env_id.partition("/")
-    if task and name in known_envs():
+    if _names_task(env_id):
+        name, _, task = env_id.partition("/")
         return _one_task(load_env_package(name), task)
-    place, _, function = env_id.rpartition(":")
+    place, _, function = _find_address(env_id).rpartition(":")
     module = import_place(place, f"environment {env_id!r}") if place else _env_module(env_id)
     name = function if place else "make_env"
     make_env = getattr(module, name, None)
@@ -128,10 +129,10 @@ def choose_env(row_env: str | None, run_env: str | None, *, rows: str = "the row
 
 
 def absolute_id(env_id: str) -> str:
-    """Returns an id with its path made absolute. Names of bundled environments and modules stay as they are."""
+    """Returns an id with its path made absolute. Names of environments and modules stay as they are."""
     path, colon, function = env_id.rpartition(":") if ":" in env_id else (env_id, "", "")
     is_path = path.endswith(".py") if colon else "/" in path or path.startswith(".")
-    if not is_path or _bundled_folder(env_id) is not None:
+    if not is_path or _names_task(env_id):
         return env_id
     return f"{Path(path).resolve()}{colon}{function}"
 
@@ -149,8 +150,27 @@ def _bundled_folder(env_id: str) -> Path | None:
 
 
 def known_envs() -> list[str]:
-    """Returns the names of the bundled environments; `EnvCard.tasks` has those of their tasks."""
+    """Returns the names of the bundled environments; `EnvCard.tasks` has those of their tasks.
+
+    `installed_envs` has those that other packages install. A bundled one hides an installed one of its name.
+    """
     return sorted(path.parent.name for folder in (envs_dir(), _BRIDGES) for path in folder.glob("*/__init__.py"))
+
+
+def _names_task(env_id: str) -> bool:
+    """Tells whether an id is `NAME/TASK` of a bundled or an installed environment; a folder there hides the latter."""
+    name, _, task = env_id.partition("/")
+    if not task or name in ("", ".", ".."):
+        return False
+    return name in known_envs() or (name in installed_envs() and not Path(env_id).exists())
+
+
+def _find_address(env_id: str) -> str:
+    """Returns `module:function` of an installed environment; another id unchanged, also that of a bundled one."""
+    if ":" in env_id or "/" in env_id or env_id.startswith(".") or env_id in known_envs():
+        return env_id
+    env = installed_envs().get(env_id)
+    return env_id if env is None else f"{env.module}:{env.function}"
 
 
 def _one_task(package: EnvPackage, task: str) -> EnvPackage:
@@ -175,13 +195,14 @@ def _env_module(env_id: str) -> ModuleType:
         if not is_path and importlib.util.find_spec(env_id.split(".")[0]) is not None:
             return importlib.import_module(env_id)
     is_here = (Path(env_id) / "__init__.py").is_file()
-    hint = f"; did you mean './{env_id}'?" if is_here else did_you_mean(env_id, known_envs())
+    names = [*known_envs(), *sorted(installed_envs())]
+    hint = f"; did you mean './{env_id}'?" if is_here else did_you_mean(env_id, names)
     if is_path:
         fault = "without an __init__.py" if folder.is_dir() else "which does not exist"
         raise ConfigError(
             f"no environment at {env_id!r}, got the folder {folder}, {fault}; `verl-agentic env new NAME` writes one"
         )
     raise ConfigError(
-        f"unknown environment, got {env_id!r}; use one of {known_envs()}, the path of a folder with an __init__.py, "
+        f"unknown environment, got {env_id!r}; use one of {names}, the path of a folder with an __init__.py, "
         f"an importable module, package.module:function or path/file.py:function{hint}"
     )

@@ -12,9 +12,18 @@ from verl_agentic.cli.options.typed_options import Options, declare, typed_comma
 class QuickstartOptions(Options):
     """Options of a quickstart."""
 
+<<<<<<< HEAD
     COMMON = ("recipe", "out", "seed", "rl_steps", "device")
     recipe: str = declare("train this recipe, which needs a course.yaml (default %(default)s)", "quickstart")
     out: Path | None = declare("write to this folder (default outputs/RECIPE, with -vllm and -cuda)")
+=======
+    recipe: str | None = declare("train this recipe, a name or the path of a folder, which needs a course.yaml "
+                                 "(default quickstart)")  # fmt: skip
+    env: str | None = declare("train on this environment, which has no recipe: a folder, a module or a name; it needs "
+                              "make_rows, and gold or demonstrator")  # fmt: skip
+    out: Path | None = declare("write to this folder (default outputs/RECIPE or outputs/quickstart-ENV, with -vllm and "
+                               "-cuda)")  # fmt: skip
+>>>>>>> share
     engine: Literal["agentic", "vllm"] = declare("sample the rollouts of GRPO with this engine; vllm must be "
                                                  "installed (default %(default)s)", "agentic")  # fmt: skip
     device: DeviceChoice = device_option("train and evaluate", "cpu")
@@ -28,21 +37,32 @@ class QuickstartOptions(Options):
 
 def run_quickstart(options: QuickstartOptions) -> int:
     """Runs all unfinished phases and shows the results."""
+    from verl_agentic.base.errors import ConfigError
     from verl_agentic.cpu.quickstart.phases import Quickstart
-    from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
+    from verl_agentic.cpu.quickstart.run_state import RECIPE, QuickstartSettings
 
+    if options.recipe and options.env:
+        raise ConfigError(f"--recipe has an environment, got {options.env!r} beside it; leave one of the options out")
+    device, recipe = read_device(options.device), options.recipe or "quickstart"
+    name = f"quickstart-{Path(options.env.partition(':')[0]).name}" if options.env else Path(recipe).name
+    name = "-".join([name, *(part for part in (options.engine, device) if part in ("vllm", "cuda"))])
+    out = options.out or Path("outputs") / name
+    if options.env:
+        from verl_agentic.cpu.quickstart.env_recipe import write_env_recipe
+
+        recipe = write_env_recipe(options.env, out / RECIPE)
+        print(f"the recipe of {options.env} is in {out / RECIPE}")
     settings = QuickstartSettings(
-        recipe=options.recipe,
+        recipe=recipe,
         seed=options.seed,
         control=options.control,
         rl_steps=options.rl_steps,
         sft_steps=options.sft_steps,
         eval_tasks=options.eval_tasks,
         engine=options.engine,
-        device=read_device(options.device),
+        device=device,
     )
-    name = "-".join([options.recipe, *(part for part in (options.engine, settings.device) if part in ("vllm", "cuda"))])
-    return Quickstart(options.out or Path("outputs") / name, settings, fresh=options.fresh).run()
+    return Quickstart(out, settings, fresh=options.fresh).run()
 
 
 add_arguments, run = typed_command(QuickstartOptions, run_quickstart)

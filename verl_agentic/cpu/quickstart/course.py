@@ -33,7 +33,7 @@ class Course:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment's `make_rows`."""
     demos: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the environment's `demonstrator`."""
+    """Options of the environment's `demonstrator`, or of `gold_demos.demonstrator_of` where it has solutions only."""
     model: str = ""
     """A pretrained model, as `verl-agentic model fetch` knows it; empty: a tiny random one."""
     preset: str = "0.5m"
@@ -52,13 +52,16 @@ class Course:
         """The environment.
 
         Raises:
-            ConfigError: it has no rows or no demonstrations.
+            ConfigError: it has no rows, or neither demonstrations nor solutions.
         """
         package = load_env_package(self.env)
-        if package.make_rows is None or package.demonstrator is None:
+        missing = [] if package.make_rows else ["make_rows(split=, count=, seed=)"]
+        if package.demonstrator is None and package.gold is None:
+            missing.append("gold(row) or demonstrator(row, rng=)")
+        if missing:
             raise ConfigError(
-                f"a quickstart needs make_rows and demonstrator of its environment, got {self.env!r} without them; "
-                "add them to its package"
+                f"a quickstart needs {' and '.join(missing)} beside make_env, got {self.env!r} without; add what is "
+                "missing (docs/extending.md)"
             )
         return package
 
@@ -86,7 +89,7 @@ class Course:
         Raises:
             ConfigError: there is no such file.
         """
-        path = paths.recipes_dir() / self.recipe / f"{name}.yaml"
+        path = paths.recipe_folder(self.recipe) / f"{name}.yaml"
         if path.is_file() or not self.extends:
             return paths.recipe_file(self.recipe, f"{name}.yaml")
         return load_course(self.extends).file(name)

@@ -16,7 +16,7 @@ from verl_agentic.cpu.quickstart import tasks
 from verl_agentic.cpu.quickstart.child_process import MemoryMeter, termination_as_interrupt
 from verl_agentic.cpu.quickstart.course import Course, load_course
 from verl_agentic.cpu.quickstart.display import Display
-from verl_agentic.cpu.quickstart.run_state import MODEL, QuickstartSettings, RunState
+from verl_agentic.cpu.quickstart.run_state import MODEL, RECIPE, QuickstartSettings, RunState
 from verl_agentic.cpu.quickstart.stage_list import load_stages
 from verl_agentic.cpu.quickstart.stages import CourseStage, ModelStage
 from verl_agentic.cpu.quickstart.summary import Summary
@@ -198,16 +198,21 @@ class Quickstart:
 
 
 def _remove_run(folder: Path) -> None:
-    """Removes the folder of an earlier run.
+    """Removes the files of an earlier run; not the recipe of an environment, which is written before each run.
 
     Raises:
-        ConfigError: it holds something else than a run.
+        ConfigError: the folder holds something else than a run.
     """
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "phases").is_dir():
+    entries = [path for path in folder.glob("*") if path.name != RECIPE]
+    if entries and not (folder / "phases").is_dir():
         raise ConfigError(
             f"--fresh removes the folder of an earlier run, got {folder}, which is not one; name another folder"
         )
-    shutil.rmtree(folder, ignore_errors=True)
+    for path in entries:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 def _config_texts() -> list[str]:

@@ -13,6 +13,8 @@ from verl_agentic.cpu.quickstart.display import Display
 
 MODEL = "model"
 """The product that the next stage begins with."""
+RECIPE = "recipe"
+"""Folder of the recipe that was made of an environment."""
 
 
 @dataclass(frozen=True, kw_only=True)

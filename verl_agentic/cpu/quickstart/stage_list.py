@@ -12,7 +12,7 @@ from typing import Any
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, read_settings, setting
 from verl_agentic.cpu.quickstart.course import Course
-from verl_agentic.cpu.quickstart.run_state import MODEL
+from verl_agentic.cpu.quickstart.run_state import MODEL, RECIPE
 from verl_agentic.cpu.quickstart.stages import LOG, OUTCOMES, PAIRS, STAGES, CourseStage, ModelStage, TrainingStage
 
 _MAKERS = {
@@ -21,7 +21,7 @@ _MAKERS = {
     OUTCOMES: "`- export: {as: outcomes}`",
 }
 _NAME = re.compile(r"[A-Za-z]\w*")
-_FOLDERS = ("base", "checkpoint", "data", "eval", "logs", "model", "phases")
+_FOLDERS = ("base", "checkpoint", "data", "eval", "logs", "model", "phases", RECIPE)
 """Names in a run's folder that are no stage."""
 
 

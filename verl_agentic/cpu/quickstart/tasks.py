@@ -16,11 +16,13 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import DataError, EnvError
 from verl_agentic.cpu.model_fetch.fetch import model_folder
 from verl_agentic.cpu.quickstart.course import Course
+from verl_agentic.cpu.quickstart.gold_demos import demonstrator_of
 from verl_agentic.cpu.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.data.row_checks import task_of
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.collect import run_episodes, scripted
+from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.evaluate.evaluation_log import EvaluationLog, make_log_rows
 from verl_agentic.evaluate.evaluation_run import attempts, summarise
@@ -54,7 +56,7 @@ def make_data(course: Course, folder: Path, model: Path, seed: int, num_eval: in
     rows = make_rows(course, seed=seed, num_eval=num_eval)
     for split in ("train", "test"):
         write_rows(rows[split], folder / f"{split}.jsonl")
-    episodes = _run_demonstrations(
+    episodes = run_demonstrations(
         course, rows["demos"], model=model, seed=seed, on_episode=_make_counter(advance, course.num_demos)
     )
     return {
@@ -172,20 +174,29 @@ def _drop_tasks(rows: Sequence[EnvRow], others: Sequence[EnvRow]) -> list[EnvRow
     return list(itertools.islice(itertools.cycle(remaining_rows), len(rows)))
 
 
-def _run_demonstrations(
+def run_demonstrations(
     course: Course,
     rows: Sequence[EnvRow],
     *,
     model: Path,
     seed: int,
+    limits: EpisodeLimits | None = None,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> list[Episode]:
-    package, limits = course.package, course.limits
+    """Returns the demonstrations of rows, with the limits of the course by default.
+
+    Raises:
+        EnvError: too many of them are void.
+    """
+    package, limits = course.package, limits or course.limits
     tokenizer, codec = load_codec(str(model), protocol=course.protocol)
+    demonstrator = package.demonstrator
+    if demonstrator is None:
+        assert package.gold is not None
+        demonstrator = demonstrator_of(package.gold, rows)
 
     def setup_for(index: int, row: EnvRow) -> EpisodeSetup:
-        assert package.demonstrator is not None
-        script = package.demonstrator(row, rng=random.Random(f"{seed}/{index}"), **course.demos)
+        script = demonstrator(row, rng=random.Random(f"{seed}/{index}"), **course.demos)
         return scripted(script, codec=codec, tokenizer=tokenizer, limits=limits)
 
     make_env = functools.partial(package.make_env, **course.env_config)
@@ -205,5 +216,5 @@ def _make_texts(course: Course) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         make_tiny_tokenizer(Path(folder))
         tokenizer, _ = load_codec(folder)
-        episodes = _run_demonstrations(course, rows, model=Path(folder), seed=0)
+        episodes = run_demonstrations(course, rows, model=Path(folder), seed=0)
         return [tokenizer.decode(row.token_ids) for episode in episodes for row in episode.trajectories]

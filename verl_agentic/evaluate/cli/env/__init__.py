@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.cli.command_group import command_group
 
 COMMANDS = {
-    "list": "list the bundled environments",
+    "list": "list the bundled and the installed environments",
     "new": "write a working environment to start from",
     "validate": "check that an environment gives solutions 1 and everything else 0, never fails, and leaks no answer",
     "play": "play one episode yourself in the terminal",
