@@ -28,6 +28,7 @@ one line. `python docs/site/recipes_page.py` generates the tables from the YAML 
 verl-agentic recipes                                    # some systems, the general methods, all scales; --all
 verl-agentic recipes search_r1 --method dapo            # config, commands, values with their sources, README
 verl-agentic recipes search_r1 --method dapo --write my_run.yaml
+verl-agentic recipes inspo                              # any other name: where it is, what differs from the paper
 ```
 
 ```yaml
