@@ -47,12 +47,7 @@ def _format_names() -> str:
     """Returns the index: one table for each group of the table of names."""
     lines = ["## Names", ""]
     for heading, rows in read_table().items():
-        lines += [
-            f"**{heading}**",
-            "",
-            "| names | where | largest deviation that no entry below has |",
-            "|---|---|---|",
-        ]
+        lines += [f"**{heading}**", "", _NAMES_HEADER, "|---|---|---|"]
         for names, row in rows.items():
             places = ", ".join(_link_place(find_place(address)) for address in row["at"])
             lines.append(f"| {names} | {places} | {row.get('differs', '')} |")
