@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from verl_agentic.config.names import Place, find_place, read_table
+from verl_agentic.config.names import NamedPlace, find_place, read_table
 from verl_agentic.config.paper_methods import KEYS, OTHERS, REGISTRIES, Method, read_methods
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ def _format_names() -> str:
     return "\n".join(lines)
 
 
-def _link_place(place: Place) -> str:
+def _link_place(place: NamedPlace) -> str:
     if place.kind == "docs":
         return f"[{place.name}]({place.name})"
     label = place.file if place.kind == "file" else place.name

@@ -58,7 +58,7 @@ MAX_NEAR = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class NamedPlace:
     """One place of the thing that a name stands for."""
 
     kind: str
@@ -100,7 +100,7 @@ class Name:
 
     key: str
     """Its form of `make_key`."""
-    places: tuple[Place, ...]
+    places: tuple[NamedPlace, ...]
     differs: str = ""
     """The largest deviation from the paper that no docstring has, or why the thing is missing."""
 
@@ -123,7 +123,7 @@ def make_key(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower().replace("τ", "tau").replace("ε", "epsilon")).strip("_")
 
 
-def find_place(address: str) -> Place:
+def find_place(address: str) -> NamedPlace:
     """Returns the place at an address of the table, `kind/name`.
 
     Raises:
@@ -131,12 +131,12 @@ def find_place(address: str) -> Place:
     """
     kind, _, name = address.partition("/")
     if kind in _NO_FILE:
-        return Place(kind=kind, name=name)
+        return NamedPlace(kind=kind, name=name)
     files = [pattern.format(name) for pattern in _FILES.get(kind, ("",))[1:]]
     file = next((file for file in files if find_bundled(file).is_file()), None)
     if file is None:
         raise ConfigError(f"a place needs the form kind/name of a file, got {address!r}; use a kind of {sorted(KINDS)}")
-    return Place(kind=kind, name=name, file=file)
+    return NamedPlace(kind=kind, name=name, file=file)
 
 
 @functools.cache
