@@ -29,6 +29,7 @@ verl-agentic recipes                                    # some systems, the gene
 verl-agentic recipes search_r1 --method dapo            # config, commands, values with their sources, README
 verl-agentic recipes search_r1 --method dapo --write my_run.yaml
 verl-agentic recipes search_r1 --toy                    # rows that this package makes, not the paper's data
+verl-agentic recipes inspo                              # any other name: where it is, what differs from the paper
 ```
 
 The first line says what differs most from the paper. The commands [import](data_import.md) the data set of the paper

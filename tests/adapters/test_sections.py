@@ -78,6 +78,7 @@ EPISODES = {
         "thresholds": {"gradient": {"patience": 3}},
         "every": 2,
         "max_rollbacks": 1,
+        "judge_drift": {"component": "clear", "every": 5, "tasks": None},
     },
     "waiting": {"stuck_after_s": 60, "stuck_generate_s": 90.5, "report_every_s": 5},
 }
@@ -151,11 +152,15 @@ RUBRIC = {
     "mask_stops": ["max_turns"],
     "on_error": "stop",
 }
+_JUDGE = {"use": "judge", "name": "clear", "cap": 0.1, "options": {"endpoint": "http://127.0.0.1:1/v1", "models": "m"}}
+_JUDGED = {"reward.rubric": {"components": [{"use": "math"}, _JUDGE]}}
 _KL = {"actor_rollout_ref.actor.use_kl_loss": True, "actor_rollout_ref.actor.kl_loss_coef": 0.0}
 _GATED = {f"{SAMPLER}.custom_sampler.path": "pkg://verl_agentic.verl.replay_buffer.gated_buffer"}
 _SDPO = {f"{LOSS}.loss_mode": "sdpo", "actor_rollout_ref.actor.strategy": "fsdp2"}
 SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
-    AGENTIC: [(EPISODES, {"actor_rollout_ref.rollout.n": 8, "actor_rollout_ref.rollout.calculate_log_probs": True})],
+    AGENTIC: [
+        (EPISODES, {"actor_rollout_ref.rollout.n": 8, "actor_rollout_ref.rollout.calculate_log_probs": True, **_JUDGED})
+    ],
     "data.curriculum": [(CURRICULUM, {})],
     f"{SAMPLER}.sampler_kwargs": [(GATES, _GATED), ({"poll_interval_s": 0.1}, {}), ({"gates": []}, {})],
     "algorithm.credit": [

@@ -58,7 +58,8 @@ def test_the_short_list_has_few_systems_and_no_method_of_one_system(capsys: pyte
 
 
 def test_a_method_in_the_place_of_a_system_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recipes", "dapo"]) == 2 and "--method dapo" in capsys.readouterr().err
+    assert "--method dapo" in shown(capsys, "dapo")
+    assert main(["recipes", "dapo", "--scale", "cpu_tiny"]) == 2 and "--method dapo" in capsys.readouterr().err
 
 
 def test_a_system_comes_with_its_authors_method_and_the_nearest_scale(capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +201,7 @@ def test_a_config_is_written_to_a_new_file_and_named_in_the_commands(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["serch_r1"], "unknown system, got 'serch_r1'; use one of"),
+        (["serch_r1"], "unknown name, got 'serch_r1'; did you mean search_r1"),
         (["--method", "grpo"], "unknown method, got 'grpo'; use one of "),
         (["search_r1", "--scale", "7b"], "unknown scale, got '7b'; use one of cpu_tiny"),
     ],

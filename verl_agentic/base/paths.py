@@ -29,6 +29,15 @@ def recipes_dir() -> Path:
     return _find_root() / "recipes"
 
 
+def find_bundled(place: str) -> Path:
+    """Returns the path of a bundled file or folder, such as `envs/shop` or `verl_agentic/plugin.py`; it may be missing.
+
+    Args:
+        place: its path from the root of the repository.
+    """
+    return (_PACKAGE.parent if Path(place).parts[0] == _PACKAGE.name else _find_root()) / place
+
+
 def cache_dir() -> Path:
     """Returns the package's folder in the user's folder for caches; it may be missing."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

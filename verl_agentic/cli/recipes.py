@@ -1,4 +1,4 @@
-"""`verl-agentic recipes`: lists systems, methods and scales, and writes the config of a combination."""
+"""`verl-agentic recipes`: lists systems, methods and scales, finds names, and writes the config of a combination."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from verl_agentic.config.names import Name
     from verl_agentic.config.recipe_groups import Recipe
 
 _NAME = "my_run"
@@ -30,7 +31,13 @@ _SYSTEMS = ("arpo", "deepswe", "r1", "ragen_starpo", "retool", "search_r1", "too
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("system", nargs="?", help="show this system: its config, commands, values and README")
+    parser.add_argument(
+        "system",
+        nargs="?",
+        metavar="NAME",
+        help="show this system: its config, commands, values and README; or find any other name of the literature: "
+        "where the thing is, and what differs from the paper",
+    )
     parser.add_argument("--method", metavar="NAME", help="take this method (default: that of the system's authors)")
     parser.add_argument("--scale", metavar="NAME", help="take this scale (default: the one nearest to the authors')")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the config to this file")
@@ -41,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the lists, or a combination; returns 0.
+    """Prints the lists, the places of a name, or a combination; returns 0.
 
     Raises:
         ConfigError: a name is unknown, the file exists, or the commands of a system have no other rows.
@@ -49,8 +56,17 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from verl_agentic.base.errors import ConfigError
+    from verl_agentic.config.names import find_name
+    from verl_agentic.config.recipe_groups import recipe_names
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    combines = any((args.method, args.scale, args.write))
+    name = find_name(args.system) if args.system and not combines else None
+    if name is not None:
+        if name.key not in recipe_names("system"):
+            print(format_name(name))
+            return 0
+        args.system = name.key
     recipes = _load_recipes(args)
     if args.toy and not any(recipe.noted("toy") for recipe in recipes):
         raise ConfigError(f"--toy is for systems with the data set of a paper, got {args.system}; drop it")
@@ -67,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
         _write_config(path, text)
     for recipe in recipes:
         console.print(_make_values_table(recipe))
+    if name is not None:
+        print(f"\n{format_name(name)}")
     if readme := next((recipe.readme for recipe in recipes), ""):
         print(f"\n{readme}")
     print("\n" + "\n".join(commands(recipes, path, is_toy=args.toy)))  # last: it is what to do next
@@ -91,6 +109,17 @@ def _load_recipes(args: argparse.Namespace) -> list[Recipe]:
         names = {group: name or system.noted(group) for group, name in names.items()}
     others = [load_recipe(group, name) for group, name in names.items() if name]
     return [system, *others] if system else others
+
+
+def format_name(name: Name) -> str:
+    """Returns the places of a name, how each is turned on, and what differs from the paper, the largest part first."""
+    lines = [name.key]
+    for place in name.places:
+        lines.append(f"  {place.kind:12}{place.use}")
+        lines += [f"{'':14}{place.summary}"] if place.summary else []
+    deviations = name.deviations
+    lines.append("differs from the paper, the largest deviation first:" if deviations else "no deviation is noted")
+    return "\n".join([*lines, *(f"  - {text}" for text in deviations)])
 
 
 def my_run(recipes: list[Recipe], *, name: str) -> str:

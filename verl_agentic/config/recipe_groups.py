@@ -23,9 +23,7 @@ SOURCES = ("paper", "code", "verl", "issue", "blog", "ours")
 """First words of a source."""
 _FOLDER = Path(__file__).parent / "agentic"
 _OVERRIDE = "override /"
-_ELSEWHERE = (
-    "; for an environment see `verl-agentic env list`, for a reward docs/rewards.md, for any other paper docs/papers.md"
-)
+_ELSEWHERE = "; `verl-agentic recipes NAME` finds environments, rewards and any other name"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -204,6 +204,17 @@ def test_metrics_of_every_step_and_alarms_are_written_and_logged(tmp_path: Path)
     assert (finding["name"], finding["step"], finding["level"]) == ("gradient", 4, "warn")
 
 
+def test_the_drift_of_a_judge_is_measured_before_the_alarms_and_its_failure_ends_nothing(tmp_path: Path) -> None:
+    trainer = Trainer(log={"dir": str(tmp_path)})
+    watch = trainer_log.watch_of(trainer)
+    watch.drift = SimpleNamespace(measure=lambda step: {"judge_drift/change": 0.5} if step == 2 else {})
+    assert "judge_drift/change" not in metrics_of(trainer, 1)
+    assert metrics_of(trainer, 2)["health/judge_drift"] == 1.0
+    watch.drift = SimpleNamespace(measure=lambda step: 1 / 0)
+    assert "judge_drift/change" not in metrics_of(trainer, 3)
+    assert [entry.get("judge_drift/change") for entry in read_metrics(tmp_path)][1:] == [0.5, None]
+
+
 def test_a_run_that_is_resumed_does_not_raise_an_old_alarm_again(tmp_path: Path) -> None:
     for step in range(1, 5):  # each in a process of its own
         trainer = Trainer(log={"dir": str(tmp_path)})

@@ -33,6 +33,9 @@ def well(step: int, rng: random.Random) -> Row:
         "episode/score": acc + about(0.1),
         "critic/score/mean": acc + 0.1,
         "episode/solved/holdout": acc - about(0.03, 1),
+        "episode/clear/judge_paused": 0.0,
+        "judge_drift/change": abs(rng.gauss(0.01, 0.01)),
+        "judge_drift/shift": rng.gauss(0.0, 0.01),
         "episode/model_tokens": about(300 * (1 + 0.5 * done)),
         "response_length/mean": about(400 * (1 + 0.5 * done)),
         "response_length/max": float(rng.randint(900, 2000)),
@@ -236,6 +239,11 @@ BREAKS: dict[str, tuple[Change, str]] = {
         "advantages and gradient: 0",
     ),
     "critic": (lambda row, step, rng: {"credit/explained_variance": rng.gauss(-0.5, 0.2)}, "the critic explains -0."),
+    "judge_drift": (
+        lambda row, step, rng: {"judge_drift/change": 0.3, "judge_drift/shift": 0.25},
+        "by 0.3 on average (limit 0.1), +0.25",
+    ),
+    "judge_paused": (lambda row, step, rng: {"episode/clear/judge_paused": 3.0}, "clear 3"),
     "starved": (
         lambda row, step, rng: {"training/gate/drop_rate": 0.93, "training/gate/all_0_rate": 0.8},
         "gates drop 93%",
@@ -305,6 +313,8 @@ LOOKS_ALIKE: dict[str, Change] = {
     # Nothing to gain, but the reward rises all the same: late rewards of earlier updates.
     "stalled_learning": lambda row, step, rng: {"credit/abs_advantage_mean": 1e-9 if step % 3 else 0.5},
     "critic": lambda row, step, rng: {"credit/explained_variance": rng.gauss(0.1, 0.15)},
+    "judge_drift": lambda row, step, rng: {"judge_drift/change": 0.08},
+    "judge_paused": lambda row, step, rng: {"episode/clear/judge_failures": 3.0},
     "starved": lambda row, step, rng: {"training/gate/drop_rate": 0.95 if step % 4 == 0 else 0.6},
     # One step in four.
     "reward_hacking": lambda row, step, rng: {"episode/hacking/any": 0.5 if step % 4 == 0 else 0.05},

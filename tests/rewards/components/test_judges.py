@@ -21,6 +21,7 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
 
 _INFO = {"judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid", "judge_cut"}
+_INFO |= {"judge_paused"}
 
 
 def made(server: JudgeServer, name: str, **options: Any) -> Component:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, check_value, read_settings, setting
+from verl_agentic.graders.judge.cost_cap import CostCap
 from verl_agentic.graders.judge.judge_verdict import CORRECT, Item
 from verl_agentic.graders.judge.vote import Aggregate
 from verl_agentic.graders.models.client import Patience, Price
@@ -115,6 +117,12 @@ class JudgeOptions(Settings):
     """Price of a million prompt tokens."""
     output_price: float = setting(0.0, min=0)
     """Price of a million answer tokens."""
+    max_cost: float | None = setting(None, above=0)
+    """Cost of all requests, in the currency of the prices, at which the judges are paused: they give no vote, and the
+    metric `judge_paused` counts them. Raise it to go on. None: no limit."""
+    cost_file: str | None = None
+    """File with the cost so far, on a local disk of each node; needed by `max_cost`. A run that resumes with the same
+    file goes on counting."""
 
     def check_together(self) -> None:
         if not 1 <= len(self.members) <= _MAX_MEMBERS:
@@ -125,6 +133,11 @@ class JudgeOptions(Settings):
             raise ConfigError(f"{self.seeds} seeds at temperature 0 give one verdict {self.seeds} times; raise it")
         if len({item.name for item in self.items}) != len(self.items) or not self.items:
             raise ConfigError(f"a judge needs items, each with a name of its own, got {[i.name for i in self.items]}")
+        if self.max_cost is not None and not self.cost_file:
+            raise ConfigError(f"max_cost needs a file for the cost so far, got max_cost={self.max_cost}; set cost_file")
+        unpriced = [member.model for member in self.members if not (member.price.input or member.price.output)]
+        if self.max_cost is not None and unpriced:
+            raise ConfigError(f"max_cost needs a price of every model, got none of {unpriced}; set input_price")
         _ = self.limits  # raises for invalid limits
 
     @classmethod
@@ -171,6 +184,13 @@ class JudgeOptions(Settings):
             nodes=self.nodes,
             folder=self.limit_folder,
         )
+
+    @property
+    def cost_cap(self) -> CostCap | None:
+        """The cap of this machine, its share of `max_cost`; None without a cap."""
+        if self.max_cost is None or self.cost_file is None:
+            return None
+        return CostCap(Path(self.cost_file).expanduser(), max_cost=self.max_cost / self.nodes)
 
     @property
     def patience(self) -> Patience:

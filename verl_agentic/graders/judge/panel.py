@@ -23,7 +23,15 @@ from verl_agentic.rewards.component import Graded
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-INFO = ("judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid", "judge_cut")
+INFO = (
+    "judge_cost",
+    "judge_latency_s",
+    "judge_failures",
+    "judge_cache_hits",
+    "judge_invalid",
+    "judge_cut",
+    "judge_paused",
+)
 """Info keys of the components that ask judges."""
 _TOLD: set[tuple[str, str, str]] = set()
 
@@ -42,6 +50,8 @@ class Opinion(Generic[T]):
     cost: float = 0.0
     latency_s: float = 0.0
     is_cached: bool = False
+    is_paused: bool = False
+    """Whether it was not asked, because the judges have cost `max_cost`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +68,8 @@ class CostTotal:
     """Judges with an invalid answer."""
     cut: int = 0
     """Those of them whose answer was cut at `max_tokens`."""
+    paused: int = 0
+    """Judges that were not asked, because of `max_cost`."""
 
     @classmethod
     def of(cls, opinions: Sequence[Opinion[Any]]) -> CostTotal:
@@ -69,6 +81,7 @@ class CostTotal:
             cache_hits=sum(opinion.is_cached for opinion in opinions),
             invalid=sum(opinion.is_invalid for opinion in opinions),
             cut=sum(opinion.is_cut for opinion in opinions),
+            paused=sum(opinion.is_paused for opinion in opinions),
         )
 
     @classmethod
@@ -82,11 +95,12 @@ class CostTotal:
             cache_hits=sum(costs.cache_hits for costs in all_totals),
             invalid=sum(costs.invalid for costs in all_totals),
             cut=sum(costs.cut for costs in all_totals),
+            paused=sum(costs.paused for costs in all_totals),
         )
 
     def to_info(self) -> dict[str, float]:
         """Returns the numbers under the names of `INFO`."""
-        numbers = (self.cost, self.latency_s, self.failures, self.cache_hits, self.invalid, self.cut)
+        numbers = (self.cost, self.latency_s, self.failures, self.cache_hits, self.invalid, self.cut, self.paused)
         return dict(zip(INFO, map(float, numbers), strict=True))
 
 
@@ -210,15 +224,20 @@ async def _ask_member(
     key = key_of([VERSION, member.url, parameters, content])
     if cache is not None and (entry := await in_thread(cache.get, key)) is not None and "value" in entry:
         return Opinion(value=entry["value"], is_cached=True)
+    cap = options.cost_cap
+    if cap is not None and (reason := await cap.find_pause()) is not None:
+        return Opinion(failure=reason, is_paused=True)
     request = prompt()
     reply = await client.ask({**parameters, "messages": request.messages})
+    cost = member.price.of(reply.input_tokens, reply.output_tokens)
+    if cap is not None:
+        await cap.add(cost)
     verdict = Invalid(reason="") if reply.content is None else read(reply.content, request.canary)
     if isinstance(verdict, Invalid):
         return _make_failed_opinion(verdict, reply, member)
     if cache is not None:
         with contextlib.suppress(OSError):  # a full disk costs money, not the reward
             await in_thread(cache.put, key, {"value": verdict})
-    cost = member.price.of(reply.input_tokens, reply.output_tokens)
     return Opinion(value=verdict, cost=cost, latency_s=reply.latency_s)
 
 

@@ -139,20 +139,23 @@ def read_probes() -> dict[str, Any]:
 
 def _make_sample(task: Mapping[str, Any], *, is_right: bool) -> Sample:
     answer = task["reference"] if is_right else task["wrong"]
-    call, observation = task["call"], task["observation"]
-    return Sample(
-        id="probe",
-        prompt=(Message("user", task["prompt"]),),
-        turns=(
+    call, observation = task.get("call"), task.get("observation", "")
+    turns = []
+    if call is not None:
+        turns.append(
             Turn(
                 index=0,
                 text=_write_call(call),
                 content="",
                 calls=(Call(name=call["name"], arguments=call["arguments"], result=observation),),
                 observations=(observation,),
-            ),
-            Turn(index=1, text=answer, content=answer),
-        ),
+            )
+        )
+    turns.append(Turn(index=len(turns), text=answer, content=answer))
+    return Sample(
+        id="probe",
+        prompt=(Message("user", task["prompt"]),),
+        turns=tuple(turns),
         final_answer=answer,
         stop_reason=StopReason.ANSWERED,
         ground_truth=task["reference"],

@@ -11,6 +11,7 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.finding import Finding
 from verl_agentic.base.metric import Metric
 from verl_agentic.base.settings import Settings, check_value, did_you_mean, setting
+from verl_agentic.graders.judge.drift import JudgeDriftSettings
 from verl_agentic.observe.check import check_names, load_check
 from verl_agentic.observe.health.alarm import Alarm, load_alarm
 from verl_agentic.observe.health.health_finding import HealthFinding
@@ -63,6 +64,8 @@ class HealthSettings(Settings):
     """Steps between two checks of the alarms."""
     max_rollbacks: int = setting(3, min=1)
     """Maximum number of rollbacks; one more stops the run."""
+    judge_drift: JudgeDriftSettings | None = None
+    """Samples that a judge of the rubric judges again during the run, for the alarm `judge_drift`."""
 
     def check_together(self) -> None:
         alarms = self.known

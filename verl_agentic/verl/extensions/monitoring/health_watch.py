@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from verl_agentic.graders.judge.drift import DriftWatch
 from verl_agentic.log.lines import Lines
 from verl_agentic.log.metric_log import MetricsLog, read_metrics
 from verl_agentic.observe.health.health_finding import HealthFinding
@@ -17,7 +18,7 @@ from verl_agentic.verl.checkpoints.healthy_checkpoints import Checkpoints
 from verl_agentic.verl.extensions.monitoring.monitoring_features import health_settings
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.rollout.log_sections import audit, log_options
-from verl_agentic.verl.sections import AGENTIC
+from verl_agentic.verl.sections import AGENTIC, plain_section
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,15 @@ class HealthWatch:
             begun_at=begun_at,
             resumed_from=Path(trainer.resume_from_path) if is_named else None,
         )
+        self.drift = self._make_drift_watch(config)
         self.has_varying_groups = OmegaConf.select(config, "data.curriculum.group_size") is not None
+
+    def _make_drift_watch(self, config: Any) -> DriftWatch | None:
+        settings = self.health.settings.judge_drift
+        if settings is None:
+            return None
+        options = settings.read_options(plain_section(config, "reward"))
+        return DriftWatch(settings, options, folder=Path(config.trainer.default_local_dir))
 
     def remember(self, *, before: int) -> None:
         """Loads, once, the metrics of a resumed run's earlier steps into the alarms."""

@@ -32,6 +32,7 @@ _MAKERS = (
     "verl_agentic.sampling.prompt_sampler",
     "verl_agentic.observe.live.time_ledger",
     "verl_agentic.observe.health.monitor",
+    "verl_agentic.graders.judge.drift",
 )
 """Modules that describe the metrics that they make."""
 

@@ -23,6 +23,9 @@ def health_settings(config: Any) -> HealthSettings:
     settings = read_settings(HealthSettings, plain_section(config, f"{AGENTIC}.health"), section=f"{AGENTIC}.health")
     whole: Any = OmegaConf.to_container(config, resolve=False)
     settings.check_trainer(whole)
+    if settings.judge_drift is not None:
+        settings.judge_drift.read_options(plain_section(config, "reward"))
+        settings.judge_drift.load_samples()
     return settings
 
 

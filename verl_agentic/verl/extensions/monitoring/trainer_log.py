@@ -88,6 +88,9 @@ def _log_advantages(compute: Any, self: Any, batch: Any, metrics: dict[str, Any]
 def _log_metrics(compute: Any, self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
     compute(self, batch, metrics, *args, **kwargs)
     watch = watch_of(self)
+    if watch.drift is not None:
+        with log_and_continue("the drift of the judge"):
+            metrics.update(watch.drift.measure(self.global_steps))
     watch.remember(before=self.global_steps)
     findings = watch.health.observe(self.global_steps, metrics)
     metrics.update(watch.health.metrics())
