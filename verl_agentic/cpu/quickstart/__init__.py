@@ -12,18 +12,13 @@ from verl_agentic.cli.options.typed_options import Options, declare, typed_comma
 class QuickstartOptions(Options):
     """Options of a quickstart."""
 
-<<<<<<< HEAD
-    COMMON = ("recipe", "out", "seed", "rl_steps", "device")
-    recipe: str = declare("train this recipe, which needs a course.yaml (default %(default)s)", "quickstart")
-    out: Path | None = declare("write to this folder (default outputs/RECIPE, with -vllm and -cuda)")
-=======
+    COMMON = ("recipe", "env", "out", "seed", "device")
     recipe: str | None = declare("train this recipe, a name or the path of a folder, which needs a course.yaml "
                                  "(default quickstart)")  # fmt: skip
     env: str | None = declare("train on this environment, which has no recipe: a folder, a module or a name; it needs "
                               "make_rows, and gold or demonstrator")  # fmt: skip
     out: Path | None = declare("write to this folder (default outputs/RECIPE or outputs/quickstart-ENV, with -vllm and "
                                "-cuda)")  # fmt: skip
->>>>>>> share
     engine: Literal["agentic", "vllm"] = declare("sample the rollouts of GRPO with this engine; vllm must be "
                                                  "installed (default %(default)s)", "agentic")  # fmt: skip
     device: DeviceChoice = device_option("train and evaluate", "cpu")
