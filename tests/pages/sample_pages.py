@@ -76,9 +76,9 @@ def _records(samples: int) -> list[dict[str, Any]]:
             )
             numbers = dict.fromkeys(("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors"), 2.0)
             records.append(
-                {"task": f"t{task}", "row": task, "task_id": f"task {task} {EVIL}", "sample": sample, "void": is_void,
-                 "outcome": float(is_right), "stop_reason": stop, "error": f"gone {EVIL}{LONG}" if is_void else None,
-                 "token_ids": "exact", "usage": {}, "numbers": numbers, "trajectories": [{}]}
+                {"uid": f"t{task}", "task_id": f"task {task} {EVIL}", "session": sample, "index": 0, "is_void": is_void,
+                 "acc": float(is_right), "stop_reason": stop, "error": f"gone {EVIL}{LONG}" if is_void else "",
+                 "id_source": "exact", "numbers": numbers}
             )  # fmt: skip
     return records
 
@@ -86,7 +86,7 @@ def _records(samples: int) -> list[dict[str, Any]]:
 def _evaluation(path: Path, samples: int = 4) -> None:
     records = _records(samples)
     summary = {"env": f"python_math {EVIL}", "model": "m", "mode": "chat", "out": "o", **summarise(records)}
-    write_evaluation_page(path, summary=summary, records=records, viewer="viewer.html")
+    write_evaluation_page(path, summary=summary, rows=records, viewer="viewer.html")
 
 
 def _single(path: Path) -> None:

@@ -52,7 +52,7 @@ def _run(
 
 @pytest.mark.parametrize("user", [0, ORDINARY_USER], ids=["root", "ordinary_user"])
 def test_code_of_a_policy_is_isolated_and_escapes_are_contained(api: Any, docker_image: str, user: int) -> None:
-    arguments = ["tests/envs/test_python_math.py", "tests/sandbox/escapes", "-k", f"python_math or ({ESCAPES})"]
+    arguments = ["envs/python_math/test_env.py", "tests/sandbox/escapes", "-k", f"python_math or ({ESCAPES})"]
     report = _run(api, docker_image, user=user, arguments=arguments)
     works = {probe["name"]: not probe["refusal"] for probe in report["probes"]}
     if not works["landlock"]:
