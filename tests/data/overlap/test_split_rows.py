@@ -56,5 +56,5 @@ def test_a_task_with_more_rows_than_the_share_leaves_room_for_others(tmp_path: P
 
 def test_rates_belong_to_tasks_that_are_numbered_from_0_or_named_within_extra_json(tmp_path: Path) -> None:
     write_json_lines([row(["a"], task_id=0), row(["b"], extra_json='{"task_id": 1}')], tmp_path / "all.jsonl")
-    records = [{"task_id": task, "is_void": False, "acc": float(task)} for task in (0, 1) for _ in range(2)]
+    records = [{"task_id": str(task), "is_void": False, "acc": float(task)} for task in (0, 1) for _ in range(2)]
     assert rates_of_rows(tmp_path / "all.jsonl", records).tolist() == [0, 1]
