@@ -10,9 +10,13 @@ _PAUSED = "episode/*/judge_paused"
 
 
 @alarm(reads=(_PAUSED,), patience=1)
-def judge_paused(history: History) -> Finding | None:
-    """Judges are not asked any more, because they have cost `max_cost`."""
-    counts = {name.split("/")[1]: history.now.get(name, 0.0) for name in history.matching(_PAUSED)}
+def judge_paused(history: History, *, window: int = 1) -> Finding | None:
+    """Judges are not asked any more, because they have cost `max_cost`.
+
+    Args:
+        window: steps whose median is compared with 0.
+    """
+    counts = {name.split("/")[1]: history.level(name, window) or 0.0 for name in history.matching(_PAUSED)}
     paused = {name: count for name, count in counts.items() if count > 0}
     if not paused:
         return None
