@@ -13,8 +13,7 @@ VOCAB_SIZE = 49_152  # SmolLM2's
 
 def make_narrow_model(folder: Path, *, num_layers: int = 30) -> int:
     """Writes a Llama of width 36 with random weights, and a tokenizer; returns the number of parameters."""
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import AutoTokenizer
 
     make_tiny_tokenizer(folder)
     path = folder / "tokenizer.json"
@@ -25,42 +24,19 @@ def make_narrow_model(folder: Path, *, num_layers: int = 30) -> int:
     path.write_text(json.dumps(content))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert len(tokenizer) == VOCAB_SIZE
-    config = LlamaConfig(
-        num_hidden_layers=num_layers,
-        hidden_size=36,
-        intermediate_size=96,
-        num_attention_heads=3,
-        num_key_value_heads=3,
-        head_dim=12,
-        vocab_size=VOCAB_SIZE,
-        tie_word_embeddings=True,
-        max_position_embeddings=2048,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(config)
+    ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    model = build_llama(
+        num_hidden_layers=num_layers, hidden_size=36, intermediate_size=96, num_attention_heads=3,
+        num_key_value_heads=3, head_dim=12, vocab_size=VOCAB_SIZE, max_position_embeddings=2048, **ends,
+    )  # fmt: skip
     model.save_pretrained(folder)
     return int(model.num_parameters())
 
 
-def build_narrow_llama(*, num_layers: int, vocab_size: int) -> Any:
-    """Returns a Llama of width 64 with random weights in float32, whose query heads share a key-value head."""
+def build_llama(**config: Any) -> Any:
+    """Returns a Llama with random weights, always the same ones, and tied embeddings."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        num_hidden_layers=num_layers,
-        hidden_size=64,
-        intermediate_size=172,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        vocab_size=vocab_size,
-        tie_word_embeddings=True,
-        max_position_embeddings=16_384,
-        attn_implementation="sdpa",
-    )
     torch.manual_seed(0)
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **config))

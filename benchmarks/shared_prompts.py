@@ -24,7 +24,7 @@ from typing import Any
 os.environ.setdefault("VERL_PLATFORM", "cpu")  # before verl
 
 import torch
-from _narrow_model import build_narrow_llama
+from _narrow_model import build_llama
 from _report import Target, median, progress, report
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
@@ -42,7 +42,12 @@ class Engine(FSDPEngineWithLMHead):
 
     def __init__(self, *, shares: bool) -> None:
         """Builds the same model every time."""
-        self.module = build_narrow_llama(num_layers=_NUM_LAYERS, vocab_size=_VOCAB_SIZE)
+        # Its query heads share a key-value head.
+        self.module = build_llama(
+            num_hidden_layers=_NUM_LAYERS, hidden_size=64, intermediate_size=172, num_attention_heads=2,
+            num_key_value_heads=1, head_dim=32, vocab_size=_VOCAB_SIZE, max_position_embeddings=16_384,
+            attn_implementation="sdpa",
+        )  # fmt: skip
         self.engine_config = SimpleNamespace(strategy="fsdp2")
         options = {"impl_backend": "sampled", "shared_prompts": shares}
         self.model_config = SimpleNamespace(use_fused_kernels=True, fused_kernel_options=options)

@@ -150,23 +150,14 @@ def make_env(
     tool = SearchTool(opened, top_k=top_k, max_passage_chars=max_passage_chars, deadline_s=longest_s)
     if row.extra.get("role") == "propose":
         return SearchProposer(
-            row,
-            opened,
-            tool=tool,
-            settings=SelfPlay(attempts=attempts, proposals=proposals),
-            solver_turns=solver_turns,
-            max_passage_chars=max_passage_chars,
-            tool_timeout_s=2 * longest_s,
-        )
+            row, opened, tool=tool, settings=SelfPlay(attempts=attempts, proposals=proposals),
+            solver_turns=solver_turns, max_passage_chars=max_passage_chars, tool_timeout_s=2 * longest_s,
+        )  # fmt: skip
     return SearchQaEnv(
-        row,
-        opened,
-        tool=tool,
-        metric=metric,
-        tool_timeout_s=2 * longest_s,
+        row, opened, tool=tool, metric=metric, tool_timeout_s=2 * longest_s,
         helper=_build_helper(tool, max_turns=helper_turns, turn_s=2 * longest_s) if helper_turns else None,
         judge=JudgeTool() if judge else None,
-    )
+    )  # fmt: skip
 
 
 def _check_options(metric: str, helper_turns: int) -> None:

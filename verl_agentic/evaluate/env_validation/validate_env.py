@@ -168,7 +168,7 @@ class _Progress:
 
 
 class _Problem(NamedTuple):
-    """What is wrong in one place."""
+    """A problem of one row and policy, or of the whole environment."""
 
     place: str
     """The row and the policy; empty for a problem of the whole environment."""

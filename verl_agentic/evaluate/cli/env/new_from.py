@@ -93,7 +93,7 @@ In a run: `agentic.env=./{env_id}`.
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """Where an environment comes from."""
+    """An environment with gymnasium's interface, and the Python that makes it."""
 
     make: Callable[[], Any]
     imports: str
