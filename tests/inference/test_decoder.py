@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from reference_model import hf_greedy, plain_log_probs, prompt
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.cpu.inference.decoder import FusedDecoder, ModuleDecoder, load_weights, make_decoder
+from verl_agentic.cpu.inference.kv_cache import SlotCache
 from verl_agentic.cpu.inference.request import SamplingParams
+from verl_agentic.cpu.inference.span import make_span
 
 SIZES: dict[str, Any] = {
     "vocab_size": 386,
@@ -27,6 +30,8 @@ SIZES: dict[str, Any] = {
     "initializer_range": 0.15,
 }
 GROUPED = {**SIZES, "num_key_value_heads": 2}
+WIDE = {**GROUPED, "hidden_size": 512, "intermediate_size": 192, "initializer_range": 0.05}
+"""Wide enough for packed weights."""
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 10_000.0,
@@ -42,6 +47,8 @@ FAMILIES: dict[str, tuple[type[FusedDecoder | ModuleDecoder], Any]] = {
     "llama": (FusedDecoder, lambda: transformers.LlamaConfig(**GROUPED)),
     "llama biased": (FusedDecoder, lambda: transformers.LlamaConfig(**GROUPED, attention_bias=True)),
     "llama3 rope": (FusedDecoder, lambda: transformers.LlamaConfig(**GROUPED, rope_parameters=LLAMA3_ROPE)),
+    "qwen3 wide tied": (FusedDecoder, lambda: transformers.Qwen3Config(**WIDE, head_dim=32, tie_word_embeddings=True)),
+    "qwen2 wide": (FusedDecoder, lambda: transformers.Qwen2Config(**WIDE)),
     "llama mlp bias": (ModuleDecoder, lambda: transformers.LlamaConfig(**GROUPED, mlp_bias=True)),
     "llama gelu": (ModuleDecoder, lambda: transformers.LlamaConfig(**GROUPED, hidden_act="gelu")),
     "gpt_neox": (ModuleDecoder, lambda: transformers.GPTNeoXConfig(**SIZES)),
@@ -72,8 +79,8 @@ async def test_greedy_tokens_are_those_of_generate_and_log_probs_those_of_a_plai
 ) -> None:
     kind, make_config = FAMILIES[family]
     model = make_model(make_config())
-    assert type(make_decoder(model)) is kind
-    engine = make_engine(model, prefill_tokens=40)
+    assert type(make_decoder(copy.deepcopy(model))) is kind
+    engine = make_engine(copy.deepcopy(model), prefill_tokens=40)
     prompts = [prompt(seed, length) for seed, length in enumerate((3, 17, 40, 75))]
     params = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
     got = await asyncio.gather(*(engine.generate(ids, params) for ids in prompts))
@@ -82,8 +89,8 @@ async def test_greedy_tokens_are_those_of_generate_and_log_probs_those_of_a_plai
         assert generation.log_probs == pytest.approx(plain_log_probs(model, ids, generation.token_ids), abs=1e-4)
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("family", ["qwen3 tied", "qwen2", "gpt_neox"])
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("family", ["qwen3 tied", "qwen2", "gpt_neox", "qwen3 wide tied", "qwen2 wide"])
 async def test_new_weights_are_computed_with_in_every_layer(family: str, make_engine: Any) -> None:
     model, other = (make_model(FAMILIES[family][1]()) for _ in range(2))
     with torch.no_grad():
@@ -97,6 +104,22 @@ async def test_new_weights_are_computed_with_in_every_layer(family: str, make_en
     assert after.token_ids == hf_greedy(other, ids, 10) != before.token_ids
     assert after.log_probs == pytest.approx(plain_log_probs(other, ids, after.token_ids), abs=1e-4)
     assert (before.weights_version, after.weights_version, after.num_cached_tokens) == (0, 3, 0)
+
+
+def test_an_update_of_some_weights_keeps_the_others_of_a_packed_layer() -> None:
+    model = make_model(FAMILIES["qwen2 wide"][1]())
+    packed = make_decoder(copy.deepcopy(model))
+    names = ("model.layers.1.self_attn.k_proj.weight", "model.norm.weight", "model.layers.0.mlp.up_proj.weight")
+    changed = [(name, 1.5 * model.state_dict()[name]) for name in names]
+    packed.update(iter(changed))
+    load_weights(model, changed)
+    cache = SlotCache(packed.cache_shape)
+    cache.resize(slots=2, positions=16)
+    ids = [prompt(0, 9), prompt(1, 4)]
+    logits_BV = packed.forward(make_span(ids, [0, 0], start=0, shape=packed.cache_shape), cache)
+    with torch.no_grad():
+        expected = torch.stack([model(torch.tensor([row])).logits[0, -1] for row in ids])
+    torch.testing.assert_close(logits_BV, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,14 @@ A module call, a config look-up and a mask per layer cost more than the arithmet
 parameters. For the Llama-shaped family the pass is written out over fused weights; any other causal model runs through
 its own transformers modules on the same slots.
 
-Axes: B rows, T new tokens, H heads, K key-value heads, D head size, L positions.
+Axes: B rows, T new tokens of a row with padding, N new tokens of all rows, H heads, K key-value heads, D head size,
+L positions.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,10 +22,12 @@ from torch import Tensor, nn
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.cpu.inference.kv_cache import CacheShape, SlotCache
+from verl_agentic.cpu.inference.packed_weights import apply_linear, can_pack, pack_weight
 from verl_agentic.cpu.inference.span import REACH_STEP, SlotSpan, make_span
 
 _FUSED_TYPES = frozenset({"llama", "qwen2", "qwen3"})
 _STATIC_ROPE = frozenset({"default", "linear", "llama3"})
+_PACKED = ("qkv", "out", "gate_up", "down")
 
 
 class Decoder(Protocol):
@@ -104,11 +109,11 @@ def _cache_shape(model: Any) -> CacheShape:
     )
 
 
-def _store_tokens(cache: SlotCache, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor, span: SlotSpan) -> None:
+def _store_tokens(cache: SlotCache, layer: int, keys_NKD: Tensor, values_NKD: Tensor, span: SlotSpan) -> None:
     """Writes the keys and values of the real tokens into their slots."""
     slots, positions = span.places
-    cache.keys[layer][slots, :, positions] = span.of_tokens(keys_BKTD)
-    cache.values[layer][slots, :, positions] = span.of_tokens(values_BKTD)
+    cache.keys[layer][slots, :, positions] = keys_NKD
+    cache.values[layer][slots, :, positions] = values_NKD
 
 
 @dataclass
@@ -137,19 +142,25 @@ class FusedDecoder:
         self._eps = config.rms_norm_eps
         self._scale = self.cache_shape.head_dim**-0.5
         self._turns = self._rotary_table(config.max_position_embeddings)
+        self._is_packed = can_pack(model.get_input_embeddings().weight)
         self._layers: list[_Layer] = []
-        self._fuse_layers()
+        for index in (None, *range(config.num_hidden_layers)):
+            self._fuse_weights(index)
 
     def update(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Takes new weights; see `Decoder.update`."""
-        load_weights(self._model, weights)
-        self._fuse_layers()
+        for index, named in itertools.groupby(weights, key=lambda pair: self._layer_of(pair[0])):
+            if self._is_packed and index is not None:
+                self._unpack_layer(index)
+            load_weights(self._model, named)
+            self._fuse_weights(index)
 
     @torch.inference_mode()
     def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         """Returns logits; see `Decoder.forward`."""
-        hidden = F.embedding(span.ids_BT, self._embedding)
-        turns = self._turns[span.positions_BT][:, :, None]
+        # Only attention has padding: all else is computed for the N new tokens.
+        hidden = F.embedding(span.of_tokens(span.ids_BT), self._embedding)
+        turns = self._turns[span.of_tokens(span.positions_BT)][:, None]
         # The query heads that share a key-value head attend as more tokens of one head: no kernel for a GPU takes a
         # mask with fewer key-value heads, and keys and values would be copied for every query head.
         shared = self._heads // self.cache_shape.kv_heads
@@ -159,10 +170,10 @@ class FusedDecoder:
         for index, layer in enumerate(self._layers):
             hidden = hidden + self._attend_layer(index, layer, hidden, turns, mask, span, cache)
             normed = F.rms_norm(hidden, self._shape, layer.post_norm, self._eps)
-            gate, up = F.linear(normed, layer.gate_up).chunk(2, dim=-1)
-            hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
-        last = hidden[torch.arange(hidden.shape[0], device=hidden.device), span.last_B]
-        return F.linear(F.rms_norm(last, self._shape, self._final_norm, self._eps), self._head)
+            gate, up = apply_linear(normed, layer.gate_up).chunk(2, dim=-1)
+            hidden = hidden + apply_linear(F.silu(gate) * up, layer.down)
+        last = hidden[(span.last_B + 1).cumsum(0) - 1]
+        return apply_linear(F.rms_norm(last, self._shape, self._final_norm, self._eps), self._head)
 
     def _attend_layer(
         self, index: int, layer: _Layer, hidden: Tensor, turns: Tensor, mask: Tensor, span: SlotSpan, cache: SlotCache
@@ -170,14 +181,13 @@ class FusedDecoder:
         batch, new = span.ids_BT.shape
         kv, size = self.cache_shape.kv_heads, self.cache_shape.head_dim
         normed = F.rms_norm(hidden, self._shape, layer.input_norm, self._eps)
-        qkv = F.linear(normed, layer.qkv, layer.qkv_bias).view(batch, new, self._heads + 2 * kv, size)
-        turned, values = qkv.split([self._heads + kv, kv], dim=2)
+        qkv = apply_linear(normed, layer.qkv, layer.qkv_bias).view(-1, self._heads + 2 * kv, size)
+        turned, values = qkv.split([self._heads + kv, kv], dim=1)
         if layer.qk_norm is not None:
             turned = F.rms_norm(turned, (size,), eps=self._eps) * layer.qk_norm
-        queries, keys = _rotate_pairs(turned, turns).transpose(1, 2).split([self._heads, kv], dim=1)
-        values = values.transpose(1, 2)
+        queries, keys = _rotate_pairs(turned, turns).split([self._heads, kv], dim=1)
         _store_tokens(cache, index, keys, values, span)
-        queries = queries.reshape(batch, kv, -1, size)
+        queries = span.pad_tokens(queries).transpose(1, 2).reshape(batch, kv, -1, size)
         attended = [
             F.scaled_dot_product_attention(
                 queries[begin:end],
@@ -189,7 +199,7 @@ class FusedDecoder:
             for begin, end, reach in span.chunks
         ]
         heads = (attended[0] if len(attended) == 1 else torch.cat(attended)).reshape(batch, self._heads, new, size)
-        return F.linear(heads.transpose(1, 2).reshape(batch, new, -1), layer.out, layer.out_bias)
+        return apply_linear(span.of_tokens(heads.transpose(1, 2)).flatten(1), layer.out, layer.out_bias)
 
     def _rotary_table(self, positions: int) -> Tensor:
         """Returns `[positions, D / 2]` complex numbers, by which pairs of a head's components are multiplied."""
@@ -197,21 +207,51 @@ class FusedDecoder:
         angles = torch.arange(positions, device=rotary.inv_freq.device)[:, None].float() * rotary.inv_freq.float()
         return torch.polar(torch.full_like(angles, rotary.attention_scaling), angles)
 
+    def _layer_of(self, name: str) -> int | None:
+        """Returns the layer to which a weight belongs; None: to none."""
+        match = re.match(r"model\.layers\.(\d+)\.", name)
+        return int(match[1]) if match and int(match[1]) < len(self._layers) else None
+
     @torch.no_grad()
-    def _fuse_layers(self) -> None:
+    def _fuse_weights(self, index: int | None) -> None:
+        """Takes the weights of a layer from the model, or those that are in no layer."""
         model = self._model.model
-        self._embedding = model.embed_tokens.weight.detach()
-        self._head = self._model.lm_head.weight.detach()
-        self._final_norm = model.norm.weight.detach()
-        self._shape = (self._embedding.shape[1],)
-        for index, layer in enumerate(model.layers):
-            fused = self._fuse_attention(layer.self_attn)
-            if index == len(self._layers):
-                self._layers.append(_Layer(**fused, **_share_weights(layer)))
-            # In place afterwards: graphs hold the addresses.
-            for name, tensor in fused.items():
-                if tensor is not None:
-                    getattr(self._layers[index], name).copy_(tensor)
+        if index is None:
+            self._embedding = model.embed_tokens.weight.detach()
+            self._final_norm = model.norm.weight.detach()
+            self._shape = (self._embedding.shape[1],)
+            head = self._model.lm_head.weight.detach()
+            self._head = pack_weight(head) if self._is_packed else head
+            return
+        fused = self._fuse_attention(model.layers[index].self_attn)
+        if self._is_packed or index == len(self._layers):
+            layer = _Layer(**fused, **_share_weights(model.layers[index]))
+            if self._is_packed:
+                for name in _PACKED:
+                    setattr(layer, name, pack_weight(getattr(layer, name)))
+                self._set_dense(index, [torch.empty(0)] * 7)
+            self._layers[index : index + 1] = [layer]
+            return
+        # In place afterwards: graphs hold the addresses.
+        for name, tensor in fused.items():
+            if tensor is not None:
+                getattr(self._layers[index], name).copy_(tensor)
+
+    def _unpack_layer(self, index: int) -> None:
+        """Gives the model its weights of a packed layer again, because an update may bring only some of them."""
+        qkv, out, gate_up, down = (getattr(self._layers[index], name).to_dense() for name in _PACKED)
+        kv, size = self.cache_shape.kv_heads, self.cache_shape.head_dim
+        heads = [count * size for count in (self._heads, kv)]
+        paired, value = qkv.split([sum(heads), heads[1]])
+        query, key = paired.unflatten(0, (-1, size // 2, 2)).transpose(1, 2).flatten(0, 2).split(heads)
+        self._set_dense(index, [query, key, value, out, *gate_up.chunk(2), down])
+
+    def _set_dense(self, index: int, weights: Iterable[Tensor]) -> None:
+        """Sets the weights of a layer of the model that are packed otherwise."""
+        attention, mlp = self._model.model.layers[index].self_attn, self._model.model.layers[index].mlp
+        modules = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+        for module, weight in zip((*modules, mlp.gate_proj, mlp.up_proj, mlp.down_proj), weights, strict=True):
+            module.weight = nn.Parameter(weight, requires_grad=False)
 
     def _fuse_attention(self, attention: Any) -> dict[str, Any]:
         """Returns the tensors of a layer that are copies of the model's."""
@@ -290,7 +330,8 @@ class _SlotView:
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Stores the new keys and values and returns those of all positions."""
-        _store_tokens(self._cache, layer, keys, values, self._span)
+        keys_NKD, values_NKD = (self._span.of_tokens(x.transpose(1, 2)) for x in (keys, values))
+        _store_tokens(self._cache, layer, keys_NKD, values_NKD, self._span)
         slots = slice(self._span.start, self._span.start + keys.shape[0])
         length = self._span.mask_B1TL.shape[-1]
         return self._cache.keys[layer, slots, :, :length], self._cache.values[layer, slots, :, :length]

@@ -1,6 +1,6 @@
 """The new tokens of a step, laid out for a forward pass over slots of the cache.
 
-Axes: B rows, T new tokens, L positions.
+Axes: B rows, T new tokens of a row with padding, N new tokens of all rows, L positions.
 """
 
 from __future__ import annotations
@@ -40,9 +40,17 @@ class SlotSpan:
     chunks: tuple[tuple[int, int, int], ...]
     """First row, end and number of positions of rows that attend together: short rows do not read a long row's slot."""
 
-    def of_tokens(self, x_BKTD: Tensor) -> Tensor:
-        """Returns the values of the real tokens."""
-        return x_BKTD[:, :, 0] if self.tokens is None else x_BKTD[self.tokens[0], :, self.tokens[1]]
+    def of_tokens(self, x_BT: Tensor) -> Tensor:
+        """Returns the values `[N, ...]` of the real tokens, of values `[B, T, ...]`."""
+        return x_BT[:, 0] if self.tokens is None else x_BT[self.tokens]
+
+    def pad_tokens(self, x_N: Tensor) -> Tensor:
+        """Returns values `[B, T, ...]`, 0 for padding, of those of the real tokens `[N, ...]`."""
+        if self.tokens is None:
+            return x_N[:, None]
+        x_BT = x_N.new_zeros(*self.ids_BT.shape, *x_N.shape[1:])
+        x_BT[self.tokens] = x_N
+        return x_BT
 
 
 def make_span(pieces: Sequence[Sequence[int]], past: Sequence[int], *, start: int, shape: CacheShape) -> SlotSpan:
