@@ -174,11 +174,14 @@ class InferenceEngine:
         }
 
     async def close(self) -> None:
-        """Ends all requests with an error, and stops the thread."""
+        """Ends all requests with an error, stops the thread, and frees weights and cache. Nothing works afterwards."""
         with self._wake:
+            if self._closed:
+                return
             self._closed = True
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
+        del self._decoder, self._scheduler
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)  # glibc would keep the memory of all steps for this process
 
