@@ -25,6 +25,7 @@ from verl_agentic.verl.extensions.cpu.platform import is_chosen
 from verl_agentic.verl.extensions.cpu.similar_lengths import groups_of_similar_length
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_DEFERS = "use_no_sync_for_gradient_accumulation"
 _SMALL_MODEL = 20_000_000
 """Parameters up to which page faults take a share of a step, and kept memory is small."""
 
@@ -39,6 +40,9 @@ class _OnCpu(FSDPEngine):
                 f"an engine on the platform cpu needs strategy=fsdp2, got {engine_config.strategy!r}; "
                 "put agentic/cpu behind the recipe, or set actor.strategy, ref.strategy and critic.strategy"
             )
+        if hasattr(engine_config, _DEFERS) and torch.distributed.get_world_size() == 1:  # since verl 0.9.1
+            # To one rank, each reduction of gradients is a copy. The last micro-batch of a step reduces them all.
+            engine_config = dataclasses.replace(engine_config, **{_DEFERS: True})
         super().__init__(model_config, engine_config, optimizer_config, checkpoint_config)
         # The weights are already on the CPU.
         self._is_offload_param = self._is_offload_optimizer = False
