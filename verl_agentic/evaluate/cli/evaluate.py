@@ -129,8 +129,8 @@ def _evaluate_turns(options: EvaluateOptions, choice: str) -> int:
     import json
 
     from verl_agentic.base.errors import ConfigError
-    from verl_agentic.base.web.pages.charts import Series, line_file
     from verl_agentic.evaluate.evaluation_page import write_turns_page
+    from verl_agentic.web.pages.charts import Series, line_file
 
     try:
         turns = sorted({int(number) for number in choice.split(",")})
