@@ -11,7 +11,7 @@ from typing import Any
 from verl_agentic.base.env import Env, EnvFactory, EnvRow
 from verl_agentic.base.errors import EnvError
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
-from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker, agent_error
+from verl_agentic.episode.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.episode.run_each import run_each
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog, make_log_rows

@@ -15,7 +15,7 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError, EnvError, InfrastructureError
 from verl_agentic.base.types import Message
 from verl_agentic.data.stored_samples import read_samples
-from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.episode.circuit_breaker import CircuitBreaker
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog, read_episodes
 from verl_agentic.evaluate.evaluation_page import figure_rows
