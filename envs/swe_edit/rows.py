@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verl_agentic import ConfigError, EnvRow, Message
-from verl_agentic.data.stored_samples import read_samples
 from verl_agentic.graders.components.retrieval import parse_answer
+from verl_agentic.graders.stored_samples import read_samples
 from verl_agentic.swe.grading.repo_task import RepoTask, read_tree
 from verl_agentic.swe.grading.tree_diffs import changed_by, hunk_ranges
 from verl_agentic.swe.task_split import choose_tasks, require_trees

@@ -152,8 +152,8 @@ def _load_command(name: str):
 
 
 def _print_error(error: Exception, *, shows_traceback: bool) -> int:
-    from verl_agentic.base.error_places import locate_error
     from verl_agentic.base.errors import AgenticError
+    from verl_agentic.base.places.error_places import locate_error
 
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from verl_agentic.evaluate.success_over_attempts import proportion_interval
+from verl_agentic.observe.success_over_attempts import proportion_interval
 from verl_agentic.web.pages.charts import Series, line_chart, metric_points
 from verl_agentic.web.pages.page import Tile, write_page
 

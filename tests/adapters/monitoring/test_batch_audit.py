@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.verl.extensions.monitoring.batch_audit import incomplete_groups
+from verl_agentic.verl.extensions.monitoring.health.batch_audit import incomplete_groups
 
 
 def test_groups_of_which_sessions_are_missing_are_reported() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.trajectory import find_trained_observation
 from verl_agentic.base.types import Segment
-from verl_agentic.data.stored_samples import SAMPLE_COLUMNS, Split
+from verl_agentic.graders.stored_samples import SAMPLE_COLUMNS, Split
 from verl_agentic.log.reader import RunLog
 from verl_agentic.log.row_audit import find_wrong_lengths
 from verl_agentic.log.run_files import choose_logs

@@ -19,7 +19,7 @@ from verl_agentic.observe.health.health_finding import HealthFinding
 from verl_agentic.rewards.verl_result import PLACE
 from verl_agentic.verl.batches.batch_keys import GROUP_SIZE
 from verl_agentic.verl.batches.row_store import split_key, unwrap
-from verl_agentic.verl.extensions.monitoring.health_watch import HealthWatch, watch_of
+from verl_agentic.verl.extensions.monitoring.health.health_watch import HealthWatch, watch_of
 from verl_agentic.verl.sections import AGENTIC
 
 _LOG_PROBS = ("rollout_log_probs", "old_log_probs")
