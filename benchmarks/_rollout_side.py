@@ -49,8 +49,8 @@ _LABELS = {
         *("agent_loop.py:ct_", "tokenization_"),
     ),
     "rows into TransferQueue": ("transfer_queue/", "tensordict/", "stored_together.py", "tensordict_utils.py"),
+    "text audit": ("text_audit.py", "row_audit.py"),
     "trajectory log": ("verl_agentic/log/", "episode_log.py", "verl_rows.py:_make_log_record", "secrets.py"),
-    "text audit": ("text_audit.py",),
     "columns of a row": ("episode_rows.py", "agent_loop.py:as_dict", "agent_loop.py:_to_outputs", "step_keys.py"),
     "scoring": (
         "reward_loop",

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from verl_agentic.base.deadlines import within
-from verl_agentic.base.error_places import describe_cause, locate_error, locate_trace
 from verl_agentic.base.errors import ConfigError, EnvError, boundary
+from verl_agentic.base.places.error_places import describe_cause, locate_error, locate_trace
 from verl_agentic.base.registry import import_file, import_place, load_address
 from verl_agentic.base.text.grouped_lines import group_lines
 

@@ -12,8 +12,8 @@ import pytest
 from openai_server import Server, refuse, serving
 
 from verl_agentic.base.errors import EnvError, EnvUnavailableError, PolicyError, ScoringError
-from verl_agentic.base.web import http_service
-from verl_agentic.base.web.http_service import Attempts, HttpService, read_wait_s, retry_wait_s
+from verl_agentic.web import http_service
+from verl_agentic.web.http_service import Attempts, HttpService, read_wait_s, retry_wait_s
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from verl_agentic.base.env import EnvRow
-from verl_agentic.base.error_places import locate_error
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.places.error_places import locate_error
 from verl_agentic.cli import main
 from verl_agentic.episode.env_package import absolute_id, load_env_package
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from verl_agentic.base.per_loop import SharedPerLoop
+from verl_agentic.web.per_loop import SharedPerLoop
 
 
 class Closable:

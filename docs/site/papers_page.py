@@ -9,8 +9,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from verl_agentic.config.names import NamedPlace, find_place, read_table
-from verl_agentic.config.paper_methods import KEYS, OTHERS, REGISTRIES, Method, read_methods
+from verl_agentic.catalogue.names import NamedPlace, find_place, read_table
+from verl_agentic.catalogue.paper_methods import KEYS, OTHERS, REGISTRIES, Method, read_methods
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "papers.md"

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from verl_agentic import DataError
+from verl_agentic.graders.answers.ground_truth import object_of
 from verl_agentic.graders.components.webshop import type_score, webshop_score
-from verl_agentic.rewards.ground_truth import object_of
 
 from .fuzzy import token_set_ratio
 

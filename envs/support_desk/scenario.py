@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from verl_agentic import DataError
-from verl_agentic.rewards.ground_truth import object_of
+from verl_agentic.graders.answers.ground_truth import object_of
 
 Call = dict[str, Any]
 """A call `{"name", "arguments"}`; of a required call, `compare` may list the arguments that count."""

@@ -28,9 +28,9 @@ from verl_agentic import (
     read_rows,
 )
 from verl_agentic.base.errors import EnvError
-from verl_agentic.evaluate.success_over_attempts import pass_hat_k
 from verl_agentic.graders.components.tau_bench import tau_bench, tau_bench_reward
 from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.observe.success_over_attempts import pass_hat_k
 from verl_agentic.rewards.sample import Sample, to_turns
 
 from .database import Database

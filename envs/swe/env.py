@@ -200,14 +200,8 @@ def make_env(
         ConfigError: the row has no task, or an option is out of its range.
         DataError: pytest cannot run the tests of the task.
     """
-    if "task" not in row.extra or "store" not in row.extra:
-        raise ConfigError(f"a row of swe has extra_info task and store, got {sorted(row.extra)}; use make_rows")
-    if helper_turns < 0:
-        raise ConfigError(f"helper_turns must not be negative, got {helper_turns!r}")
-    if disk_mb is not None and disk_mb < 1:
-        raise ConfigError(f"disk_mb must be at least 1, got {disk_mb!r}")
-    settings = {"max_steps": max_steps, "command_timeout_s": command_timeout_s}
-    form = replace(load_scaffold(scaffold), **{name: value for name, value in settings.items() if value is not None})
+    _check_options(row, helper_turns=helper_turns, disk_mb=disk_mb)
+    form = _load_form(scaffold, max_steps=max_steps, command_timeout_s=command_timeout_s)
     task = RepoTask.from_json(row.extra["task"])
     require_pytest([task])
     store = store_at(row.extra["store"])
@@ -225,6 +219,20 @@ def make_env(
         pay_suspicious=pay_suspicious,
         helper=search_helper(repo, max_turns=helper_turns) if helper_turns else None,
     )
+
+
+def _load_form(scaffold: str, **settings: float | None) -> Scaffold:
+    """Returns a scaffold with the settings that are not None."""
+    return replace(load_scaffold(scaffold), **{name: value for name, value in settings.items() if value is not None})
+
+
+def _check_options(row: EnvRow, *, helper_turns: int, disk_mb: int | None) -> None:
+    if "task" not in row.extra or "store" not in row.extra:
+        raise ConfigError(f"a row of swe has extra_info task and store, got {sorted(row.extra)}; use make_rows")
+    if helper_turns < 0:
+        raise ConfigError(f"helper_turns must not be negative, got {helper_turns!r}")
+    if disk_mb is not None and disk_mb < 1:
+        raise ConfigError(f"disk_mb must be at least 1, got {disk_mb!r}")
 
 
 def _make_repo(

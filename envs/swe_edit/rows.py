@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from verl_agentic import ConfigError, EnvRow, Message
-from verl_agentic.data.stored_samples import read_samples
 from verl_agentic.graders.components.retrieval import parse_answer
+from verl_agentic.graders.stored_samples import read_samples
 from verl_agentic.swe.grading.repo_task import RepoTask, read_tree
 from verl_agentic.swe.grading.tree_diffs import changed_by, hunk_ranges
 from verl_agentic.swe.task_split import choose_tasks, require_trees
@@ -80,23 +80,26 @@ def make_rows(
         is_wanted=lambda task: not answers or task.instance_id in answers,
     )
 
-    def places(task: RepoTask, files: Mapping[str, str]) -> Spans:
-        if localisation == "words":
-            issue = task.problem_statement
-            return localise(files, issue, max_files=max_files, max_elements=max_elements, around=around)
-        if localisation == "files":
-            return {path: [(1, files[path].count("\n") + 1)] for path in hunk_ranges(task.patch) if path in files}
-        ranges = answers.get(task.instance_id) or hunk_ranges(task.patch)
-        spans = {path: [(span[0], span[1]) for span in spans] for path, spans in ranges.items() if path in files}
-        return {path: widened(ranges_in_file, files[path], around) for path, ranges_in_file in spans.items()}
-
     require_trees(chosen.place, {task.instance_id: task.base_commit for task in chosen.tasks})
     rows = []
     for task in chosen.tasks:
         base = read_tree(chosen.store.base(task))
         files = {path: text for path, content in base.items() if (text := _decode_text(content)) is not None}
-        rows.append(_build_row(task, base, files, places(task, files), store=chosen.place))
+        if localisation == "words":
+            issue = task.problem_statement
+            spans = localise(files, issue, max_files=max_files, max_elements=max_elements, around=around)
+        elif localisation == "files":
+            spans = {path: [(1, files[path].count("\n") + 1)] for path in hunk_ranges(task.patch) if path in files}
+        else:
+            spans = _widen_ranges(answers.get(task.instance_id) or hunk_ranges(task.patch), files, around)
+        rows.append(_build_row(task, base, files, spans, store=chosen.place))
     return rows
+
+
+def _widen_ranges(ranges: Mapping[str, Any], files: Mapping[str, str], around: int) -> Spans:
+    """Returns ranges of lines with `around` lines more on both sides, for the files that there are."""
+    spans = {path: [(span[0], span[1]) for span in of_file] for path, of_file in ranges.items() if path in files}
+    return {path: widened(of_file, files[path], around) for path, of_file in spans.items()}
 
 
 def check_row(row: EnvRow) -> None:

@@ -34,7 +34,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # _report
 from _cluster_answers import EPISODES_PER_NODE, Cluster, load_constants, published_check
 from _report import Target, progress, report
 
-from verl_agentic.base.web.pages.charts import Series, line_file
+from verl_agentic.web.pages.charts import Series, line_file
 
 _COLOURS = ("#0b6e4f", "#1f5fbf", "#7a3e9d", "#b3541e", "#555555", "#b08900", "#c2185b")
 _NODES, _SMALL = 1_000, 10

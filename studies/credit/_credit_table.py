@@ -8,7 +8,7 @@ from typing import Any
 
 from _credit_methods import ABLATIONS, METHODS
 
-from verl_agentic.base.web.pages.charts import Series, line_file, metric_points
+from verl_agentic.web.pages.charts import Series, line_file, metric_points
 
 _TASK, _GAME = "quickstart", "text_game"
 _REFERENCE = "grpo"

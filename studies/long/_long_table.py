@@ -10,9 +10,9 @@ from typing import Any
 
 from _long_methods import METHODS, SUBGOALS
 
-from verl_agentic.base.web.pages.charts import Series, line_file
-from verl_agentic.evaluate.success_over_attempts import proportion_interval
 from verl_agentic.observe.diagnosis.turn_variance import variance_of_sum
+from verl_agentic.observe.success_over_attempts import proportion_interval
+from verl_agentic.web.pages.charts import Series, line_file
 
 _COLOURS = ("#1f5fbf", "#0b6e4f", "#7a3e9d", "#b3541e")
 _REFERENCE, _REFERENCE_COLOUR = "grpo", "#8a8f98"

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.base.web.pages.charts import Series, line_file, metric_points
 from verl_agentic.log.files.record_files import read_json_lines
+from verl_agentic.web.pages.charts import Series, line_file, metric_points
 
 _COLOURS = ("#0b6e4f", "#1f5fbf", "#7a3e9d", "#b3541e", "#555555")
 _COLUMNS = {

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError, PolicyError
 from verl_agentic.base.types import Action, Message, Observation, StopReason
-from verl_agentic.episode import branching as module
 from verl_agentic.episode.attempt.attempt import Attempt
 from verl_agentic.episode.attempt.compaction import Compaction
 from verl_agentic.episode.attempt.exploration import Exploration
-from verl_agentic.episode.branching import NOT_SHARED, Siblings, run_branching_episode
 from verl_agentic.episode.loop_settings import LoopSettings, read_loop_settings
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
-from verl_agentic.sampling.branching_rule import Branching
+from verl_agentic.methods import branching as module
+from verl_agentic.methods.branching import NOT_SHARED, Siblings, run_branching_episode
+from verl_agentic.methods.branching_rule import Branching
 
 VOCAB = 100
 ALWAYS = Branching(initial=1, probability=1.0, entropy_weight=0.0)

@@ -7,7 +7,6 @@ from typing import Any
 
 from verl_agentic.credit.batch_metrics.batch_health import batch_health
 from verl_agentic.credit.batch_metrics.diversity import diversity
-from verl_agentic.credit.batch_metrics.mask_audit import mask_coverage
 from verl_agentic.credit.batch_metrics.token_means import token_means
 from verl_agentic.credit.credit.explained_variance import token_critic_metrics
 from verl_agentic.credit.credit.group_health import group_health
@@ -25,5 +24,4 @@ METRICS: dict[str, Callable[[Any], Mapping[str, float]]] = {
         log_prob_BT=batch.old_log_probs_BT,
         ref_log_prob_BT=batch.rollout_log_probs_BT,
     ),
-    "mask_coverage": lambda batch: mask_coverage(batch.mask_BT, batch.mask_BT.sum(dim=1) + 1),
 }

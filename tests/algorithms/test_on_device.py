@@ -17,7 +17,6 @@ from pretended_device import DEVICE, pretended_device, put, take
 from verl_agentic.credit.advantage import advantage_names, load_advantage
 from verl_agentic.credit.aggregate import masked, row_means, row_sums, token_mean, weights_of_mean_one
 from verl_agentic.credit.batch_metrics.diversity import sequence_keys
-from verl_agentic.credit.batch_metrics.mask_audit import audit
 from verl_agentic.credit.estimate import CreditSettings, estimate
 from verl_agentic.credit.losses.successes import positive_share
 from verl_agentic.credit.losses.token_log_probs import token_log_probs
@@ -136,15 +135,6 @@ def test_a_target_network_follows_on_its_device() -> None:
         return list(target.state_dict().values())
 
     check_same(run, {"w": _draw(6), "b": _draw(3).bfloat16()}, {"w": _draw(6).flip(0), "b": _draw(3)})
-
-
-@few
-@given(rows=any_rows(needs=()))
-def test_the_audit_finds_the_same(rows: Rows) -> None:
-    def run(mask: Tensor, rewards: Tensor) -> list[str]:
-        return [breach.name for breach in audit(mask_BT=mask, lengths_B=mask.sum(dim=1), rewards_BT=rewards)]
-
-    assert run(rows.mask, rows.rewards) == _on_device(run, rows.mask, rows.rewards)
 
 
 def _on_device(function: Callable[..., Any], *inputs: Any) -> Any:

@@ -18,7 +18,7 @@ from verl_agentic.bridges.reasoning_gym.answer_forms import data_of
 from verl_agentic.bridges.reasoning_gym.grading import _CASE_COUNTS, _RULES, _SEVERAL, grade
 from verl_agentic.bridges.reasoning_gym.problems import Problem, load_problem
 from verl_agentic.evaluate.env_validation.answer_checks import CONSTANTS, exceeds_chance
-from verl_agentic.evaluate.env_validation.gold_answers import altered_answers, spellings_of
+from verl_agentic.graders.answers.gold_answers import altered_answers, spellings_of
 
 _ROWS = 12
 _FAST = (

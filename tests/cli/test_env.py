@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.base.installed_envs import GROUP
+from verl_agentic.base.places.installed_envs import GROUP
 from verl_agentic.cli import main
 from verl_agentic.episode.env_package import known_envs, load_env_package
 from verl_agentic.log.files.rows import write_rows

@@ -14,8 +14,8 @@ import yaml
 from samples import call, logged, sample, turn, write_evaluation  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.cli import main
-from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.graders.models.discriminator import Discriminator
+from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.log.reader import write_run
 
 FILE = Path(__file__).parent.parent / "data" / "audited_components.py"

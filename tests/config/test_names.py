@@ -12,8 +12,8 @@ import yaml
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.paths import find_bundled
+from verl_agentic.catalogue.names import KINDS, find_name, find_place, list_names, make_key, read_table
 from verl_agentic.cli import main
-from verl_agentic.config.names import KINDS, find_name, find_place, list_names, make_key, read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "verl_agentic" / "config" / "agentic" / "plugin.yaml"

@@ -10,7 +10,7 @@ import pytest
 from samples import call, logged, sample, turn, write_evaluation
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.data.stored_samples import StoredSample, read_samples, take_groups
+from verl_agentic.graders.stored_samples import StoredSample, read_samples, take_groups
 from verl_agentic.log.reader import load, write_run
 from verl_agentic.rewards.sample import Sample
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from verl_agentic.base.web.listening.guarded_server import ConnectionLimits, GuardedServer
-from verl_agentic.base.web.listening.listening_socket import open_socket
 from verl_agentic.bridges.harness import gateway
 from verl_agentic.bridges.harness.session import AgentSession
 from verl_agentic.bridges.harness.wire import SessionOptions
@@ -22,6 +20,8 @@ from verl_agentic.episode.env_package import EnvPackage
 from verl_agentic.observe.viewer.viewer_server import PageServer
 from verl_agentic.sandbox import run_code_server
 from verl_agentic.tools.search import search_server
+from verl_agentic.web.listening.guarded_server import ConnectionLimits, GuardedServer
+from verl_agentic.web.listening.listening_socket import open_socket
 
 TOKEN = "sesame"
 

@@ -21,7 +21,7 @@ pytest.importorskip("fastapi")
 from every_server import SERVERS, TOKEN, Served, listening
 
 import verl_agentic
-from verl_agentic.base.web.listening.request_guard import MAX_DEPTH, RequestGuard
+from verl_agentic.web.listening.request_guard import MAX_DEPTH, RequestGuard
 
 _TIMEOUT_S = 30
 
@@ -337,4 +337,4 @@ def test_no_server_listens_in_another_way() -> None:
         if not path.name.startswith("test_")
     }
     listening_ones = {name for name, source in sources.items() if own.search(source)}
-    assert {name for name in listening_ones if not name.startswith("base/web/listening/")} == set()
+    assert {name for name in listening_ones if not name.startswith("web/listening/")} == set()

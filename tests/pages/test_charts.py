@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from verl_agentic.base.web.pages.charts import (
+from verl_agentic.web.pages.charts import (
     Bar,
     Part,
     Points,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from verl_agentic.base.web.pages.page import COLOURS, read
+from verl_agentic.web.pages.page import COLOURS, read
 
 _PAIRS = re.compile(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)")
 _VALUES = {name: {"light": light, "dark": dark} for name, light, dark in _PAIRS.findall(read(COLOURS))}

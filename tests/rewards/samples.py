@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.types import Message, Reward, StopReason
-from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.log.reader import write_run
 from verl_agentic.log.run_files import EVALUATION
 from verl_agentic.rewards.component import ComponentType, Graded

@@ -262,9 +262,9 @@ def test_the_command_serves_and_at_sigterm_answers_what_it_has_begun(tmp_path: P
 
 
 def test_a_server_for_other_machines_needs_a_token() -> None:
-    from verl_agentic.base.web.listening.listening_options import read_token
-    from verl_agentic.base.web.listening.request_guard import is_loopback
     from verl_agentic.cli import main
+    from verl_agentic.web.listening.listening_options import read_token
+    from verl_agentic.web.listening.request_guard import is_loopback
 
     assert main(["sandbox", "serve", "--host", "0.0.0.0", "--backend", "local", "--at-least", "none"]) == 2
     assert is_loopback("::1") and is_loopback("localhost") and not is_loopback("10.0.0.1")

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, cast
 
 from verl_agentic.base.deadlines import OverrunError, within
-from verl_agentic.base.error_places import locate_error
 from verl_agentic.base.errors import ConfigError, EnvError, boundary, is_infrastructure
+from verl_agentic.base.places.error_places import locate_error
 from verl_agentic.base.text.reasoning import outside_reasoning
 from verl_agentic.base.tools.delegate import DelegateTool, SubAgentRunner
 from verl_agentic.base.tools.function_tool import to_tool

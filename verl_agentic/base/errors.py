@@ -28,7 +28,7 @@ from __future__ import annotations
 import errno
 import traceback
 
-from verl_agentic.base.error_places import describe_cause, iter_causes, locate_error
+from verl_agentic.base.places.error_places import describe_cause, iter_causes, locate_error
 
 _OF_ARGUMENTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 _ERRNOS_OF_ARGUMENTS = frozenset(

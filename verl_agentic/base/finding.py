@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 Status = Literal["ok", "warn", "fail", "unknown", "not tested"]
 
-# What can be wrong with a training row. The audit in training and `diagnose` find it by code of their own.
+# What can be wrong with a training row; `log.row_audit` has the rules.
 OBSERVATION_TRAINED = "observation_trained"
 LAST_TOKEN_UNTRAINED = "last_token_untrained"
 REWARD_OFF_MASK = "reward_off_mask"

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import AgenticError, ConfigError
+from verl_agentic.base.places.error_places import describe_cause
 from verl_agentic.base.settings import check_options, did_you_mean
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from verl_agentic.base.types import Segment, SegmentKind
@@ -32,6 +32,20 @@ def place_rewards(
             rewards[last_of_turn[home]] += value
     rewards[len(response_mask) - 1 - list(reversed(response_mask)).index(1)] += outcome
     return rewards
+
+
+def find_trained_observation(mask: list[int] | bytes, segments: Iterable[Segment]) -> str:
+    """Describes the first tokens with mask 1 that the policy did not sample; empty without any."""
+    for start, end, kind, turn in segments:
+        if kind != SegmentKind.MODEL and 1 in mask[start:end]:
+            first = mask.index(1, start, end)
+            last = next((place for place in range(first, end) if mask[place] != 1), end)
+            author = SegmentKind(kind).value
+            return (
+                f"tokens {first} to {last} of the response ({author}, turn {turn}) have mask 1, and the policy did not "
+                "sample them"
+            )
+    return ""
 
 
 @dataclass(kw_only=True)
@@ -114,7 +128,7 @@ class Trajectory:
         while self._segments and self._segments[-1].end > keep:
             last = self._segments.pop()
             if last.start < keep:
-                self._segments.append(replace(last, end=keep))
+                self._segments.append(last._replace(end=keep))
 
     def trim_context(self) -> None:
         """Removes trailing tokens that the policy did not sample, so that the last token is trainable."""
@@ -155,10 +169,7 @@ class Trajectory:
         for segment in self._segments:
             assert segment.start == start < segment.end, "segments leave gaps"
             start = segment.end
-            is_trained = 1 in self.response_mask[segment.start : segment.end]
-            assert not is_trained or segment.kind is SegmentKind.MODEL, (
-                "mask 1 on a token that the policy did not sample"
-            )
+        assert not (fault := find_trained_observation(self.response_mask, self._segments)), fault
         assert start == len(self.response_ids), "segments leave gaps"
 
     def _append_tokens(

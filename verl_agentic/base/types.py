@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from verl_agentic.base.errors import DataError, ScoringError
 
@@ -72,8 +72,7 @@ class SegmentKind(str, Enum):
     FRAMEWORK = "framework"  # separators, forced or injected text
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A span of `response_ids` with one author."""
 
     start: int

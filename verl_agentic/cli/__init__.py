@@ -1,4 +1,4 @@
-"""The command `verl-agentic`: its groups, shared options, and the list of recipes.
+"""The command `verl-agentic`: its groups and shared options.
 
 Modules of commands lie in the extensions.
 """
@@ -46,7 +46,7 @@ COMMANDS = {name: line for group in GROUPS.values() for name, line in group.item
 MODULES = {
     "quickstart": "verl_agentic.cpu.quickstart",
     "doctor": "verl_agentic.checks.cli.doctor",
-    "recipes": "verl_agentic.cli.recipes",
+    "recipes": "verl_agentic.catalogue.recipes",
     "env": "verl_agentic.evaluate.cli.env",
     "swe": "verl_agentic.swe.cli",
     "prepare": "verl_agentic.data.cli.prepare",
@@ -152,8 +152,8 @@ def _load_command(name: str):
 
 
 def _print_error(error: Exception, *, shows_traceback: bool) -> int:
-    from verl_agentic.base.error_places import locate_error
     from verl_agentic.base.errors import AgenticError
+    from verl_agentic.base.places.error_places import locate_error
 
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:

@@ -15,8 +15,8 @@ from typing import Any, cast
 from verl_agentic.base.env import Env, EnvRow
 from verl_agentic.base.env_card import EnvCard
 from verl_agentic.base.errors import ConfigError, boundary
-from verl_agentic.base.installed_envs import installed_envs
 from verl_agentic.base.paths import envs_dir
+from verl_agentic.base.places.installed_envs import installed_envs
 from verl_agentic.base.registry import import_file, import_place
 from verl_agentic.base.settings import did_you_mean
 from verl_agentic.base.types import Message

@@ -8,19 +8,20 @@ from typing import Any, Literal
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, check_keys, check_value, read_settings, setting
+from verl_agentic.episode.attempt.call_choice import check_constraint
 from verl_agentic.episode.attempt.compaction import Compaction
 from verl_agentic.episode.attempt.exploration import Exploration
-from verl_agentic.episode.constraints.ltl import parse_ltl
 from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.protocols.factory import CodecOptions
 from verl_agentic.log.log_options import LogOptions
-from verl_agentic.sampling.branching_rule import Branching
 from verl_agentic.sampling.step_schedules import Constant, Schedule, to_changing_schedule, to_schedule
 
 GREEDY_SESSION = "agentic_greedy_session"
 """Column of a prompt: its greedy session, a baseline that is never trained."""
 INSTRUCTION = "agentic_instruction"
 """Column of a prompt: the instruction that its rollouts get."""
+NOT_SHARED = -1
+"""Id of a token that no sibling shares, in the column of rollouts that branch."""
 Audit = Literal["stop", "warn", "off"]
 
 
@@ -48,6 +49,31 @@ class ExplorationSchedules(Settings):
         return Exploration(
             seed=seed, epsilon_tool=self.epsilon_tool.at(step), partial_solution=self.partial_solution.at(step)
         )
+
+
+class Branching(Settings):
+    """Settings for branching the rollouts of a prompt. The defaults are those of ARPO's published scripts and code."""
+
+    initial: int = setting(8, min=1)
+    """Number of rollouts of a prompt that start at once. The others wait for a place to branch from."""
+    beam: int = setting(2, min=2)
+    """Maximum number of rollouts that continue from one place, the original one included."""
+    probability: float = setting(0.5, min=0, max=1)
+    """Probability of branching where the entropy equals that of the first turn."""
+    entropy_weight: float = 0.2
+    """Increase of that probability per unit of entropy above the first turn's."""
+    entropy_tokens: int = setting(20, min=1)
+    """Number of first tokens of a turn whose entropy counts."""
+
+    def check_rollout(self, *, group_size: int, has_log_probs: bool) -> None:
+        """Raises ConfigError if nothing can branch: all rollouts start at once, or the policy gives no log-probs."""
+        if self.initial >= group_size:
+            raise ConfigError(
+                f"branching.initial must be below rollout.n, or no sample is left to branch, got {self.initial} of "
+                f"{group_size}; lower it, or raise rollout.n"
+            )
+        if not has_log_probs:
+            raise ConfigError("branching needs sampled log-probs, got rollout.calculate_log_probs=False; set it")
 
 
 class LoopSettings(Settings):
@@ -104,7 +130,7 @@ class LoopSettings(Settings):
                 "guidance changes the prompt of single rollouts, and rollouts that branch share it, got both; unset one"
             )
         if self.constraint:
-            parse_ltl(self.constraint)
+            check_constraint(self.constraint)
         elif self.constraint_masks:
             raise ConfigError("constraint_masks masks calls that a constraint forbids, got none; set constraint")
         turns, temperature = self.max_turns_schedule, self.temperature_schedule

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from verl_agentic.base.web.pages.charts import Bar, Part, Series, line_chart, part_bars
-from verl_agentic.base.web.pages.page import Tile, write_page
 from verl_agentic.evaluate.evaluation_run import is_success
+from verl_agentic.web.pages.charts import Bar, Part, Series, line_chart, part_bars
+from verl_agentic.web.pages.page import Tile, write_page
 
 _Row = Mapping[str, Any]
 _MAX_EPISODES, _MAX_TASKS = 200, 100

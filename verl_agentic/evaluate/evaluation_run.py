@@ -11,19 +11,19 @@ from typing import Any
 from verl_agentic.base.env import Env, EnvFactory, EnvRow
 from verl_agentic.base.errors import EnvError
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
-from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker, agent_error
+from verl_agentic.episode.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.episode.run_each import run_each
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog, make_log_rows
 from verl_agentic.evaluate.journal import fingerprint
 from verl_agentic.evaluate.policies.chat_messages import IdSource
-from verl_agentic.evaluate.success_over_attempts import (
+from verl_agentic.graders.models.client import Price
+from verl_agentic.observe.success_over_attempts import (
     clustered_mean,
     pass_at_k,
     pass_hat_k,
     success_interval,
 )
-from verl_agentic.graders.models.client import Price
 
 _FULL = 1.0 - 1e-9  # minimum outcome of a success
 

@@ -11,7 +11,7 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.finding import Finding
 from verl_agentic.evaluate.evaluation_log import EpisodeRows, has_log_probs, sampled_log_probs
 from verl_agentic.evaluate.evaluation_run import figure, is_success
-from verl_agentic.evaluate.success_over_attempts import proportion_interval
+from verl_agentic.observe.success_over_attempts import proportion_interval
 
 _UNREADABLE = ("malformed_json", "not_an_object", "wrong_arguments", "unknown_tool", "in_reasoning", "unclosed",
                "empty", "too_many")  # fmt: skip

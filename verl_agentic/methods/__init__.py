@@ -1,1 +1,1 @@
-"""Estimators, losses and measures of single papers, found by name. An extension: imports the core."""
+"""Features of single papers: estimators, losses, measures, and parts of episodes. An extension: imports the core."""

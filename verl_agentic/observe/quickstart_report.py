@@ -9,9 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from verl_agentic.base.web.pages.charts import Series, line_chart, metric_points
-from verl_agentic.base.web.pages.page import Tile, write_page
-from verl_agentic.evaluate.success_over_attempts import proportion_interval
+from verl_agentic.observe.success_over_attempts import proportion_interval
+from verl_agentic.web.pages.charts import Series, line_chart, metric_points
+from verl_agentic.web.pages.page import Tile, write_page
 
 _SUCCESS, _PAID = "episode/acc", "critic/score/mean"
 _NUM_PAIRS = 3

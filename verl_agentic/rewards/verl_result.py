@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from verl_agentic.base.trajectory import place_rewards
@@ -30,7 +29,7 @@ def is_result(name: str) -> bool:
 
 
 def to_result(score: Score) -> dict[str, Any]:
-    """Returns the result of a reward function for verl: `score`, every part, and the data for `Scored`."""
+    """Returns the result of a reward function for verl: `score`, every part, and the data for `read_score`."""
     return {**score.numbers, "score": score.total, _TURN_REWARDS: dict(score.turn_rewards), _VOID: score.void}
 
 
@@ -49,47 +48,33 @@ def from_pending(pending: Mapping[str, Any]) -> tuple[Sample, dict[str, Graded |
     return Sample.from_dict(pending["sample"]), verdicts
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scored:
-    """A score as rows take it."""
+def read_score(result: Mapping[str, Any], *, total: float) -> Score:
+    """Returns the score of verl's reward worker, of a reward function of ours or of the user's own."""
+    result = dict(result)
+    void = result.pop(_VOID, None)
+    turn_rewards = {int(turn): float(value) for turn, value in result.pop(_TURN_REWARDS, {}).items()}
+    numbers = {name: float(value) for name, value in result.items() if isinstance(value, int | float)}
+    acc = numbers.setdefault("acc", float(total))
+    return Score(total=float(total), acc=acc, turn_rewards=turn_rewards, numbers=numbers, void=void)
 
-    total: float
-    turn_rewards: Mapping[int, float]
-    numbers: Mapping[str, float]
-    void: str | None
-    pending: Mapping[str, Any] | None = None
-    """Data for the score of the group; None if the score is complete."""
 
-    @classmethod
-    def of(cls, score: Score, *, pending: Mapping[str, Any] | None = None) -> Scored:
-        """Returns a score of this process."""
-        numbers = {**score.numbers, "score": score.total} | ({} if score.void is None else {"void": 1.0})
-        return cls(
-            total=score.total, turn_rewards=score.turn_rewards, numbers=numbers, void=score.void, pending=pending
-        )
+def row_numbers(score: Score) -> dict[str, float]:
+    """Returns the numbers of a score as rows store them."""
+    return dict(score.numbers) | ({} if score.void is None else {"void": 1.0})
 
-    @classmethod
-    def take(cls, result: Mapping[str, Any], *, total: float) -> Scored:
-        """Returns the score of verl's reward worker, of a reward function of ours or of the user's own."""
-        result = dict(result)
-        void = result.pop(_VOID, None)
-        turn_rewards = {int(turn): float(value) for turn, value in result.pop(_TURN_REWARDS, {}).items()}
-        metrics = {name: float(value) for name, value in result.items() if isinstance(value, int | float)}
-        numbers = {"acc": float(total), **metrics} | ({} if void is None else {"void": 1.0})
-        return cls(total=float(total), turn_rewards=turn_rewards, numbers=numbers, void=void)
 
-    def token_rewards(self, *, turn_ids: Sequence[int], mask: Sequence[int], place: RowPlace) -> list[float]:
-        """Returns the `[R]` rewards of a row; all 0 if void.
+def score_tokens(score: Score, *, turn_ids: Sequence[int], mask: Sequence[int], place: RowPlace) -> list[float]:
+    """Returns the `[R]` rewards of a row; all 0 if void.
 
-        Args:
-            turn_ids: `[R]` turn of every token.
-            mask: `[R]` 1 on tokens that the policy sampled.
-        """
-        turns = set(turn_ids) if self.turn_rewards else set()
-        is_paid = self.void is None and place != "side"
-        return place_rewards(
-            outcome=self.total - sum(self.turn_rewards.values()) if is_paid and place == "last" else 0.0,
-            turn_rewards={t: r for t, r in self.turn_rewards.items() if t in turns} if is_paid else {},
-            turn_ids=turn_ids,
-            response_mask=mask,
-        )
+    Args:
+        turn_ids: `[R]` turn of every token.
+        mask: `[R]` 1 on tokens that the policy sampled.
+    """
+    turns = set(turn_ids) if score.turn_rewards else set()
+    is_paid = score.void is None and place != "side"
+    return place_rewards(
+        outcome=score.last if is_paid and place == "last" else 0.0,
+        turn_rewards={t: r for t, r in score.turn_rewards.items() if t in turns} if is_paid else {},
+        turn_ids=turn_ids,
+        response_mask=mask,
+    )

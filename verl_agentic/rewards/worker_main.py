@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main(descriptor: int) -> None:
     """Serves until the parent has ended."""
-    from verl_agentic.base.error_places import describe_cause
+    from verl_agentic.base.places.error_places import describe_cause
     from verl_agentic.rewards.component import Component, load_component
 
     # The requesting thread or process may end while a component hangs here.

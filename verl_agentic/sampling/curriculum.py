@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.registry import BatchFunction, Registry
 from verl_agentic.base.settings import Settings, setting
-from verl_agentic.sampling.prompts.instructions import InstructionSettings
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 
 Returned = Literal["weights", "order"]
@@ -127,6 +126,30 @@ class TaskSetSettings(Settings):
         check_bounds(self.value_bounds, name="value_bounds")
         if ":" not in self.check:
             raise ConfigError(f"check must be module:function or path.py:function, got {self.check!r}; name both")
+
+
+class InstructionSettings(Settings):
+    """The section `agentic.curriculum.instructions`: instructions are drawn, rewarded and replaced (INSPO)."""
+
+    initial: Sequence[str]
+    """The first instructions; one of them may be empty."""
+    temperature: float = setting(0.1, above=0)
+    """Temperature of the softmax over weights by which an instruction is drawn."""
+    memory: float = setting(0.9, min=0, below=1)
+    """Factor of the earlier weight when a group is finished; the rest is the mean outcome of the group."""
+    size: int = setting(8, min=2)
+    """Maximum number of instructions. The one with the lowest weight leaves for a better one."""
+    trial_groups: int = setting(4, min=1)
+    """Groups that a new instruction is tried on before it joins."""
+    every: int = setting(10, min=1)
+    """Training steps between two reflections."""
+    reflector: Mapping[str, Any] | None = None
+    """Model that proposes instructions: `{url, model, api_key_env, temperature, max_tokens, ...}`. None: no new
+    instructions."""
+
+    def check_together(self) -> None:
+        if not self.initial or len(set(self.initial)) < len(self.initial) or len(self.initial) > self.size:
+            raise ConfigError(f"initial must be 1 to size={self.size} different texts, got {list(self.initial)}")
 
 
 class CurriculumSettings(Settings):

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from verl_agentic.base.errors import DataError
 from verl_agentic.base.metric import Metric
+from verl_agentic.base.registry import load_address
 from verl_agentic.sampling.curriculum import CurriculumSettings, CurriculumType, Pool, load_curriculum
 from verl_agentic.sampling.prompts.group_sizes import group_sizes
-from verl_agentic.sampling.prompts.instructions import InstructionPopulation
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 from verl_agentic.sampling.prompts.task_sets import Check, ProposalResult, TaskSet
 
+_POPULATION = "verl_agentic.methods.instructions:InstructionPopulation"
 _MAX_IN_FLIGHT = 100_000  # bounds groups that verl dropped without a report
 METRICS = (
     Metric(name="curriculum/seen_share", unit="share", per="prompt", rows="all prompts", join="last"),
@@ -89,7 +90,7 @@ class PromptSampler:
             self.rates.start_from(columns.pass_rate_N, trials=max(1.0, settings.prior_trials))
         tasks = settings.task_set
         self.tasks = tasks and TaskSet(patience=tasks.patience, value_bounds=tasks.value_bounds)
-        self.instructions = settings.instructions and InstructionPopulation(
+        self.instructions: Any = settings.instructions and load_address(_POPULATION, what="population of instructions")(
             settings=settings.instructions, rng=np.random.default_rng(seed)
         )
         self._base, self._rows_hash = columns.count, columns.rows_hash

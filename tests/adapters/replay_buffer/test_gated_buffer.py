@@ -15,7 +15,7 @@ from verl.utils.import_utils import load_extern_object
 from verl_versions import AFTER_MAIN, needs_verl
 
 from verl_agentic.base.errors import ConfigError, InfrastructureError, StarvationError
-from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.episode.circuit_breaker import CircuitBreaker
 from verl_agentic.episode.loop_settings import GREEDY_SESSION
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.replay_buffer import episode_buffer as replay_buffer

@@ -18,7 +18,7 @@ from verl_agentic.episode.loop_settings import GREEDY_SESSION
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
-from verl_agentic.rewards.verl_result import PENDING, PLACE, Scored, to_pending
+from verl_agentic.rewards.verl_result import PENDING, PLACE, row_numbers, score_tokens, to_pending
 from verl_agentic.verl.reward import group_rewards
 from verl_agentic.verl.reward.group_rewards import GroupRewards
 
@@ -64,12 +64,12 @@ async def stored(rubric: Rubric, subject: Sample) -> dict[str, Any]:
     score, verdicts = await scorer.begin(subject)
     scorer.close()
     mask, turn_ids = [1, 1, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1]
-    paid = Scored.of(score).token_rewards(turn_ids=turn_ids, mask=mask, place="last")
+    paid = score_tokens(score, turn_ids=turn_ids, mask=mask, place="last")
     rewards = [a + b for a, b in zip([0.0, 0.5, 0, 0, 0, 0], paid, strict=True)]
     return {
         "extra_fields": {
             PENDING: to_pending(subject.to_dict(), verdicts),
-            "reward_extra_info": {"num_turns": 2.0, **Scored.of(score).numbers},
+            "reward_extra_info": {"num_turns": 2.0, **row_numbers(score)},
             "error": "",
             PLACE: "last",
         },

@@ -21,7 +21,7 @@ from verl.trainer.ppo.reward import get_custom_reward_fn
 import verl_agentic.verl.replay_buffer.episode_buffer as replay_buffer
 import verl_agentic.verl.reward.rubric_manager  # noqa: F401
 from verl_agentic.base.errors import ConfigError, ScoringError
-from verl_agentic.data.stored_samples import read_samples
+from verl_agentic.graders.stored_samples import read_samples
 from verl_agentic.log.log_options import LogOptions
 from verl_agentic.log.writer import log_writer
 from verl_agentic.rewards.rubric import Rubric

@@ -19,7 +19,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.trajectory import Trajectory
 from verl_agentic.base.types import StopReason
-from verl_agentic.data.stored_samples import read_samples
+from verl_agentic.graders.stored_samples import read_samples
 from verl_agentic.log.log_options import LogOptions
 from verl_agentic.log.reader import RunLog
 from verl_agentic.log.writer import log_writer

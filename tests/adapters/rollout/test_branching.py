@@ -14,7 +14,7 @@ from verl.workers.rollout.replica import TokenOutput
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.credit.batch import CreditBatch
-from verl_agentic.episode import branching
+from verl_agentic.methods import branching
 from verl_agentic.methods.advantages.arpo import arpo
 from verl_agentic.verl.rollout import agent_loop
 

@@ -12,10 +12,10 @@ from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, compute_
 
 from verl_agentic.credit.advantage import AdvantageType
 from verl_agentic.credit.advantages.gigpo import gigpo
-from verl_agentic.credit.advantages.turn_group import turn_group
 from verl_agentic.credit.credit.batch import CreditBatch
 from verl_agentic.methods.advantages.arpo import arpo
 from verl_agentic.methods.advantages.salt import salt
+from verl_agentic.methods.advantages.turn_group import turn_group
 from verl_agentic.methods.advantages.vspo import vspo
 
 ROWS, GROUPS = 24, [f"g{i % 5}" for i in range(24)]

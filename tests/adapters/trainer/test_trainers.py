@@ -421,7 +421,7 @@ def test_the_model_is_asked_for_what_is_needed_only(queue: StoredRows) -> None:
 
     plain = {"calculate_sum_pi_squared": False, "calculate_mean_log_prob": False}
     assert asked("grpo", "vanilla") == plain and "old_mean_log_prob" not in queue.rows["u_0_0"]
-    of_a_user = "verl_agentic.credit.advantages.token_baseline:token_baseline"
+    of_a_user = "verl_agentic.methods.advantages.token_baseline:token_baseline"
     for name in ("token_baseline", "optimal_token_baseline", "tir_optimal_token_baseline", of_a_user):
         assert asked(name, "vanilla") == {**plain, "calculate_sum_pi_squared": True}
     for loss in ("rover", "verl_agentic.methods.policy_losses.rover:rover"):

@@ -11,10 +11,10 @@ from verl.trainer.ppo.metric_utils import compute_data_metrics
 from verl.utils import torch_functional as verl_F
 
 from verl_agentic.credit.advantages.monte_carlo import monte_carlo
-from verl_agentic.credit.advantages.token_baseline import token_baseline
 from verl_agentic.credit.advantages.turn_gae import turn_gae
 from verl_agentic.credit.credit.explained_variance import explained_variance
 from verl_agentic.credit.credit.gae import gae, whitened
+from verl_agentic.methods.advantages.token_baseline import token_baseline
 
 GENERATOR = torch.Generator().manual_seed(0)
 MASK = (torch.rand(12, 20, generator=GENERATOR) < 0.6).long()

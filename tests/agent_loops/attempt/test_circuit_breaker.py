@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from verl_agentic.base.errors import ConfigError, InfrastructureError
-from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.episode.circuit_breaker import CircuitBreaker
 
 
 def fed(errors: str, **options: float) -> CircuitBreaker:

@@ -12,11 +12,11 @@ from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, episode_setup
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.types import Action, Message, Observation, SegmentKind, StopReason
-from verl_agentic.episode.constraints.ltl import ANSWER, LtlAutomaton
 from verl_agentic.episode.loop_settings import read_loop_settings
 from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode
+from verl_agentic.methods.ltl import ANSWER, LtlAutomaton
 
 TOOLS = ["search", "python"]
 

@@ -14,9 +14,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from openai_server import Server, choice, connected, refuse, serving
 
 from verl_agentic.base.errors import ConfigError, PolicyError
-from verl_agentic.base.web import http_service
-from verl_agentic.base.web.http_service import retry_wait_s
 from verl_agentic.evaluate.policies.completions import CompletionsPolicy, Endpoint, EndpointConfig, Sampling
+from verl_agentic.web import http_service
+from verl_agentic.web.http_service import retry_wait_s
 
 
 @pytest.fixture(scope="module")

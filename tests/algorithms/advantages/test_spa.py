@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from turn_batches import per_turn, turn_batch
 
-from verl_agentic.credit.advantages.spa import spa
 from verl_agentic.graders.turns.turn_progress import fused, renormalised, squared_error
+from verl_agentic.methods.advantages.spa import spa
 
 CONTRIBUTIONS = [0.1, 0.35, 0.05, 0.4]
 GROUNDED = [True, True, False, True]

@@ -5,7 +5,7 @@ import math
 import torch
 from batches import make_batch
 
-from verl_agentic.credit.advantages.token_baseline import score_norms, token_baseline
+from verl_agentic.methods.advantages.token_baseline import score_norms, token_baseline
 
 
 def test_norms_lie_within_a_factor_of_2_of_what_is_assumed_without_the_sum() -> None:

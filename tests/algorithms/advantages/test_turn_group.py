@@ -10,7 +10,7 @@ import pytest
 import torch
 from turn_batches import per_turn, turn_batch
 
-from verl_agentic.credit.advantages.turn_group import turn_group
+from verl_agentic.methods.advantages.turn_group import turn_group
 
 Rewards = Sequence[Sequence[float]]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.evaluate.success_over_attempts import (
+from verl_agentic.observe.success_over_attempts import (
     Mean,
     clustered_mean,
     pass_at_k,

@@ -15,8 +15,6 @@ from turn_batches import key, turn_batch
 from verl_agentic.base.errors import DataError
 from verl_agentic.credit.advantage import AdvantageType
 from verl_agentic.credit.advantages.gigpo import gigpo
-from verl_agentic.credit.advantages.spa import spa
-from verl_agentic.credit.advantages.turn_group import turn_group
 from verl_agentic.credit.credit.batch import Steps
 from verl_agentic.credit.credit.step_groups import (
     END,
@@ -29,6 +27,8 @@ from verl_agentic.credit.credit.step_groups import (
 )
 from verl_agentic.methods.advantages.arpo import arpo
 from verl_agentic.methods.advantages.salt import salt
+from verl_agentic.methods.advantages.spa import spa
+from verl_agentic.methods.advantages.turn_group import turn_group
 from verl_agentic.methods.advantages.vspo import vspo
 
 BIG = 2**63 - 1

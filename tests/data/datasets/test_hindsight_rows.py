@@ -17,12 +17,12 @@ from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import DataError
 from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
 from verl_agentic.data.datasets.hindsight_rows import HindsightRows, write_hindsight_rows
-from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.episode.env_package import EnvPackage, load_env_package
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.records.episode_samples import to_sample
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.evaluate.policies.chat_messages import plain_text
+from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.log.files.record_files import read_json_lines
 from verl_agentic.rewards.sample import Sample
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.evaluate.env_validation.gold_answers import gold_of, rewritings, wrong_answers
+from verl_agentic.graders.answers.gold_answers import gold_of, rewritings, wrong_answers
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from fakes import END, FakeEnv, encode, episode_setup
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError, EnvError, InfrastructureError
 from verl_agentic.base.types import Message
-from verl_agentic.data.stored_samples import read_samples
-from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.episode.circuit_breaker import CircuitBreaker
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog, read_episodes
 from verl_agentic.evaluate.evaluation_page import figure_rows
@@ -29,6 +28,7 @@ from verl_agentic.evaluate.evaluation_run import (
     summarise,
 )
 from verl_agentic.graders.models.client import Price
+from verl_agentic.graders.stored_samples import read_samples
 from verl_agentic.log.reader import RunLog, write_run
 
 ROWS = [EnvRow(prompt=(Message("user", f"q{i}"),), ground_truth="42", extra={"task_id": f"t{i}"}) for i in range(3)]

@@ -104,14 +104,17 @@ def test_jsonl_parquet_and_datasets_have_the_same_records(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"response_mask": [1, 1, 1, 1], "num_model_tokens": 4}, "1 on tokens that the policy did not sample"),
-        ({"response_mask": [1, 0, 0, 1]}, "number of tokens with mask 1 differs"),
+        (
+            {"response_mask": [1, 1, 1, 1], "num_model_tokens": 4},
+            r"tokens 2 to 3 of the response \(tool, turn 0\) have mask 1",
+        ),
+        ({"response_mask": [1, 0, 0, 1]}, "another number of tokens with mask 1"),
         ({"response_mask": [2, 1, 0, 0]}, "other values than 0 and 1"),
-        ({"response_mask": [1, 1, 0]}, "differ in length"),
-        ({"response_ids": [4, 5, 6]}, "differ in length"),
-        ({"turn_ids": [0, 0, 1, 1]}, "turns differ"),
-        ({"segments": []}, "differ in length"),
-        ({"token_rewards": [0.0]}, "log-probs or rewards differ in length"),
+        ({"response_mask": [1, 1, 0]}, "response_mask has 3"),
+        ({"response_ids": [4, 5, 6]}, "response_mask has 4"),
+        ({"turn_ids": [0, 0, 1, 1]}, "turns that differ"),
+        ({"segments": []}, "do not end at token 4"),
+        ({"token_rewards": [0.0]}, "token_rewards has 1"),
     ],
 )
 @pytest.mark.parametrize("shape", ["sft", "pairs", "steps"])

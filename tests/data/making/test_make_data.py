@@ -19,10 +19,10 @@ from verl_agentic.data.making import set_algebra as algebra
 from verl_agentic.data.making.make_data import MakingReport, make_data
 from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
-from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.episode.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.log.files.record_files import read_json_lines, write_json_lines
 from verl_agentic.log.files.rows import read_rows
 from verl_agentic.rewards.sample import Sample, Turn

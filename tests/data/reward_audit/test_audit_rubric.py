@@ -13,9 +13,9 @@ import pytest
 from samples import call, sample, turn  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.base.errors import ConfigError, EnvError
-from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.graders.reward_audit.audit_rubric import RewardAudit, Thresholds, audit
 from verl_agentic.graders.reward_audit.unit_scores import ScoreUnit, scoring_here, unit_scores
+from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.rewards.rubric import Rubric
 
 FILE = Path(__file__).parents[1] / "audited_components.py"

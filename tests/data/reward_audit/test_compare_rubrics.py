@@ -10,9 +10,9 @@ import pytest
 from samples import sample, turn
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.graders.reward_audit.compare_page import write_lab_page
 from verl_agentic.graders.reward_audit.compare_rubrics import Lab, compare
+from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.rewards.rubric import Rubric
 
 FILE = Path(__file__).parents[1] / "audited_components.py"

@@ -45,14 +45,18 @@ def test_a_right_row_has_no_breach() -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "what"),
     [
-        ({"response_mask": [1] * 6}, "observation_trained", "1 of the tokens 2-2 (tool, turn 0)"),
+        ({"response_mask": [1] * 6}, "observation_trained", "tokens 2 to 3 of the response (tool, turn 0)"),
         ({"response_mask": [1, 1, 0, 0, 0, 0], "token_rewards": [0.0] * 6}, "last_token_untrained", "last 4 of 6"),
-        ({"token_rewards": [0.0, 0.0, 0.5, 0.0, 0.0, 0.5]}, "reward_off_mask", "reward 0.5 is on token 2"),
+        ({"token_rewards": [0.0, 0.0, 0.5, 0.0, 0.0, 0.5]}, "reward_off_mask", "a reward of 0.5 begins on token 2"),
         ({"rollout_log_probs": [-0.1] * 5}, "log_probs_misaligned", "rollout_log_probs has 5"),
         ({"token_rewards": []}, "log_probs_misaligned", "token_rewards has 0"),
         ({"rollout_log_probs": [-0.1, float("nan"), 0, -0.3, -0.4, -0.5]}, "log_probs_misaligned", "token 1 is nan"),
         ({"old_log_probs": [-0.1, -0.1, 0, 0.5, -0.4, -0.5]}, "log_probs_misaligned", "old_log_probs of token 3"),
-        ({"response_ids": [0, 1, 2, 0, 4, 1]}, "text_mismatch", "tokens 3-5 of turn 1 decode to 'callanswer"),
+        (
+            {"response_ids": [0, 1, 2, 0, 4, 1]},
+            "text_mismatch",
+            "tokens 3 to 6 of turn 1 are trained on and decode to 'callanswer",
+        ),
     ],
 )
 def test_a_breach_is_named_with_its_place(changes: dict[str, Any], name: str, what: str) -> None:
@@ -91,7 +95,9 @@ def test_a_shift_is_told_from_mismatch() -> None:
     shifted = list(breaches({**plain, "old_log_probs": [*rollout[1:], -0.4]}))
     noisy = list(breaches({**plain, "old_log_probs": [value - 0.5 for value in rollout]}))
 
-    assert [name for name, _ in shifted] == ["log_probs_misaligned"] and "shifted by -1" in shifted[0][1]
+    assert [name for name, _ in shifted] == ["log_probs_misaligned"] and "of the token earlier are taken" in shifted[0][
+        1
+    ]
     assert noisy == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.finding import Finding
 from verl_agentic.checks.preflight.checks.attention_kernels import attention_kernels
-from verl_agentic.checks.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
+from verl_agentic.checks.preflight.checks.batch_sizes import batch_sizes
 from verl_agentic.checks.preflight.checks.context_length import context_length
 from verl_agentic.checks.preflight.checks.data_files import data_files
 from verl_agentic.checks.preflight.checks.dead_knobs import KNOBS, dead_knobs
@@ -28,13 +28,13 @@ from verl_agentic.checks.preflight.checks.policy_loss import policy_loss
 from verl_agentic.checks.preflight.checks.reward import reward
 from verl_agentic.checks.preflight.checks.rollout_engine import rollout_engine
 from verl_agentic.checks.preflight.checks.rows import rows
-from verl_agentic.checks.preflight.checks.sizes import _POSITIVE
 from verl_agentic.checks.preflight.checks.switched_off import SWITCHES, switched_off
 from verl_agentic.checks.preflight.checks.tool_limits import tool_limits
 from verl_agentic.checks.preflight.checks.unknown_keys import unknown_keys
 from verl_agentic.checks.preflight.derived import derived_numbers
 from verl_agentic.checks.preflight.planned_run import GoldTrial, Model, PlannedRun, Rows, SharedRows
 from verl_agentic.checks.preflight.result import check_names, guarded, judge, load_check
+from verl_agentic.checks.preflight.run_sizes import POSITIVE, data_parallel, padded_samples
 from verl_agentic.credit.advantage import advantage_names, load_advantage
 from verl_agentic.credit.cudnn_attention import VARIABLE
 
@@ -469,7 +469,7 @@ def test_a_run_without_training_or_validation_files_fails(key: str, written: Any
     assert found.status == "fail" and f"data.{key}" in found.found and f"data.{key}" in found.advice
 
 
-@pytest.mark.parametrize("path", _POSITIVE)
+@pytest.mark.parametrize("path", POSITIVE)
 @pytest.mark.parametrize("value", [0, -2, 0.5])
 def test_a_size_below_1_is_a_finding_and_no_crash(path: str, value: float) -> None:
     run = planned({**SIZES, "critic.enable": True, path: value}, rows=Rows(count=64, agent_names={}))

@@ -15,10 +15,10 @@ import pytest
 from stored_runs import stored_run
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.web.listening.request_guard import is_loopback
 from verl_agentic.observe.viewer.page_files import FILES
 from verl_agentic.observe.viewer.run_view import RunView
 from verl_agentic.observe.viewer.viewer_server import PageServer
+from verl_agentic.web.listening.request_guard import is_loopback
 
 
 def ask(url: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:

@@ -13,9 +13,9 @@ import pytest
 from samples import call, sample, turn
 
 from verl_agentic.base.errors import ConfigError, DataError
+from verl_agentic.graders.turns.toolrl_scores import ExpectedTurn, NamedCall, call_score, has_toolrl_form
 from verl_agentic.rewards.component import ABSTAIN, Graded, load_component
 from verl_agentic.rewards.sample import Call, Sample
-from verl_agentic.rewards.tool_calls.toolrl_scores import ExpectedTurn, NamedCall, call_score, has_toolrl_form
 
 WEATHER: NamedCall = ("get_weather", {"city": "Paris", "unit": "C"})
 SEARCH: NamedCall = ("search", {"q": "x"})
@@ -197,9 +197,9 @@ def test_each_of_several_turns_has_the_form_of_what_it_does() -> None:
 def test_10000_calls_and_10_mb_are_scored_in_seconds(name: str) -> None:
     calls = made(*[("f", {"a": n, "text": "x" * 1000}) for n in range(10_000)])
     expected = truth(*[("f", {"a": n}) for n in range(10)])
-    started = time.perf_counter()
+    started = time.process_time()
     graded(name, sample([turn("<think>" * 1_400_000, *calls)], ground_truth=expected))
-    assert time.perf_counter() - started < 20.0
+    assert time.process_time() - started < 20.0
 
 
 def test_the_seeds_form_pays_for_the_outcome_first_and_takes_for_calls_in_vain() -> None:

@@ -14,9 +14,9 @@ from verl_agentic.base.settings import read_settings
 from verl_agentic.base.tools.function_tool import tool
 from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
-from verl_agentic.base.web.http_service import HttpService
 from verl_agentic.bridges.agentgym.wires import WIRES, Wire
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack, draw_numbers, with_observation
+from verl_agentic.web.http_service import HttpService
 
 URL_VARIABLE = "VERL_AGENTIC_AGENTGYM_URL"
 _HAS_NO_CLOSE = frozenset({404, 405})

@@ -23,7 +23,7 @@ from verl_agentic.base.errors import ConfigError, DataError, EnvBusyError, EnvEr
 from verl_agentic.base.paths import private_folder
 from verl_agentic.base.tools.function_tool import tool
 from verl_agentic.base.types import Message, Reward
-from verl_agentic.base.web.http_service import Attempts, HttpService
+from verl_agentic.web.http_service import Attempts, HttpService
 
 URLS_VARIABLE, DATA_VARIABLE = "VERL_AGENTIC_APPWORLD_URLS", "APPWORLD_ROOT"
 _SPLITS = {

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from verl_agentic.base.env import AgentConversation, EnvRow, Transcript
-from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import EnvError, is_infrastructure
+from verl_agentic.base.places.error_places import describe_cause
 from verl_agentic.base.types import UNSCORED, Action, Message, Observation, Reward, StopReason
 from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint, visible_row
 from verl_agentic.bridges.harness.container_agent import ContainerAgent

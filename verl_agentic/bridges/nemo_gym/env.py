@@ -18,8 +18,8 @@ from verl_agentic.base.errors import ConfigError, DataError, ScoringError, bound
 from verl_agentic.base.settings import read_settings
 from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.base.types import Message, Reward, ToolCall
-from verl_agentic.base.web.http_service import HttpService
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack
+from verl_agentic.web.http_service import HttpService
 
 URL_VARIABLE = "VERL_AGENTIC_NEMO_GYM_URL"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import EnvBusyError, EnvError, EnvUnavailableError, boundary
-from verl_agentic.base.web.http_service import Attempts, HttpService
+from verl_agentic.web.http_service import Attempts, HttpService
 
 _CONNECT_S = 10.0
 _CLOSE_S = 5.0

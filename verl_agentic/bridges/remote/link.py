@@ -11,9 +11,9 @@ from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import AgenticError, ConfigError, EnvError, EnvUnavailableError
-from verl_agentic.base.web.http_service import OVERLOADED, Attempts, open_http
 from verl_agentic.bridges.remote.addresses import TOKEN_VARIABLE
 from verl_agentic.bridges.remote.wire import CALLS, RENEW, dumps, error_of
+from verl_agentic.web.http_service import OVERLOADED, Attempts, open_http
 
 with needs_extra("remote", what="a remote environment"):
     import httpx

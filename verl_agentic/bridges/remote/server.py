@@ -12,9 +12,9 @@ from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import AgenticError, EnvError, boundary
-from verl_agentic.base.web.listening.request_guard import RequestGuard, require_token
 from verl_agentic.bridges.remote.sessions import EnvSessions
 from verl_agentic.bridges.remote.wire import CALLS, HEALTH, RENEW, dumps, failure_of
+from verl_agentic.web.listening.request_guard import RequestGuard, require_token
 
 with needs_extra("serve", what="serving environments"):
     from fastapi import FastAPI, HTTPException, Request, Response

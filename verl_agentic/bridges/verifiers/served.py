@@ -13,7 +13,7 @@ from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.per_loop import SharedPerLoop
+from verl_agentic.web.per_loop import SharedPerLoop
 
 EXAMPLE = "verl_agentic_guessing_game"
 _EXAMPLE_MODULE = "verl_agentic.bridges.verifiers.example_taskset"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from verl_agentic.base.web.pages.charts import Bar, Part, part_bars
-from verl_agentic.base.web.pages.page import write_page
 from verl_agentic.checks.dryrun.step_report import Report, Stage
+from verl_agentic.web.pages.charts import Bar, Part, part_bars
+from verl_agentic.web.pages.page import write_page
 
 _COLOURS = {"ok": "good", "warn": "odd", "fail": "bad", "not reached": "soft"}
 _WORDS = {"ok": "ok", "warn": "not shown", "fail": "FAIL", "not reached": "not reached"}

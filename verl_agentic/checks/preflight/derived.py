@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.checks.preflight.checks.batch_sizes import data_parallel, padded_samples, sequence_parallel
-from verl_agentic.checks.preflight.checks.episode_settings import loop_settings
-from verl_agentic.checks.preflight.checks.sizes import sizes_below_1
+from verl_agentic.checks.preflight.episode_section import loop_settings
 from verl_agentic.checks.preflight.planned_run import PlannedRun
+from verl_agentic.checks.preflight.run_sizes import data_parallel, padded_samples, sequence_parallel, sizes_below_1
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 

@@ -7,11 +7,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.base.web.listening.listening_options import add_listening_options, listen, print_use, token_of
-from verl_agentic.base.web.listening.listening_socket import url_of
 from verl_agentic.cli.options.device_option import Device, DeviceChoice, device_option, dtype_on, read_device
 from verl_agentic.cli.options.numbers import MAX_PORT, whole
 from verl_agentic.cli.options.typed_options import Options, add_options, declare, read_options
+from verl_agentic.web.listening.listening_options import add_listening_options, listen, print_use, token_of
+from verl_agentic.web.listening.listening_socket import url_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve_until_stopped(args: argparse.Namespace, options: ServeOptions, token: str, is_made: bool) -> None:
-    from verl_agentic.base.web.listening.guarded_server import GuardedServer
+    from verl_agentic.web.listening.guarded_server import GuardedServer
 
     with listen(args) as listening:
         served = load_served(

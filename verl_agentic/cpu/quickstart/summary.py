@@ -16,9 +16,9 @@ from rich.table import Table
 from verl_agentic.cpu.quickstart.run_state import RunState
 from verl_agentic.cpu.quickstart.stages import CourseStage, RlStage
 from verl_agentic.evaluate.evaluation_log import read_episodes
-from verl_agentic.evaluate.success_over_attempts import proportion_interval
 from verl_agentic.log.files.record_files import write_json_lines
 from verl_agentic.observe.quickstart_report import ComparedRun, write_report
+from verl_agentic.observe.success_over_attempts import proportion_interval
 
 _VIEWER, _NUM_VIEWED = "viewer.html", 96
 

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import AgenticError, ConfigError, DataError
 from verl_agentic.base.types import Action, Message
-from verl_agentic.base.web.listening.request_guard import RequestGuard, require_token
 from verl_agentic.cpu.inference.inference_engine import InferenceEngine
 from verl_agentic.cpu.inference.request import Generation
+from verl_agentic.web.listening.request_guard import RequestGuard, require_token
 
 with needs_extra("serve", what="serving a model"):
     from fastapi import FastAPI, Request

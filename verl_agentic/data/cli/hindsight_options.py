@@ -112,7 +112,7 @@ def write_rewritten(options: EpisodeRowOptions, package: EnvPackage, folder: Pat
 
 def _read_split_samples(options: EpisodeRowOptions) -> list[Sample]:
     from verl_agentic.base.errors import DataError
-    from verl_agentic.data.stored_samples import read_samples
+    from verl_agentic.graders.stored_samples import read_samples
 
     folder = next(filter(None, (options.solved, options.hindsight, options.rewrite)))
     stored = read_samples(folder)

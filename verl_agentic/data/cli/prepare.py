@@ -135,8 +135,8 @@ def _choose_out_folder(options: PrepareOptions, package: Any) -> Path:
 
 def _select_learnable(records: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     """Returns the records that an evaluation sometimes solved or did not contain."""
+    from verl_agentic.data.difficulty import is_learnable, pass_rates_of
     from verl_agentic.evaluate.evaluation_log import read_episodes
-    from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
 
     attempts = (rows[-1] for rows in read_episodes(folder).values())
     rates = pass_rates_of(attempts, [record["extra_info"]["task_id"] for record in records])

@@ -55,7 +55,7 @@ async def write_hindsight_rows(
     """Writes the rows that `data.datasets.sft.TrajectoryDataset` reads, and returns their numbers.
 
     Args:
-        samples: stored episodes of one environment (`data.stored_samples.read_samples`).
+        samples: stored episodes of one environment (`graders.stored_samples.read_samples`).
         path: of the file.
         package: the environment, with `describe`.
         codec: protocol of the rows.

@@ -29,7 +29,7 @@ from verl_agentic.data.export.sibling_records import (
     step_records,
 )
 from verl_agentic.data.export.write_records import write_records
-from verl_agentic.data.stored_samples import Split
+from verl_agentic.graders.stored_samples import Split
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.errors import ConfigError, DataError
-from verl_agentic.data.stored_samples import SAMPLE_COLUMNS, Split
+from verl_agentic.base.trajectory import find_trained_observation
+from verl_agentic.base.types import Segment
+from verl_agentic.graders.stored_samples import SAMPLE_COLUMNS, Split
 from verl_agentic.log.reader import RunLog
+from verl_agentic.log.row_audit import find_wrong_lengths
 from verl_agentic.log.run_files import choose_logs
 from verl_agentic.log.schema import SUMMARY
 from verl_agentic.log.secrets import WITHHELD
@@ -105,7 +108,7 @@ class SessionLog:
             if WITHHELD in record["prompt_ids"] or WITHHELD in record["response_ids"]:
                 yield None
             else:
-                _check_segments(row, record)
+                _check_tokens(row, record)
                 yield record
 
     def prompts(self, sessions: Sequence[LoggedSession]) -> Iterator[str]:
@@ -179,30 +182,25 @@ def _find_exclusion(session: Sequence[Mapping[str, Any]], split: str) -> str:
     return ""
 
 
-def _check_segments(row: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+def _check_tokens(row: Mapping[str, Any], record: Mapping[str, Any]) -> None:
     """Compares ids, mask and turns of a row with its segments and counts, which were logged apart from them."""
-    mask, turns, segments = record["response_mask"], record["turn_ids"], record["segments"]
-    of_turns, is_policy, end = [], [], 0
-    for segment in segments:
-        has_gap, length = segment["start"] != end, segment["end"] - segment["start"]
-        end = -1 if has_gap else segment["end"]
-        of_turns += [segment["turn"]] * length
-        is_policy += [segment["kind"] == "model"] * length
-    faults = {
-        "ids, mask, turns and segments differ in length": not len(record["response_ids"]) == len(mask) == end,
-        "turns differ from those of the segments": turns != of_turns,
-        "the mask is 1 on tokens that the policy did not sample": any(
-            value and not is_sampled for value, is_sampled in zip(mask, is_policy, strict=False)
-        ),
-        "the mask has other values than 0 and 1": not set(mask) <= {0, 1},
-        "the number of tokens with mask 1 differs from that of the log": sum(mask) != row["num_model_tokens"],
-        "log-probs or rewards differ in length": any(
-            record[name] and len(record[name]) != len(mask) for name in ("rollout_log_probs", "token_rewards")
-        ),
-    }
-    for fault, is_found in faults.items():
-        if is_found:
-            raise DataError(
-                f"row {row['uid']}/{row['session']}/{row['index']} cannot be trained on, got {fault}; the log was "
-                "changed, or its loop makes wrong masks: leave the row out with --where"
-            )
+    if fault := find_wrong_lengths(record) or _find_fault(row, record):
+        raise DataError(
+            f"row {row['uid']}/{row['session']}/{row['index']} cannot be trained on, got {fault}; the log was "
+            "changed, or its loop makes wrong masks: leave the row out with --where"
+        )
+
+
+def _find_fault(row: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """Returns what is wrong with columns of the right lengths; empty if nothing is."""
+    mask, segments = record["response_mask"], [Segment(**segment) for segment in record["segments"]]
+    bounds = [0, *(end for segment in segments for end in segment[:2]), len(mask)]
+    if bounds[::2] != bounds[1::2]:
+        return f"segments that leave gaps, or do not end at token {len(mask)}"
+    if record["turn_ids"] != [segment.turn for segment in segments for _ in range(segment.start, segment.end)]:
+        return "turns that differ from those of the segments"
+    if not set(mask) <= {0, 1}:
+        return "a mask with other values than 0 and 1"
+    if sum(mask) != row["num_model_tokens"]:
+        return "another number of tokens with mask 1 than that of the log"
+    return find_trained_observation(mask, segments)

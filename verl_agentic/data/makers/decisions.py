@@ -23,8 +23,8 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, setting
 from verl_agentic.base.types import VOID_REASONS, Message
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask
-from verl_agentic.data.stored_samples import read_samples
 from verl_agentic.graders.models.chat_model import ChatModel
+from verl_agentic.graders.stored_samples import read_samples
 from verl_agentic.rewards.sample import Sample, Turn
 
 _ASKED = (

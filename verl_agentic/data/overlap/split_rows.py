@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.data.difficulty import pass_rates_of
 from verl_agentic.data.overlap.chunks import chunks_of
 from verl_agentic.data.overlap.find_overlaps import find_overlaps
 from verl_agentic.data.overlap.summary import Ints
 from verl_agentic.log.files.parquet import extra_of
-from verl_agentic.sampling.prompts.difficulty import pass_rates_of
 from verl_agentic.sampling.prompts.pass_rates import Floats
 
 

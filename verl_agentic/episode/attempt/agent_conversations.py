@@ -11,8 +11,8 @@ from verl_agentic.base.errors import DataError, EnvError, boundary
 from verl_agentic.base.tools.delegate import SUB_AGENT, NoAnswerError
 from verl_agentic.base.types import VOID_REASONS, Action, Observation, StopReason, TurnLimits
 from verl_agentic.episode.attempt.attempt import Attempt
+from verl_agentic.episode.attempt.call_choice import make_constraint
 from verl_agentic.episode.attempt.stopped import WITHOUT_ANSWER, Stopped
-from verl_agentic.episode.constraints.ltl import CallConstraint
 from verl_agentic.episode.trace import timeline
 from verl_agentic.episode.trace.tool_spans import StepWatch
 
@@ -72,8 +72,8 @@ def _adopt_record(parent: Attempt, child: Attempt | None) -> None:
             setattr(parent, name, getattr(child, name))
         parent.info.update(child.info)
         parent.info.update(_count_calls(child.actions))
-        if parent.setup.constraint and child.constraint is None:
-            CallConstraint(parent.setup.constraint, child.tool_names)  # raises: it names other tools
+        if child.constraint is None:
+            make_constraint(parent.setup.constraint, child.tool_names)  # raises: it names other tools
     for conversation in parent.conversations:
         conversation.info.pop("tools_offered", None)
     parent.info["sub_agents"] += sum(bool(conversation.actions) for conversation in parent.conversations)

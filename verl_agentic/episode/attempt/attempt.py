@@ -14,13 +14,12 @@ from verl_agentic.base.tools.plain_schema import list_schemas
 from verl_agentic.base.trajectory import Trajectory
 from verl_agentic.base.types import Action, Message, Observation, SegmentKind, StopReason, TurnLimits
 from verl_agentic.episode.attempt import boundary_checks, compaction
+from verl_agentic.episode.attempt.call_choice import choose_call, make_constraint
 from verl_agentic.episode.attempt.episode_setup import EpisodeSetup as EpisodeSetup
 from verl_agentic.episode.attempt.parts.training_rows import AttemptRows, await_guarded
 from verl_agentic.episode.attempt.stop_texts import ends_in_stop_text
 from verl_agentic.episode.attempt.stopped import ENDED_BY_SERVER, Stopped
 from verl_agentic.episode.attempt.tool_changes import announcement, tool_name
-from verl_agentic.episode.constraints.call_choice import choose_call
-from verl_agentic.episode.constraints.ltl import CallConstraint
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.trace import timeline, tool_spans
 
@@ -70,8 +69,7 @@ class Attempt(AttemptRows):
             self.messages = list(self.prompt)
             await self.begin_row(new)
             with contextlib.suppress(ConfigError):  # that of a sub-agent, with other tools
-                if self.setup.constraint:
-                    self.constraint = CallConstraint(self.setup.constraint, self.tool_names)
+                self.constraint = make_constraint(self.setup.constraint, self.tool_names)
         else:
             self._turn += 1
             await self._append_observation(observation)
@@ -116,8 +114,7 @@ class Attempt(AttemptRows):
             boundary_checks.check_messages(self.prompt)
             self._tools = self._offered = list_schemas(env.tools)
             self.tool_names = [tool.name for tool in env.tools]
-        if self.setup.constraint:
-            self.constraint = CallConstraint(self.setup.constraint, self.tool_names)
+        self.constraint = make_constraint(self.setup.constraint, self.tool_names)
         if self.label != timeline.SUB_AGENT:
             self.info["tools_offered"] = len(self._tools)
         self.env_s += time.monotonic() - started

@@ -129,8 +129,8 @@ def _evaluate_turns(options: EvaluateOptions, choice: str) -> int:
     import json
 
     from verl_agentic.base.errors import ConfigError
-    from verl_agentic.base.web.pages.charts import Series, line_file
     from verl_agentic.evaluate.evaluation_page import write_turns_page
+    from verl_agentic.web.pages.charts import Series, line_file
 
     try:
         turns = sorted({int(number) for number in choice.split(",")})
@@ -165,7 +165,7 @@ async def evaluate_model(options: EvaluateOptions) -> dict[str, Any]:
     import json
 
     from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+    from verl_agentic.episode.circuit_breaker import CircuitBreaker
     from verl_agentic.episode.env_package import load_env_package
     from verl_agentic.evaluate.evaluation_log import EvaluationLog
     from verl_agentic.evaluate.evaluation_page import shown_tasks, write_evaluation_page

@@ -18,8 +18,8 @@ from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.evaluate.env_validation.adversaries import NextText
 from verl_agentic.evaluate.env_validation.env_harness import EnvHarness
-from verl_agentic.evaluate.env_validation.gold_answers import altered_answers, gold_of, spellings_of
 from verl_agentic.evaluate.env_validation.scripted_rewards import read_rewards
+from verl_agentic.graders.answers.gold_answers import altered_answers, gold_of, spellings_of
 from verl_agentic.rewards.scorer import Scorer
 
 CONSTANTS = ("0", "1", "-1", "2", "yes", "no", "True", "False", "A", "B", "None", "[]", "x")

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from verl_agentic.base.env import EnvRow
-from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import ConfigError, EnvUnavailableError
 from verl_agentic.base.finding import Finding
-from verl_agentic.base.loop_watch import LoopWatch, watched_loop
 from verl_agentic.base.paths import envs_dir
+from verl_agentic.base.places.error_places import describe_cause
 from verl_agentic.base.text.grouped_lines import group_lines
 from verl_agentic.base.types import Message
 from verl_agentic.data.prepare import make_rows
@@ -31,6 +30,7 @@ from verl_agentic.evaluate.env_validation.leaks import find_leftovers
 from verl_agentic.evaluate.env_validation.replays import NUM_PLAYS, replay_problem
 from verl_agentic.evaluate.env_validation.scripted_rewards import measure, run_scripts, script_problems
 from verl_agentic.log.files.rows import read_rows
+from verl_agentic.observe.live.loop_watch import LoopWatch, watched_loop
 
 _MIN_EXAMPLES = 4
 _SHOWN_PROBLEMS = 5

@@ -16,10 +16,10 @@ from verl_agentic.base.deadlines import OverrunError, within
 from verl_agentic.base.errors import ConfigError, PolicyError
 from verl_agentic.base.settings import Settings, setting
 from verl_agentic.base.types import Message
-from verl_agentic.base.web.http_service import Attempts, open_http, read_wait_s
 from verl_agentic.episode.policies.policy import Completion, FinishReason
 from verl_agentic.graders.models.chat_choice import finish_of, first_choice, parse_answer
 from verl_agentic.graders.models.refusals import Refusal, passing_failure, refusal_of
+from verl_agentic.web.http_service import Attempts, open_http, read_wait_s
 
 if TYPE_CHECKING:
     import httpx

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.errors import DataError, ScoringError
+from verl_agentic.graders.answers.ground_truth import object_of
 from verl_agentic.graders.code.patch_paths import edited_tests, extract_diff, touched_paths
 from verl_agentic.rewards.answers.empty_work import is_silent
-from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
 
 _NAMES = {"f2p": ("f2p", "FAIL_TO_PASS"), "p2p": ("p2p", "PASS_TO_PASS")}

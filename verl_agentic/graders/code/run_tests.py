@@ -11,8 +11,8 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from verl_agentic.base.deadlines import MIN_CODE_S, code_left_s
-from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import ConfigError, DataError, ScoringError
+from verl_agentic.base.places.error_places import describe_cause
 from verl_agentic.graders.code.compare_outputs import CHECKERS, TOLERANCE, load_checker, same_output, same_value
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Runner
 from verl_agentic.sandbox.run_code.languages import LANGUAGES

@@ -10,8 +10,8 @@ from typing import Any
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.text.reasoning import without_thoughts
+from verl_agentic.graders.answers.ground_truth import object_of
 from verl_agentic.rewards.component import Graded, component
-from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
 
 Spans = dict[str, list[tuple[int, int]]]

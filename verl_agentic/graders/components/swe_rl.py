@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.base.errors import DataError
+from verl_agentic.graders.answers.ground_truth import object_of
 from verl_agentic.graders.code.patches import (
     FormatError,
     TooLargeError,
@@ -14,7 +15,6 @@ from verl_agentic.graders.code.patches import (
     patch_similarity,
 )
 from verl_agentic.rewards.component import ABSTAIN, Value, component
-from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
 
 _TAGS = ("<think>", "</think>", "<solution>", "</solution>")

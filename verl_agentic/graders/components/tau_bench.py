@@ -7,9 +7,9 @@ from typing import Any
 
 from verl_agentic.base.errors import DataError, ScoringError
 from verl_agentic.base.text.reasoning import without_thoughts
+from verl_agentic.graders.answers.ground_truth import object_of
 from verl_agentic.rewards.answers.empty_work import is_silent
 from verl_agentic.rewards.component import Value, component
-from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
 
 MAX_REPLY_CHARS = 2_000

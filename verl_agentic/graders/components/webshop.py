@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verl_agentic.base.errors import DataError, ScoringError
+from verl_agentic.graders.answers.ground_truth import object_of
 from verl_agentic.rewards.answers.empty_work import is_silent
 from verl_agentic.rewards.component import Value, component
-from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
 
 _INFO = ("matched_attributes", "matched_options", "price_ok", "type_score")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.deadlines import OverrunError, within
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.per_loop import SharedPerLoop
 from verl_agentic.base.text.reasoning import strip_thoughts
-from verl_agentic.base.web.http_service import Attempts, open_http, read_wait_s
 from verl_agentic.graders.models.chat_choice import ChatChoice, parse_answer, read_choice
 from verl_agentic.graders.models.limiter import MAX_WAIT_S, Limiter
 from verl_agentic.graders.models.refusals import PROBE, is_refused, passing_failure
+from verl_agentic.web.http_service import Attempts, open_http, read_wait_s
+from verl_agentic.web.per_loop import SharedPerLoop
 
 if TYPE_CHECKING:
     import httpx

@@ -31,8 +31,8 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Literal
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.base.web.http_service import may_pass
 from verl_agentic.graders.models.chat_choice import error_of, finish_of, first_choice, parse_answer
+from verl_agentic.web.http_service import may_pass
 
 UNCLEAR = (400, 403, 422)
 """Statuses by which endpoints refuse content, and also requests of a wrong key or form."""

@@ -15,12 +15,12 @@ from verl_agentic.base.deadlines import OverrunError, within
 from verl_agentic.base.errors import ConfigError, ScoringError
 from verl_agentic.base.settings import Settings, read_settings, setting
 from verl_agentic.base.text.reasoning import without_thoughts
-from verl_agentic.base.web.http_service import Attempts, may_pass, read_wait_s
 from verl_agentic.graders.models.client import connections
 from verl_agentic.graders.models.limiter import MAX_WAIT_S, EndpointLimits, Limiter
 from verl_agentic.graders.models.quote import View, shown
 from verl_agentic.graders.models.refusals import PROBE, UNCLEAR, ContentRefusedError, is_refused
 from verl_agentic.rewards.sample import Sample, Turn
+from verl_agentic.web.http_service import Attempts, may_pass, read_wait_s
 
 _HOPELESS = (401, 404, 405, *UNCLEAR)
 _PRINCIPLES = "Score the assistant by these principles; an answer that breaks one of them deserves a lower score:"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from verl_agentic.evaluate.env_validation.gold_answers import FAMILIES, Family, gold_of, rewritings, wrong_answers
+from verl_agentic.graders.answers.gold_answers import FAMILIES, Family, gold_of, rewritings, wrong_answers
 from verl_agentic.graders.reward_audit.counterfactuals import ALL_FORMS, PLAIN, Form, answered, echo, silent
 from verl_agentic.graders.reward_audit.reward_statistics import percentile
 from verl_agentic.graders.reward_audit.single_term import Bench, Unit

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.base.finding import Finding
-from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.graders.reward_audit.audit_checks import (
     GoldCheck,
     Repeats,
@@ -23,6 +22,7 @@ from verl_agentic.graders.reward_audit.counterfactuals import PLAIN
 from verl_agentic.graders.reward_audit.reward_statistics import is_constant, variance_shares
 from verl_agentic.graders.reward_audit.single_term import Bench, Unit
 from verl_agentic.graders.reward_audit.unit_scores import ALL_TERMS, ScoreUnits, scoring_here, unit_scores
+from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.rewards.component import Kind
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample

@@ -9,9 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from verl_agentic.base.web.pages.charts import Series, bar_chart, dot_chart
-from verl_agentic.base.web.pages.page import write_page
 from verl_agentic.graders.reward_audit.compare_rubrics import Lab, TrajectoryComparison
+from verl_agentic.web.pages.charts import Series, bar_chart, dot_chart
+from verl_agentic.web.pages.page import write_page
 
 _OLD, _NEW = "var(--series-4)", "var(--series-1)"
 _MOST_CHANGED, _ANSWER_CHARS, _NUM_BINS = 40, 400, 24

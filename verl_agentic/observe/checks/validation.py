@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verl_agentic.base.finding import Finding, unknown
-from verl_agentic.evaluate.success_over_attempts import pass_at_k, pass_hat_k
 from verl_agentic.observe.check import record_check
 from verl_agentic.observe.diagnosis.series import Series
+from verl_agentic.observe.success_over_attempts import pass_at_k, pass_hat_k
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence
@@ -51,7 +51,7 @@ def validation(run: RunEvidence) -> Finding:
 def pass_k(played: Frame) -> dict[str, float]:
     """Returns pass@k and pass^k, as means over prompts, for k = 1, 2, 4, ... up to the attempts that every prompt has.
 
-    See `evaluate.success_over_attempts`.
+    See `observe.success_over_attempts`.
     """
     prompt = played["task_id"].where(played["task_id"] != "", played["uid"])
     counts = [(len(group), int((group >= _SUCCESS).sum())) for _, group in played["acc"].groupby(prompt)]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.evaluate.success_over_attempts import clustered_mean
 from verl_agentic.observe.comparison.run_figures import Z_95, RunFigures, read_figures
+from verl_agentic.observe.success_over_attempts import clustered_mean
 
 MIN_PAIRED_TASKS = 10
 NOT_SET = "(not set)"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from verl_agentic.base.web.pages.charts import Series, line_chart
-from verl_agentic.base.web.pages.page import write_page
 from verl_agentic.observe.comparison.compare_runs import RunComparison
 from verl_agentic.observe.comparison.comparison_tables import config_lines, figure_lines, format_difference
+from verl_agentic.web.pages.charts import Series, line_chart
+from verl_agentic.web.pages.page import write_page
 
 _NUM_COLOURS = 4
 _DASHES = ("", "7 4", "2 4")

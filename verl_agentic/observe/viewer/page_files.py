@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from verl_agentic.base.web.pages import page
+from verl_agentic.web.pages import page
 
 STYLE = "style.css"
 SCRIPTS = (

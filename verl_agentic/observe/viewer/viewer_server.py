@@ -14,12 +14,12 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.base.web.listening.guarded_server import GuardedServer
-from verl_agentic.base.web.listening.listening_socket import open_socket, url_of
-from verl_agentic.base.web.listening.request_guard import RequestGuard, RequestRefusedError, read_headers
 from verl_agentic.observe.viewer.page_files import FILES, index_html, read
 from verl_agentic.observe.viewer.query import Query
 from verl_agentic.observe.viewer.run_view import Key, RunView
+from verl_agentic.web.listening.guarded_server import GuardedServer
+from verl_agentic.web.listening.listening_socket import open_socket, url_of
+from verl_agentic.web.listening.request_guard import RequestGuard, RequestRefusedError, read_headers
 
 logger = logging.getLogger(__name__)
 _POLICY = (

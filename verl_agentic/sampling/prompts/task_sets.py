@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import DataError
+from verl_agentic.base.places.error_places import describe_cause
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 
 Check = Callable[[Mapping[str, Any]], bool]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from verl_agentic.base.web.listening.listening_options import add_listening_options, listen, print_use, token_of
-from verl_agentic.base.web.listening.listening_socket import url_of
 from verl_agentic.cli.options.numbers import MAX_PORT, positive, whole
 from verl_agentic.sandbox.cli.limit_options import add_backend_options, backend_of
+from verl_agentic.web.listening.listening_options import add_listening_options, listen, print_use, token_of
+from verl_agentic.web.listening.listening_socket import url_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_SANDBOX_TOKEN"
 
@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve_sandboxes(args: argparse.Namespace, token: str, is_made: bool) -> None:
-    from verl_agentic.base.web.listening.guarded_server import GuardedServer
     from verl_agentic.sandbox.run_code_server import SandboxServer, ServerConfig, make_app
+    from verl_agentic.web.listening.guarded_server import GuardedServer
 
     size = {} if args.size is None else {"size": args.size}
     config = ServerConfig(max_waiting=args.queue, queue_timeout_s=args.queue_timeout, token=token, **size)

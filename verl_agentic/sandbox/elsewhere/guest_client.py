@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from verl_agentic.base.errors import AgenticError, ConfigError, DataError, SandboxError, SandboxUnavailableError
-from verl_agentic.base.web.http_service import Attempts
 from verl_agentic.sandbox import shipped_sources
 from verl_agentic.sandbox.boxes.box_client import ENVIRONMENT, BoxClient, BoxSession
 from verl_agentic.sandbox.elsewhere.machines import CHUNK_BYTES, ElsewhereConfig, Executed, Machine, Provider, failure
 from verl_agentic.sandbox.inside import frames
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SessionKind
+from verl_agentic.web.http_service import Attempts
 
 _logger = logging.getLogger(__name__)
 _SOURCES = "/tmp/verl_agentic_sources"

@@ -15,7 +15,7 @@ from verl_agentic.base.errors import (
     SandboxUnavailableError,
 )
 from verl_agentic.base.settings import Settings, setting
-from verl_agentic.base.web.http_service import read_wait_s
+from verl_agentic.web.http_service import read_wait_s
 
 CHUNK_BYTES = 30_000  # Modal's limit on all arguments of a program is 64 KiB, in base64
 _APPEND = "import base64, sys\nwith open(sys.argv[1], sys.argv[2]) as file: file.write(base64.b64decode(sys.argv[3]))"

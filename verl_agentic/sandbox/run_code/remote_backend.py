@@ -23,7 +23,6 @@ from verl_agentic.base.errors import (
     SandboxUnavailableError,
 )
 from verl_agentic.base.settings import Settings, setting
-from verl_agentic.base.web.http_service import Attempts, open_http, read_wait_s
 from verl_agentic.sandbox.interface import (
     BadRequestError,
     Command,
@@ -37,6 +36,7 @@ from verl_agentic.sandbox.interface import (
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
 from verl_agentic.sandbox.source_trees import refuse_image, refuse_trees
+from verl_agentic.web.http_service import Attempts, open_http, read_wait_s
 
 with needs_extra("serve", what="the backend remote"):
     import httpx

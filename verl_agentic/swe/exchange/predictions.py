@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.data.stored_samples import read_samples
 from verl_agentic.evaluate.selection import SELECTED
+from verl_agentic.graders.stored_samples import read_samples
 from verl_agentic.log.files.record_files import read_json_lines
 from verl_agentic.rewards.sample import Sample
 

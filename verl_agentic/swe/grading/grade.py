@@ -323,14 +323,21 @@ async def grade(
     run = await grader.run(chosen.files, grader.hidden)
     report = _make_report(task, chosen, run)
     if report.resolved:
-        forged: tuple[str, ...] = ()
-        suspicious = await grader.suspicious(chosen.files)
-        if pays_suspicious or not suspicious:
-            forged = await grader.forged(chosen.files, rng or random.SystemRandom())
-            suspicious = await grader.suspicious(chosen.files)  # in poisoned runs, too
+        forged, suspicious = await _find_cheating(grader, chosen.files, pays_suspicious, rng)
         is_paid = not forged and (pays_suspicious or not suspicious)
         report = replace(report, resolved=is_paid, forged=forged, suspicious=suspicious)
     return replace(report, cpu_s=grader.cpu_s)
+
+
+async def _find_cheating(
+    grader: _Grader, files: Mapping[str, bytes | None], pays_suspicious: bool, rng: random.Random | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the forged results of a change that passes, and what is suspicious about it."""
+    suspicious = await grader.suspicious(files)
+    if suspicious and not pays_suspicious:
+        return (), suspicious
+    forged = await grader.forged(files, rng or random.SystemRandom())
+    return forged, await grader.suspicious(files)  # in poisoned runs, too
 
 
 def _make_report(task: RepoTask, chosen: Accepted, run: TestRun) -> GradeReport:

@@ -10,7 +10,7 @@ import hmac
 import json
 import posixpath
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -118,33 +118,40 @@ async def run_repository_tests(
     """
     limits = replace(limits, wall_s=max(code_left_s(limits.wall_s), MIN_CODE_S))
     base = dict(tree) if isinstance(tree, Mapping) else _read_once(tree)
-    added = [path for path, content in (changed or {}).items() if content is not None and path not in base]
-    folders = {folder for path in base for folder in folders_above(path)} if added else set()
-    if not image and any(path in folders or not base.keys().isdisjoint(folders_above(path)) for path in added):
-        tree = base  # a file replaces a folder, or the other way round: that cannot be written over a tree
+    if not image and _replaces_folder(base, changed or {}):
+        tree = base  # that cannot be written over a tree
     is_sent = isinstance(tree, Mapping) and not image
     sent_files: dict[str, bytes | None] = {**(base if is_sent else {}), **(changed or {})}
     repository = {path for path in {**base, **sent_files} if sent_files.get(path, b"") is not None}
-    if not targets:
-        raise DataError("a run needs tests, got no targets; name files or tests of the tree")
-    roots = source_roots(repository)
-    if both := sorted(_find_modules(repository, roots) & site_modules(site)):
-        raise DataError(f"the site has modules of the repository, got {both}; install the site without them")
     job = {
-        "targets": list(targets),
+        **_describe_repository(repository, site, targets),
         "plugins": list(plugins),
-        "has_site": site is not None,
-        "roots": roots,
-        "test_folders": sorted({posixpath.dirname(p) or "." for p in repository if p.endswith(".py") and is_test(p)}),
-        "trusted": [path for path in repository if is_test(path) or is_harness(path)],
-        "hidden": [path for path in repository if is_test(path)],
         "image_folder": IMAGE_FOLDER if image else "",
         "removed": [] if is_sent else [path for path in base if path not in repository],
         "test_s": test_s,
         "wall_s": max(limits.wall_s - 2.0, 1.0),
     }
-    secret, place = secrets.token_bytes(32), "changed" if image else "repo"
-    command = Command(
+    secret = secrets.token_bytes(32)
+    read_only = [] if site is None else [Tree(source=site, at="site", read_only=True)]
+    trees = [Tree(source=tree, at="repo"), *read_only] if isinstance(tree, Path) else read_only
+    async with _open_sandbox(runner, trees, image) as sandbox:
+        command = _make_command(job, secret, sent_files, image=image)
+        result = await sandbox.run(command, limits=replace(limits, output_bytes=_OUTPUT_BYTES))
+    return _read_results(result, secret)
+
+
+def _replaces_folder(base: Mapping[str, Any], changed: Mapping[str, bytes | None]) -> bool:
+    """Returns whether a new file is at the path of a folder, or below that of a file."""
+    added = [path for path, content in changed.items() if content is not None and path not in base]
+    folders = {folder for path in base for folder in folders_above(path)} if added else set()
+    return any(path in folders or not base.keys().isdisjoint(folders_above(path)) for path in added)
+
+
+def _make_command(
+    job: Mapping[str, Any], secret: bytes, sent_files: Mapping[str, bytes | None], *, image: str
+) -> Command:
+    place = "changed" if image else "repo"
+    return Command(
         argv=["python", "-I", "-B", "grade/harness.py", "grade/job.json", "grade/audit_hook.py"],
         stdin=secret,
         env=IMAGE_ENV if image else {},
@@ -154,11 +161,23 @@ async def run_repository_tests(
             **{f"{place}/{path}": content for path, content in sent_files.items() if content is not None},
         },
     )
-    trees = [Tree(source=tree, at="repo")] if isinstance(tree, Path) else []
-    trees += [] if site is None else [Tree(source=site, at="site", read_only=True)]
-    async with _open_sandbox(runner, trees, image) as sandbox:
-        result = await sandbox.run(command, limits=replace(limits, output_bytes=_OUTPUT_BYTES))
-    return _read_results(result, secret)
+
+
+def _describe_repository(repository: Collection[str], site: Path | None, targets: Sequence[str]) -> dict[str, Any]:
+    """Returns what the harness must know of the paths of a repository. Raises DataError as `run_repository_tests`."""
+    if not targets:
+        raise DataError("a run needs tests, got no targets; name files or tests of the tree")
+    roots = source_roots(repository)
+    if both := sorted(_find_modules(repository, roots) & site_modules(site)):
+        raise DataError(f"the site has modules of the repository, got {both}; install the site without them")
+    return {
+        "targets": list(targets),
+        "has_site": site is not None,
+        "roots": roots,
+        "test_folders": sorted({posixpath.dirname(p) or "." for p in repository if p.endswith(".py") and is_test(p)}),
+        "trusted": [path for path in repository if is_test(path) or is_harness(path)],
+        "hidden": [path for path in repository if is_test(path)],
+    }
 
 
 def source_roots(tree: Iterable[str]) -> list[str]:

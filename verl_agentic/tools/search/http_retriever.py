@@ -21,7 +21,6 @@ from verl_agentic.base.errors import (
     boundary,
 )
 from verl_agentic.base.settings import Settings, setting
-from verl_agentic.base.web.http_service import OVERLOADED, Attempts, open_http, read_wait_s
 from verl_agentic.tools.search.retriever import Passage, QueryRefusedError
 from verl_agentic.tools.search.search_wire import (
     TOKEN_VARIABLE,
@@ -31,6 +30,7 @@ from verl_agentic.tools.search.search_wire import (
     read_answer,
     request_body,
 )
+from verl_agentic.web.http_service import OVERLOADED, Attempts, open_http, read_wait_s
 
 if TYPE_CHECKING:
     import httpx

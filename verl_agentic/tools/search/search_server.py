@@ -17,12 +17,12 @@ from typing import Annotated, Any
 
 from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import ConfigError, SearchError
-from verl_agentic.base.web.listening.listening_options import add_listening_options, listen, print_use, token_of
-from verl_agentic.base.web.listening.listening_socket import url_of
-from verl_agentic.base.web.listening.request_guard import RequestGuard, require_token
 from verl_agentic.tools.search.local_retriever import KINDS, local_retriever
 from verl_agentic.tools.search.retriever import Passage, Retriever
 from verl_agentic.tools.search.search_wire import ROUTE, TOKEN_VARIABLE, URL_VARIABLE
+from verl_agentic.web.listening.listening_options import add_listening_options, listen, print_use, token_of
+from verl_agentic.web.listening.listening_socket import url_of
+from verl_agentic.web.listening.request_guard import RequestGuard, require_token
 
 with needs_extra("search,serve", what="serving searches"):
     from fastapi import FastAPI, HTTPException
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 async def _serve_corpus(args: argparse.Namespace, listening: socket.socket, *, token: str, is_made: bool) -> None:
-    from verl_agentic.base.web.listening.guarded_server import GuardedServer
+    from verl_agentic.web.listening.guarded_server import GuardedServer
 
     retriever = local_retriever(args.corpus, kind=args.retriever, embedding_model=args.embedding_model)
     await retriever.ready()

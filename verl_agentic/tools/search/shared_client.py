@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verl_agentic.base.per_loop import PerLoop
 from verl_agentic.tools.search.http_retriever import HttpConfig, HttpRetriever
 from verl_agentic.tools.search.retriever import Passage, Retriever
+from verl_agentic.web.per_loop import PerLoop
 
 _clients: PerLoop[HttpConfig, HttpRetriever] = PerLoop(HttpRetriever)
 

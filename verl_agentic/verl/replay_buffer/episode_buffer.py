@@ -24,7 +24,7 @@ from verl.trainer.ppo.v1 import replay_buffer
 
 from verl_agentic.base.errors import ScoringError
 from verl_agentic.base.metric import NUM_EPISODES, CountedMean
-from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker, agent_error
+from verl_agentic.episode.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.episode.trace.call_statistics import tool_metrics
 from verl_agentic.rewards.verl_result import is_result
 from verl_agentic.verl.batches.batch_keys import extras_of, last_rows

@@ -11,7 +11,7 @@ import torch
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.episode.loop_settings import GREEDY_SESSION
-from verl_agentic.sampling.gate import Group, Session
+from verl_agentic.sampling.gate import Decision, Group, Session
 from verl_agentic.verl.batches.row_store import read_columns, session_of, split_key
 
 _COLUMNS = {
@@ -29,9 +29,11 @@ _HINTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedGroup:
-    """A finished group."""
+    """A finished group, and the decision of gates on it."""
 
     group: Group
+    """All of its sessions, as they were sampled."""
+    decision: Decision
     session_ids: tuple[str, ...]
     """Ids of the sessions, in order."""
     extras: tuple[Mapping[str, Any], ...]
@@ -39,17 +41,28 @@ class FinishedGroup:
     step: int
     """Training step for which lags are counted."""
 
-    def at(self, step: int) -> FinishedGroup:
-        """Returns the same at a later step."""
-        return replace(self, group=aged(self.group, step - self.step), step=step)
-
     @property
     def lag(self) -> int:
         """Number of versions since the oldest weights that sampled it."""
         return max((session.lag or 0 for session in self.group.sessions), default=0)
 
+    def dropped_sessions(self) -> set[str]:
+        """Returns the ids of the sessions that a gate dropped."""
+        places = zip(self.session_ids, self.group.sessions, self.decision.group.sessions, strict=True)
+        return {name for name, before, after in places if after.is_void and not before.is_void}
 
-def aged(group: Group, versions: int) -> Group:
+    def at(self, step: int) -> FinishedGroup:
+        """Returns the same at a later step."""
+        decision = replace(self.decision, group=_age(self.decision.group, step - self.step))
+        return replace(self, group=_age(self.group, step - self.step), decision=decision, step=step)
+
+    def named(self, uid: str) -> FinishedGroup:
+        """Returns the same of a copy of the group."""
+        decision = replace(self.decision, group=replace(self.decision.group, uid=uid))
+        return replace(self, group=replace(self.group, uid=uid), decision=decision)
+
+
+def _age(group: Group, versions: int) -> Group:
     """Returns a group with larger lags."""
     sessions = tuple(replace(s, lag=None if s.lag is None else s.lag + versions) for s in group.sessions)
     return replace(group, sessions=sessions)
@@ -58,7 +71,7 @@ def aged(group: Group, versions: int) -> Group:
 def read_groups(
     uids: set[str], *, partition_id: str, tags: Mapping[str, Mapping[str, Any]], needs: set[str], step: int
 ) -> list[FinishedGroup]:
-    """Returns finished groups. Greedy sessions (baselines of ReMax) are excluded.
+    """Returns finished groups, which no gate has judged. Greedy sessions (baselines of ReMax) are excluded.
 
     Args:
         tags: tags of all rows of the partition, by key.
@@ -81,14 +94,16 @@ def read_groups(
                 _make_session(extra, [tags[key] for key in keys], step=step, fields=fields),
                 extra,
             )
+    groups = {uid: Group(uid=uid, sessions=tuple(session for session, _ in sessions[uid].values())) for uid in sessions}
     return [
         FinishedGroup(
-            group=Group(uid=uid, sessions=tuple(session for session, _ in of_group.values())),
-            session_ids=tuple(of_group),
-            extras=tuple(extra for _, extra in of_group.values()),
+            group=group,
+            decision=Decision(group=group),
+            session_ids=tuple(sessions[uid]),
+            extras=tuple(extra for _, extra in sessions[uid].values()),
             step=step,
         )
-        for uid, of_group in sessions.items()
+        for uid, group in groups.items()
     ]
 
 

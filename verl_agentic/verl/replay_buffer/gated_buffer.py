@@ -17,7 +17,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,14 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
-from verl_agentic.sampling.gate import Decision, decide, decide_together
+from verl_agentic.sampling.gate import decide, decide_together
 from verl_agentic.sampling.gating.gate_stats import GateStats
 from verl_agentic.sampling.gating.refill import prompts_due
 from verl_agentic.sampling.gating.starvation import StarvationGuard
 from verl_agentic.verl.batches.batch_keys import GROUP_SIZE
 from verl_agentic.verl.batches.row_store import session_of
 from verl_agentic.verl.patching import wrap
-from verl_agentic.verl.replay_buffer.finished_groups import FinishedGroup, aged, read_groups
+from verl_agentic.verl.replay_buffer.finished_groups import FinishedGroup, read_groups
 from verl_agentic.verl.replay_buffer.gate_options import GateOptions
 from verl_agentic.verl.replay_buffer.group_replay import ReplayedGroups, check_trainer, forget_memories
 from verl_agentic.verl.sections import plain
@@ -44,34 +44,6 @@ _SECTION = "trainer.v1.sampler.sampler_kwargs"
 _POLL_INTERVAL_S = 0.05
 _SURPLUS = "training/filter_groups/discarded_surplus_samples"
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Judged:
-    """A finished group and the decision on it."""
-
-    played: FinishedGroup
-    decision: Decision
-
-    def dropped_sessions(self) -> set[str]:
-        """Returns the ids of the sessions that a gate dropped."""
-        pairs = zip(self.played.group.sessions, self.decision.group.sessions, strict=True)
-        return {
-            name
-            for name, (before, after) in zip(self.played.session_ids, pairs, strict=True)
-            if after.is_void and not before.is_void
-        }
-
-    def at(self, step: int) -> _Judged:
-        """Returns the same at a later step."""
-        older = aged(self.decision.group, step - self.played.step)
-        return replace(self, played=self.played.at(step), decision=replace(self.decision, group=older))
-
-    def named(self, uid: str) -> _Judged:
-        """Returns the same of a copy of the group."""
-        played = replace(self.played, group=replace(self.played.group, uid=uid))
-        decision = replace(self.decision, group=replace(self.decision.group, uid=uid))
-        return replace(self, played=played, decision=decision)
 
 
 class GatedBuffer:
@@ -107,12 +79,12 @@ class GatedBuffer:
             max_generated_groups=options.max_generated_groups,
         )
         self._stats = self._new_stats()
-        self._judged: dict[str, _Judged] = {}
-        self._waiting: dict[str, _Judged] = {}
+        self._judged: dict[str, FinishedGroup] = {}
+        self._waiting: dict[str, FinishedGroup] = {}
         """Groups that wait for gates which see all candidates."""
         self._step = self._wanted = self._owed = 0
         self._surplus: set[str] = set()
-        self._replay: ReplayedGroups[_Judged] | None = options.replay and ReplayedGroups(options.replay)
+        self._replay: ReplayedGroups | None = options.replay and ReplayedGroups(options.replay)
         self._dropped = self._replayed = 0
         """Groups since the last batch."""
         self._batch_lags: dict[str, int] = {}
@@ -315,7 +287,7 @@ class GatedBuffer:
         return sum(judged.decision.is_kept for judged in self._judged.values())
 
     def _compute_lag(self, uid: str) -> int:
-        return self._judged[uid].played.at(self._step).lag if uid in self._judged else 0
+        return self._judged[uid].at(self._step).lag if uid in self._judged else 0
 
     # Judging.
 
@@ -333,10 +305,10 @@ class GatedBuffer:
                 del by_uid[uid]
         self._judge_again()
         new = terminal - self._judged.keys() - self._waiting.keys()
-        for played in read_groups(new, partition_id=partition_id, tags=tags, needs=self._needs, step=self._step):
-            judged = _Judged(played=played, decision=decide(played.group, self._alone))
+        for group in read_groups(new, partition_id=partition_id, tags=tags, needs=self._needs, step=self._step):
+            judged = replace(group, decision=decide(group.group, self._alone))
             if judged.decision.is_kept and self._together:
-                self._waiting[played.group.uid] = judged
+                self._waiting[judged.group.uid] = judged
             else:
                 self._record_decision(judged)
         self._judge_together(partition_id)
@@ -354,20 +326,20 @@ class GatedBuffer:
         """Applies the gates that use lags to groups of earlier steps."""
         for by_uid in (self._judged, self._waiting) if self._aging else ():
             for uid, judged in list(by_uid.items()):
-                if judged.played.step < self._step and judged.decision.is_kept:
+                if judged.step < self._step and judged.decision.is_kept:
                     older = judged.at(self._step)
                     by_uid[uid] = replace(older, decision=decide(older.decision.group, self._aging))
                     if not by_uid[uid].decision.is_kept:
                         self._record_decision(by_uid.pop(uid))
 
-    def _record_decision(self, judged: _Judged) -> None:
-        self._judged[judged.played.group.uid] = judged
-        self._stats.record(judged.played.group, judged.decision)
+    def _record_decision(self, judged: FinishedGroup) -> None:
+        self._judged[judged.group.uid] = judged
+        self._stats.record(judged.group, judged.decision)
         self._guard.record(judged.decision)
         self._dropped += not judged.decision.is_kept
         watch = getattr(self, "watch_episodes", None)
         if watch is not None and not judged.decision.is_kept:
-            watch(judged.played.extras)  # those of the batch are watched when it is sampled
+            watch(judged.extras)  # those of the batch are watched when it is sampled
 
 
 class GatedSyncBuffer(GatedBuffer, ReplayBuffer):

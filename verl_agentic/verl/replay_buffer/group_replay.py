@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 from uuid import uuid4
 
 import numpy as np
@@ -31,8 +31,8 @@ from verl_agentic.sampling.prompts.pass_rates import task_values
 from verl_agentic.verl.batches.batch_keys import PLAYED_UID
 from verl_agentic.verl.batches.row_store import read_columns, split_key
 from verl_agentic.verl.checkpoints.healthy_checkpoints import is_kept
+from verl_agentic.verl.replay_buffer.finished_groups import FinishedGroup
 
-J = TypeVar("J")
 Weight = Literal["reward", "value"]
 _FILE = "replay.pt"
 logger = logging.getLogger(__name__)
@@ -73,35 +73,35 @@ class ReplayOptions(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredGroup(Generic[J]):
+class StoredGroup:
     """The rows of a group."""
 
     suffixes: tuple[str, ...]
     """Suffixes of their keys, after the uid."""
     rows: tuple[dict[str, Any], ...]
     tags: tuple[Mapping[str, Any], ...]
-    judged: J
+    judged: FinishedGroup
     """The gates' decision on it."""
 
 
-class ReplayedGroups(Generic[J]):
+class ReplayedGroups:
     """The memory of a replay buffer, and its groups in the queue."""
 
     def __init__(self, options: ReplayOptions) -> None:
         """Makes an empty one."""
         self._options = options
-        self._memory: GroupReplay[StoredGroup[J]] = GroupReplay(
+        self._memory: GroupReplay[StoredGroup] = GroupReplay(
             options.capacity, priority_share=options.priority_share, max_lag=options.max_lag, seed=options.seed
         )
-        self._drawn: list[ReplayGroup[StoredGroup[J]]] | None = None
+        self._drawn: list[ReplayGroup[StoredGroup]] | None = None
         """Drawn for the current batch and not yet put back; None: not drawn yet."""
-        self.in_queue: dict[str, ReplayGroup[StoredGroup[J]]] = {}
+        self.in_queue: dict[str, ReplayGroup[StoredGroup]] = {}
         """By its new uid."""
 
     def __len__(self) -> int:
         return len(self._memory)
 
-    def keep(self, batch: Any, judged: Mapping[str, J]) -> None:
+    def keep(self, batch: Any, judged: Mapping[str, FinishedGroup]) -> None:
         """Copies the rows of a batch's new groups.
 
         Args:
@@ -142,7 +142,7 @@ class ReplayedGroups(Generic[J]):
         low, high = self._options.certainty_bounds
         return bool(is_worth_replaying(np.array([_compute_certainty(suffixes, rows)]), low=low, high=high)[0])
 
-    def draw(self, *, step: int, batch_size: int) -> ReplayGroup[StoredGroup[J]] | None:
+    def draw(self, *, step: int, batch_size: int) -> ReplayGroup[StoredGroup] | None:
         """Returns a group to replay in that step; None if the batch has its share or the memory is empty."""
         if self._drawn is None:
             count = max(0, int(self._options.share * batch_size) - len(self.in_queue))
@@ -152,7 +152,7 @@ class ReplayedGroups(Generic[J]):
             _uncount_uses(group for group in drawn if group.key in queued)
         return self._drawn.pop(0) if self._drawn else None
 
-    def put_back(self, group: ReplayGroup[StoredGroup[J]], *, step: int, partition_id: str) -> str:
+    def put_back(self, group: ReplayGroup[StoredGroup], *, step: int, partition_id: str) -> str:
         """Puts a group into the queue as finished in that step; returns its uid there."""
         uid, stored = str(uuid4()), group.rows
         rows = [{**row, "uid": uid} if "uid" in row else row for row in stored.rows]

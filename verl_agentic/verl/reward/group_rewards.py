@@ -24,7 +24,7 @@ from verl_agentic.episode.loop_settings import GREEDY_SESSION
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.score import Score, combine
 from verl_agentic.rewards.scorer import Scorer
-from verl_agentic.rewards.verl_result import PENDING, PLACE, Scored, from_pending
+from verl_agentic.rewards.verl_result import PENDING, PLACE, from_pending, row_numbers, score_tokens
 from verl_agentic.verl.batches.row_store import read_columns, session_of, split_key
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import add, wrap
@@ -126,23 +126,22 @@ class GroupRewards:
         )
 
 
-def _replace_score(rows: list[Row], before: Score, score: Score) -> None:
+def _replace_score(rows: list[Row], old: Score, new: Score) -> None:
     """Replaces the score of an episode in its rows."""
-    old, new = Scored.of(before), Scored.of(score)
     for row in rows:
         place, turn_ids, mask = row.extra[PLACE], row.turn_ids.tolist(), row.mask.tolist()
         if new.void is not None:
             row.rewards, row.mask = torch.zeros_like(row.rewards), torch.zeros_like(row.mask)
         else:
             new_rewards, old_rewards = (
-                torch.tensor(scored.token_rewards(turn_ids=turn_ids, mask=mask, place=place)) for scored in (new, old)
+                torch.tensor(score_tokens(score, turn_ids=turn_ids, mask=mask, place=place)) for score in (new, old)
             )
             row.rewards = row.rewards + new_rewards - old_rewards
         row.extra = {
             **row.extra,
             PENDING: None,
             "error": new.void or row.extra.get("error", ""),
-            "reward_extra_info": {**row.extra["reward_extra_info"], **new.numbers},
+            "reward_extra_info": {**row.extra["reward_extra_info"], **row_numbers(new)},
         }
 
 

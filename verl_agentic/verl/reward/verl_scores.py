@@ -22,7 +22,7 @@ from verl_agentic.log.files.parquet import decoded_columns
 from verl_agentic.rewards.answers.response_samples import Task, sample_of_tokens, to_messages, to_spans
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
-from verl_agentic.rewards.verl_result import SAMPLE, Scored, to_pending
+from verl_agentic.rewards.verl_result import SAMPLE, read_score, row_numbers, to_pending
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.reward.reward_features import count_scorer_processes, rubric
@@ -84,11 +84,11 @@ async def score_rows(scorer: Scorer, rows: Sequence[EnvAgentOutput]) -> None:
     assert last.sample is not None
     score, verdicts = await scorer.begin_for_verl(last.sample)
     is_pending = bool(scorer.rubric.group_terms) and score.void is None
-    scored = Scored.of(score, pending=to_pending(last.sample.to_dict(), verdicts) if is_pending else None)
+    pending = to_pending(last.sample.to_dict(), verdicts) if is_pending else None
     for row in rows:
-        row.scored = scored
-    last.reward_score = scored.total
-    last.extra_fields["reward_extra_info"] = dict(scored.numbers)
+        row.scored, row.pending = score, pending
+    last.reward_score = score.total
+    last.extra_fields["reward_extra_info"] = row_numbers(score)
     last.metrics.compute_score = time.monotonic() - began
 
 
@@ -146,6 +146,7 @@ def _to_row(output: AgentLoopOutput, *, sample: Sample, is_last: bool) -> Foreig
             "numbers": {"num_turns": float(output.num_turns)},
             "sample": sample,
             "scored": None,
+            "pending": None,
             "token_rewards": [0.0] * len(output.response_mask),
             "turn_ids": turn_ids,
             "shared_ids": None,
@@ -159,8 +160,8 @@ def _copy_score(row: EnvAgentOutput, output: AgentLoopOutput) -> None:
     result = row.extra_fields.get("reward_extra_info")
     if row.reward_score is None or result is None:
         return
-    scored = row.scored or Scored.take(result, total=row.reward_score)
+    scored = row.scored or read_score(result, total=row.reward_score)
     output.reward_score = 0.0 if scored.void is not None else row.reward_score
-    output.extra_fields["reward_extra_info"] = dict(scored.numbers)
+    output.extra_fields["reward_extra_info"] = row_numbers(scored)
     if scored.void is not None:
         output.response_mask = [0] * len(output.response_mask)

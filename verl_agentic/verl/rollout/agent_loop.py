@@ -37,15 +37,15 @@ from verl.utils.tokenizer import continuous_token_wiring
 
 from verl_agentic.base.env import EnvFactory, EnvRow, is_training
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.registry import load_address
 from verl_agentic.base.trajectory import Trajectory
 from verl_agentic.base.types import Message
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.exploration import Exploration
-from verl_agentic.episode.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.codec.decoding import exact_decoder
 from verl_agentic.episode.env_package import choose_env, load_env
-from verl_agentic.episode.loop_settings import GREEDY_SESSION, INSTRUCTION
+from verl_agentic.episode.loop_settings import GREEDY_SESSION, INSTRUCTION, NOT_SHARED
 from verl_agentic.episode.policies.policy import Completion, FinishReason
 from verl_agentic.episode.protocols.factory import make_codec
 from verl_agentic.episode.records.episode import Episode
@@ -72,6 +72,7 @@ tool_parser.logger.setLevel(logging.CRITICAL)
 continuous_token_wiring.logger.setLevel(logging.WARNING)
 _SETTINGS = {"env", "env_config", "limits", "compaction", "exploration", "protocol", "protocol_options", "guidance"}
 _ERROR_CHARS = 300
+_BRANCHING = "verl_agentic.methods.branching:run_branching_episode"
 _is_validation: ContextVar[bool] = ContextVar("is_validation", default=False)
 
 
@@ -211,6 +212,7 @@ class EnvAgentLoop(AgentLoopBase):
             if branching is not None:
                 shared_ids = [[NOT_SHARED] * len(trajectory.response_ids) for trajectory in episode.trajectories]
         else:
+            run_branching_episode = load_address(_BRANCHING, what="loop of branching episodes")
             episode, shared_ids = await run_branching_episode(
                 row,
                 **options,

@@ -12,7 +12,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_agentic.episode.records.episode_log import EpisodeLog
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.verl_result import PENDING, PLACE, RowPlace, Scored
+from verl_agentic.rewards.score import Score
+from verl_agentic.rewards.verl_result import PENDING, PLACE, RowPlace, read_score, row_numbers, score_tokens
 from verl_agentic.verl.rollout import external_sessions
 
 
@@ -37,8 +38,10 @@ class EnvAgentOutput(AgentLoopOutput):
     """The loop's own numbers, which a score updates."""
     sample: SkipValidation[Sample | None] = Field(default=None, exclude=True)
     """The record of the episode for a rubric or a reward function; None if the environment scores."""
-    scored: SkipValidation[Scored | None] = Field(default=None, exclude=True)
+    scored: SkipValidation[Score | None] = Field(default=None, exclude=True)
     """Score by the rubric; None if another one scores."""
+    pending: SkipValidation[Mapping[str, Any] | None] = Field(default=None, exclude=True)
+    """Data for the score of the group; None if the score is complete."""
     env_score: dict[str, float] | None = Field(default=None, exclude=True)
     """Score from the environment; None if the environment did not score."""
 
@@ -55,18 +58,19 @@ class EnvAgentOutput(AgentLoopOutput):
         score: Mapping[str, float] | None = None if self.sample is not None else self.env_score
         void: str | None = None
         if scored is None and self.sample is not None and self.reward_score is not None:  # by a reward function
-            scored = Scored.take(extra["reward_extra_info"], total=self.reward_score)
+            scored = read_score(extra["reward_extra_info"], total=self.reward_score)
         if scored is not None:
-            paid = scored.token_rewards(turn_ids=turn_ids, mask=self.response_mask, place=place)
+            paid = score_tokens(scored, turn_ids=turn_ids, mask=self.response_mask, place=place)
             rewards = [a + b for a, b in zip(rewards, paid, strict=True)]
             void = scored.void
             if void is not None:
                 columns["response_mask"] = torch.zeros_like(columns["response_mask"])
                 extra["error"], rewards = void, [0.0] * len(rewards)
-            numbers = {**numbers, **scored.numbers}
-            extra |= {PENDING: scored.pending if place == "last" else None, "reward_parts": {}}
+            score_numbers = row_numbers(scored)
+            numbers = {**numbers, **score_numbers}
+            extra |= {PENDING: self.pending if place == "last" else None, "reward_parts": {}}
             # What a group's components will say of it is not known yet.
-            score = {**scored.numbers, "score": scored.total} if scored.pending is None else None
+            score = {**score_numbers, "score": scored.total} if self.pending is None else None
         if self.log is not None:
             self.log.add(self.row, mask=columns["response_mask"].numpy(), rewards=rewards, void=void)
             if place == "last":

@@ -14,7 +14,7 @@ from verl_agentic.verl.rollout import log_sections  # noqa: F401  # declares sec
 from verl_agentic.verl.sections import AGENTIC, ROLLOUT, has, plain_section, section
 
 if TYPE_CHECKING:
-    from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+    from verl_agentic.episode.circuit_breaker import CircuitBreaker
     from verl_agentic.episode.loop_settings import LoopSettings
 
 
@@ -47,7 +47,7 @@ def loop_settings(config: Any, named: Mapping[str, Any] | None = None) -> LoopSe
 @section(f"{AGENTIC}.max_void_share")
 def circuit_breaker(config: Any) -> CircuitBreaker:
     """Returns what stops a run whose episodes are void."""
-    from verl_agentic.episode.attempt.circuit_breaker import CircuitBreaker
+    from verl_agentic.episode.circuit_breaker import CircuitBreaker
 
     return CircuitBreaker(max_void_share=loop_settings(config).max_void_share)
 

@@ -22,7 +22,7 @@ from verl_agentic.episode.loop_settings import GREEDY_SESSION
 from verl_agentic.log.log_options import LogOptions
 from verl_agentic.log.secrets import Decode, own_secrets, withhold
 from verl_agentic.log.writer import log_writer
-from verl_agentic.rewards.verl_result import Scored
+from verl_agentic.rewards.verl_result import read_score, row_numbers
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.rollout.log_sections import log_options
@@ -111,7 +111,7 @@ def _make_log_record(output: AgentLoopOutput, session: _Session, index: int, end
     mask, extra = output.response_mask, output.extra_fields
     numbers = {}
     if output.reward_score is not None:
-        numbers = dict(Scored.take(extra.get("reward_extra_info") or {}, total=output.reward_score).numbers)
+        numbers = row_numbers(read_score(extra.get("reward_extra_info") or {}, total=output.reward_score))
     runs = [(bool(trained), len(list(tokens))) for trained, tokens in groupby(mask)]
     ends = np.cumsum([length for _, length in runs]).tolist()
     segments, turn = [], -1

@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 
 from verl_agentic.base.finding import Finding, fail, not_tested, ok, warn
-from verl_agentic.checks.preflight.checks.sizes import sizes_below_1
 from verl_agentic.checks.preflight.planned_run import PlannedRun
+from verl_agentic.checks.preflight.run_sizes import (
+    count_samples,
+    data_parallel,
+    has_critic,
+    padded_samples,
+    sequence_parallel,
+    sizes_below_1,
+)
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-_FSDP = ("fsdp", "fsdp2")
 
 
 def batch_sizes(run: PlannedRun) -> list[Finding]:
@@ -29,19 +35,6 @@ def batch_sizes(run: PlannedRun) -> list[Finding]:
             not_tested(f"batches for the ranks of {_ACTOR}.strategy={strategy}", "start the run for one step")
         )
     return findings or [ok("batches, mini-batches and ranks divide each other")]
-
-
-def sequence_parallel(run: PlannedRun) -> int:
-    """Returns the number of ranks of an FSDP actor that share one sequence."""
-    outer = run.number(f"{_ACTOR}.ulysses_sequence_parallel_size", 1)
-    return int(max(1, outer, run.number(f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size", 1)))
-
-
-def data_parallel(run: PlannedRun) -> int | None:
-    """Returns the number of data-parallel ranks of the actor; None for other engines than FSDP."""
-    if run.get(f"{_ACTOR}.strategy") not in _FSDP:
-        return None
-    return max(1, run.num_gpus // sequence_parallel(run))
 
 
 def _check_sampling(run: PlannedRun) -> list[Finding]:
@@ -117,7 +110,7 @@ def _check_micro_batches(run: PlannedRun) -> list[Finding]:
                 "choose one that divides it, or set use_dynamic_bsz=true",
             )
         )
-    batch = _count_samples(run) // ranks
+    batch = count_samples(run) // ranks
     infer = run.get(f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu")
     if infer and batch % infer:
         findings.append(
@@ -175,7 +168,7 @@ def _check_separate_async(run: PlannedRun) -> list[Finding]:
 
 def _check_padding(run: PlannedRun) -> list[Finding]:
     """Returns the padding that verl adds to a batch."""
-    samples, padded = _count_samples(run), padded_samples(run)
+    samples, padded = count_samples(run), padded_samples(run)
     if padded == samples:
         return []
     size = int(run.number("data.train_batch_size", 1)) // run.parameter_sync_step
@@ -188,23 +181,3 @@ def _check_padding(run: PlannedRun) -> list[Finding]:
             "choose a ppo_mini_batch_size that divides the prompts",
         )
     ]
-
-
-def padded_samples(run: PlannedRun) -> int:
-    """Returns the samples of a batch with the padding that mini-batches and ranks need."""
-    n = int(run.number(f"{_ROLLOUT}.n", 1))
-    multiple = math.lcm(data_parallel(run) or 1, int(run.number(f"{_ACTOR}.ppo_mini_batch_size", 1)) * n)
-    if has_critic(run):
-        multiple = math.lcm(multiple, int(run.number("critic.ppo_mini_batch_size", 1)) * n)
-    return math.ceil(_count_samples(run) / multiple) * multiple
-
-
-def _count_samples(run: PlannedRun) -> int:
-    prompts = int(run.number("data.train_batch_size", 1)) // run.parameter_sync_step
-    return prompts * int(run.number(f"{_ROLLOUT}.n", 1))
-
-
-def has_critic(run: PlannedRun) -> bool:
-    """Returns whether the run trains a critic."""
-    enabled = run.get("critic.enable")
-    return bool(enabled) if enabled is not None else run.get("algorithm.adv_estimator") == "gae"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from verl_agentic.base.finding import Finding, fail, ok, warn
-from verl_agentic.checks.preflight.checks.batch_sizes import has_critic
 from verl_agentic.checks.preflight.planned_run import PlannedRun
+from verl_agentic.checks.preflight.run_sizes import has_critic
 
 _ACTOR = "actor_rollout_ref.actor"
 _TINY_LR, _HUGE_LR = 1e-9, 1e-2

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from verl_agentic.base.finding import Finding, ok, warn
-from verl_agentic.checks.preflight.checks.batch_sizes import has_critic
 from verl_agentic.checks.preflight.checks.dead_knobs import is_set, value_at
-from verl_agentic.checks.preflight.checks.episode_settings import SECTION
+from verl_agentic.checks.preflight.episode_section import SECTION
 from verl_agentic.checks.preflight.planned_run import PlannedRun
+from verl_agentic.checks.preflight.run_sizes import has_critic
 
 _ACTOR, _MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
 _LOSS, _CORRECTION = f"{_ACTOR}.policy_loss", "algorithm.rollout_correction"

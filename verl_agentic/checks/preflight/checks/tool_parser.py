@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.base.finding import Finding, fail, not_tested, ok
-from verl_agentic.checks.preflight.checks.episode_settings import SECTION
+from verl_agentic.checks.preflight.episode_section import SECTION
 from verl_agentic.checks.preflight.planned_run import PlannedRun
 
 _FORMAT = "actor_rollout_ref.rollout.multi_turn.format"

@@ -121,10 +121,10 @@ def _serve_model(model: str, options: ProbeOptions) -> Iterator[str]:
     import threading
 
     from verl_agentic.base.errors import DataError
-    from verl_agentic.base.web.listening.guarded_server import GuardedServer
-    from verl_agentic.base.web.listening.listening_socket import open_socket, url_of
     from verl_agentic.cpu.cli.serve import load_served
     from verl_agentic.cpu.serving.http_server import make_app
+    from verl_agentic.web.listening.guarded_server import GuardedServer
+    from verl_agentic.web.listening.listening_socket import open_socket, url_of
 
     if not (Path(model) / "config.json").is_file():
         raise DataError(f"no such model folder, got {model}; name a Hugging Face folder, or give --endpoint")

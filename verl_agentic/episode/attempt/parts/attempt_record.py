@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.trajectory import Trajectory
 from verl_agentic.base.types import Action, Message, StopReason, TurnLimits
+from verl_agentic.episode.attempt.call_choice import CallConstraint
 from verl_agentic.episode.attempt.episode_setup import EpisodeSetup
 from verl_agentic.episode.codec.codec import Schema
-from verl_agentic.episode.constraints.ltl import CallConstraint
 
 
 @dataclass(kw_only=True)

@@ -46,7 +46,7 @@ def _choose_envs(name: str | None) -> list[dict[str, Any]]:
         ConfigError: no environment has this name.
     """
     from verl_agentic.base.errors import ConfigError
-    from verl_agentic.base.installed_envs import installed_envs
+    from verl_agentic.base.places.installed_envs import installed_envs
     from verl_agentic.base.settings import did_you_mean
     from verl_agentic.episode.env_package import known_envs
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.env_card import needs_extra
-from verl_agentic.base.error_places import describe_cause
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.places.error_places import describe_cause
 from verl_agentic.base.registry import load_address
 
 FILES = ("__init__.py", "env.py", "README.md")

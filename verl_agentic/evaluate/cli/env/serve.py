@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from verl_agentic.base.web.listening.listening_options import add_listening_options, listen, print_use, token_of
-from verl_agentic.base.web.listening.listening_socket import url_of
 from verl_agentic.cli.options.key_values import parse_key_values
 from verl_agentic.cli.options.numbers import MAX_PORT, whole
 from verl_agentic.cli.options.typed_options import Options, add_options, declare, read_options
+from verl_agentic.web.listening.listening_options import add_listening_options, listen, print_use, token_of
+from verl_agentic.web.listening.listening_socket import url_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_ENV_TOKEN"
 
@@ -54,10 +54,10 @@ def _read_choices(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 async def _serve_env(args: argparse.Namespace, options: EnvServeOptions, token: str, is_made: bool) -> None:
-    from verl_agentic.base.web.listening.guarded_server import GuardedServer
     from verl_agentic.bridges.remote.server import make_app
     from verl_agentic.bridges.remote.sessions import EnvServerConfig, EnvSessions
     from verl_agentic.episode.env_package import load_env_package
+    from verl_agentic.web.listening.guarded_server import GuardedServer
 
     client_config = _read_choices(options.client_config)
     config = EnvServerConfig(

@@ -18,8 +18,8 @@ from verl_agentic.graders.cli.reward.scripts import add_script_options, audit_en
 from verl_agentic.graders.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
-    from verl_agentic.data.stored_samples import StoredSample
     from verl_agentic.graders.reward_audit.audit_rubric import RewardAudit, TermAudit, Thresholds
+    from verl_agentic.graders.stored_samples import StoredSample
     from verl_agentic.rewards.rubric import Rubric
 
 _THRESHOLDS = {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.graders.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
-    from verl_agentic.data.stored_samples import StoredSample
     from verl_agentic.graders.reward_audit.compare_rubrics import GroupComparison, Lab
+    from verl_agentic.graders.stored_samples import StoredSample
     from verl_agentic.rewards.rubric import Rubric
 
 _SHOWN_GROUPS = 12

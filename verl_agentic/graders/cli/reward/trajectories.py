@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from verl_agentic.cli.options.numbers import whole
 
 if TYPE_CHECKING:
-    from verl_agentic.data.stored_samples import StoredSample
+    from verl_agentic.graders.stored_samples import StoredSample
 
 _KINDS = ("training", "validation", "evaluation")
 
@@ -59,7 +59,7 @@ def chosen_groups(args: argparse.Namespace) -> Chosen:
         DataError: there are none.
     """
     from verl_agentic.base.errors import DataError
-    from verl_agentic.data.stored_samples import read_samples, take_groups
+    from verl_agentic.graders.stored_samples import read_samples, take_groups
 
     stored = read_samples(args.run_dir)
     fitting = [s for s in stored if args.split in (None, s.split) and (args.source or "") in s.source]

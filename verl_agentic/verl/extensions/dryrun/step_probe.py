@@ -24,8 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.base.error_places import locate_error, locate_trace
 from verl_agentic.base.errors import RAY_IS_SLOW
+from verl_agentic.base.places.error_places import locate_error, locate_trace
 from verl_agentic.checks.dryrun.events import FOLDER_VARIABLE, MODEL_VARIABLE, TEMPERATURE_VARIABLE
 from verl_agentic.verl.batches.row_store import split_key, unwrap
 from verl_agentic.verl.import_hooks import when_imported

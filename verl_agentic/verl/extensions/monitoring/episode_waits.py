@@ -31,9 +31,9 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
-from verl_agentic.base.loop_watch import LoopWatch
 from verl_agentic.episode.trace import timeline as activity
 from verl_agentic.log.files.parquet import extra_of
+from verl_agentic.observe.live.loop_watch import LoopWatch
 from verl_agentic.observe.live.stuck_episodes import StuckWatch, WaitingOptions, states
 from verl_agentic.observe.live.time_ledger import EpisodeTime
 from verl_agentic.verl.extensions.monitoring.monitoring_features import waiting_options

@@ -28,10 +28,10 @@ from verl_agentic.observe.health.monitor import ROLLED_BACK_TO
 from verl_agentic.verl.batches.batch_columns import stored_columns
 from verl_agentic.verl.batches.batch_keys import PLAYED_UID
 from verl_agentic.verl.batches.row_store import split_key
-from verl_agentic.verl.extensions.monitoring.batch_audit import audit_batch
 from verl_agentic.verl.extensions.monitoring.console_line import short_console
-from verl_agentic.verl.extensions.monitoring.health_actions import act, target_of_rollback
-from verl_agentic.verl.extensions.monitoring.health_watch import watch_of
+from verl_agentic.verl.extensions.monitoring.health.batch_audit import audit_batch
+from verl_agentic.verl.extensions.monitoring.health.health_actions import act, target_of_rollback
+from verl_agentic.verl.extensions.monitoring.health.health_watch import watch_of
 from verl_agentic.verl.log_and_continue import log_and_continue
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap

@@ -159,15 +159,13 @@ def _with_model(run: PlannedRun, worker: Any, notes: _Notes) -> tuple[PlannedRun
 
 def _play_rows(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) -> tuple[PlannedRun, str]:
     """Returns the run with its first prompt and the scores of right answers, and the response of a solution."""
-    from verl_agentic.checks.preflight.checks.missing_values import missing_values
-    from verl_agentic.checks.preflight.checks.sections import sections
-    from verl_agentic.checks.preflight.checks.tool_parser import tool_parser
+    from verl_agentic.checks.preflight.result import load_check
     from verl_agentic.verl.extensions.preflight import first_prompt as prompts
     from verl_agentic.verl.extensions.preflight.reward_function import try_verls
 
     # What these refuse would fail here in words that say less.
     registered = replace(run, registered=_list_registered())
-    checked = (missing_values, sections, tool_parser)
+    checked = map(load_check, ("missing_values", "sections", "tool_parser"))
     if any(verdict.status == "fail" for check in checked for verdict in check(registered)):
         return run, ""
     if prompts.agent_name(worker, rows[0]) not in registered.registered["agent_loop"]:

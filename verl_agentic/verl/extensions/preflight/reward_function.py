@@ -17,7 +17,7 @@ from verl.utils.reward_score import default_compute_score
 
 from verl_agentic.base.errors import describe_error, is_infrastructure
 from verl_agentic.checks.preflight.planned_run import FunctionTrial, GoldTrial
-from verl_agentic.evaluate.env_validation.gold_answers import gold_of
+from verl_agentic.graders.answers.gold_answers import gold_of
 from verl_agentic.log.files.parquet import decoded_columns
 
 _DEADLINE_S = 20.0

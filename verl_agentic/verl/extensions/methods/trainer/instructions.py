@@ -10,8 +10,8 @@ from tensordict.tensorclass import NonTensorStack
 
 from verl_agentic.base.text.tags import last_block
 from verl_agentic.episode.loop_settings import INSTRUCTION
+from verl_agentic.methods.instructions import InstructionPopulation
 from verl_agentic.sampling.prompt_sampler import PromptSampler
-from verl_agentic.sampling.prompts.instructions import InstructionPopulation
 from verl_agentic.verl.batches.row_store import unwrap
 from verl_agentic.verl.extensions.methods.trainer.model_asker import ModelAsker
 

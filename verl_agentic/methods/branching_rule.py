@@ -12,33 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.settings import Settings, setting
-
-
-class Branching(Settings):
-    """Settings for branching the rollouts of a prompt. The defaults are those of ARPO's published scripts and code."""
-
-    initial: int = setting(8, min=1)
-    """Number of rollouts of a prompt that start at once. The others wait for a place to branch from."""
-    beam: int = setting(2, min=2)
-    """Maximum number of rollouts that continue from one place, the original one included."""
-    probability: float = setting(0.5, min=0, max=1)
-    """Probability of branching where the entropy equals that of the first turn."""
-    entropy_weight: float = 0.2
-    """Increase of that probability per unit of entropy above the first turn's."""
-    entropy_tokens: int = setting(20, min=1)
-    """Number of first tokens of a turn whose entropy counts."""
-
-    def check_rollout(self, *, group_size: int, has_log_probs: bool) -> None:
-        """Raises ConfigError if nothing can branch: all rollouts start at once, or the policy gives no log-probs."""
-        if self.initial >= group_size:
-            raise ConfigError(
-                f"branching.initial must be below rollout.n, or no sample is left to branch, got {self.initial} of "
-                f"{group_size}; lower it, or raise rollout.n"
-            )
-        if not has_log_probs:
-            raise ConfigError("branching needs sampled log-probs, got rollout.calculate_log_probs=False; set it")
+from verl_agentic.episode.loop_settings import Branching
 
 
 def sampled_entropy(log_probs: Sequence[float], *, vocab_size: int, max_tokens: int = 20) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
-from verl_agentic.sampling.branching_rule import (
+from verl_agentic.methods.branching_rule import (
     Branching,
     branch_probability,
     entropy_rise,

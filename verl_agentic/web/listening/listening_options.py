@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.web.listening.listening_socket import open_socket
-from verl_agentic.base.web.listening.request_guard import is_loopback
+from verl_agentic.web.listening.listening_socket import open_socket
+from verl_agentic.web.listening.request_guard import is_loopback
 
 
 def add_listening_options(

@@ -1,4 +1,4 @@
-"""Episodes of one prompt that branch from each other (by `sampling.branching_rule`).
+"""Episodes of one prompt that branch from each other (by `methods.branching_rule`).
 
 A branch starts with the exact tokens of its parent episode, and with its own environment, in which the recorded actions
 are repeated. If the environment answers differently, the branch is rejected, and its sample starts from the beginning.
@@ -24,15 +24,14 @@ from verl_agentic.base.errors import DataError, EnvError, boundary
 from verl_agentic.base.trajectory import Trajectory
 from verl_agentic.base.types import Action, Observation
 from verl_agentic.episode.attempt.attempt import Attempt, EpisodeSetup
+from verl_agentic.episode.loop_settings import NOT_SHARED, Branching
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.episode.trace import timeline
-from verl_agentic.sampling.branching_rule import Branching, entropy_rise, num_branches
+from verl_agentic.methods.branching_rule import entropy_rise, num_branches
 
 logger = logging.getLogger(__name__)
-NOT_SHARED = -1
-"""Id of a token that no sibling shares."""
 _STATE = (
     *("messages", "actions", "turn_rewards", "states", "info", "num_sampled", "_context", "_turn", "_last_turn"),
     *("min_weights_version", "max_weights_version", "_offered", "_announced", "tool_names", "constraint"),

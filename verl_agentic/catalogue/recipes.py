@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from verl_agentic.config.names import Name
+    from verl_agentic.catalogue.names import Name
     from verl_agentic.config.recipe_groups import Recipe
 
 _NAME = "my_run"
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from verl_agentic.base.errors import ConfigError
-    from verl_agentic.config.names import find_name
+    from verl_agentic.catalogue.names import find_name
     from verl_agentic.config.recipe_groups import recipe_names
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)

@@ -13,7 +13,7 @@ from omegaconf import open_dict
 from verl_agentic.base.errors import HealthError
 from verl_agentic.observe.health.health_finding import HealthFinding
 from verl_agentic.observe.health.monitor import ROLLED_BACK_TO
-from verl_agentic.verl.extensions.monitoring.health_watch import HealthWatch
+from verl_agentic.verl.extensions.monitoring.health.health_watch import HealthWatch
 from verl_agentic.verl.sections import AGENTIC
 
 logger = logging.getLogger(__name__)

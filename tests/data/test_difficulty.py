@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
+from verl_agentic.data.difficulty import is_learnable, pass_rates_of
 
 
 def record(task: str, outcome: float, void: bool = False) -> dict[str, Any]:

@@ -219,7 +219,7 @@ class LtlAutomaton:
 _automaton_of = lru_cache(maxsize=64)(LtlAutomaton)
 
 
-class CallConstraint:
+class LtlConstraint:
     """The constraint of one episode, and its state."""
 
     def __init__(self, spec: str, tools: Iterable[str]) -> None:

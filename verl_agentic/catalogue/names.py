@@ -17,7 +17,7 @@ import yaml
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.paths import find_bundled
-from verl_agentic.config.paper_methods import PROTOCOLS, Method, read_file_methods, read_methods
+from verl_agentic.catalogue.paper_methods import PROTOCOLS, Method, read_file_methods, read_methods
 from verl_agentic.config.recipe_groups import GROUPS, Recipe, load_recipe
 
 _TABLE = Path(__file__).with_name("names.yaml")

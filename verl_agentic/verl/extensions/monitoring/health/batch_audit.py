@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -12,16 +12,27 @@ import transfer_queue as tq
 
 from verl_agentic.base.errors import AuditError, InfrastructureError
 from verl_agentic.base.finding import GROUP_INCOMPLETE, LOG_PROBS_MISALIGNED, TEXT_MISMATCH
-from verl_agentic.credit.batch_metrics import mask_audit
-from verl_agentic.credit.batch_metrics.mask_audit import Breach
+from verl_agentic.base.metric import Metric
+from verl_agentic.base.types import Segment
+from verl_agentic.log.row_audit import Breach, audit_row, describe_shift, measure_shifts
 from verl_agentic.observe.health.health_finding import HealthFinding
 from verl_agentic.rewards.verl_result import PLACE
 from verl_agentic.verl.batches.batch_keys import GROUP_SIZE
 from verl_agentic.verl.batches.row_store import split_key, unwrap
-from verl_agentic.verl.extensions.monitoring.health_watch import HealthWatch, watch_of
+from verl_agentic.verl.extensions.monitoring.health.health_watch import HealthWatch, watch_of
 from verl_agentic.verl.sections import AGENTIC
 
-_COLUMNS = ("response_mask", "rm_scores", "rollout_log_probs", "old_log_probs")
+_LOG_PROBS = ("rollout_log_probs", "old_log_probs")
+_COLUMNS = ("response_mask", "rm_scores", *_LOG_PROBS)
+_MIN_TOKENS = 64
+"""Minimum tokens of a batch in which a shift of log-probs is searched."""
+_MIN_GAP = 0.05
+"""Minimum mean difference of log-probs, in nats, for which a shift is searched."""
+METRICS = (
+    Metric(name="audit/trained_token_frac", unit="share", per="token", rows="response tokens"),
+    Metric(name="audit/untrained_row_frac", unit="share", per="row", rows="rows without padding"),
+    Metric(name="audit/breaches", unit="breaches", per="step", rows="rows without padding", join="sum"),
+)
 _SHOWN = 3
 _DEFAULT_ADVICE = "fix the agent loop that made the row"
 _ADVICE = {
@@ -44,55 +55,43 @@ def audit_batch(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
     rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
     keys = [batch.keys[row] for row in rows]
     fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*_COLUMNS, "extra_fields"])
-    columns = {name: _pad_rows(fetched[name]) for name in _COLUMNS if name in fetched}
-    lengths_B = torch.tensor([len(row) for row in fetched["response_mask"].unbind()])
     extras = [unwrap(extra) for extra in fetched["extra_fields"]] if "extra_fields" in fetched else [{}] * len(keys)
-    mask_BT = columns["response_mask"]
-    breaches = mask_audit.audit(
-        mask_BT=mask_BT,
-        lengths_B=lengths_B,
-        rewards_BT=columns["rm_scores"],
-        observed_BT=_mark_observed(extras, mask_BT),
-        rollout_log_probs_BT=columns.get("rollout_log_probs"),
-        old_log_probs_BT=columns.get("old_log_probs"),
-    )
-    breaches += [
-        Breach(name=TEXT_MISMATCH, row=row, start=0, end=0, message=extra["breach"])
-        for row, extra in enumerate(extras)
-        if extra.get("breach")
-    ]
+    masks = [_to_numpy(row) != 0 for row in fetched["response_mask"].unbind()]
+    num_tokens, num_trained = sum(map(len, masks)), [int(mask.sum()) for mask in masks]
+    breaches = _audit_rows(masks, fetched, extras)
     uids, sessions, _ = zip(*map(split_key, keys), strict=True)
     sizes = _group_sizes(trainer, watch, uids, sessions)
     tags = [batch.tags[row] for row in rows]
     sizes |= {uid: tag[GROUP_SIZE] for uid, tag in zip(uids, tags, strict=True) if GROUP_SIZE in tag}
-    breaches += mask_audit.incomplete_groups(uids, [int(session) for session in sessions], expected=sizes)
-    metrics.update({f"audit/{name}": value for name, value in mask_audit.mask_coverage(mask_BT, lengths_B).items()})
+    breaches += incomplete_groups(uids, [int(session) for session in sessions], expected=sizes)
+    metrics["audit/trained_token_frac"] = sum(num_trained) / max(num_tokens, 1)
+    metrics["audit/untrained_row_frac"] = num_trained.count(0) / max(len(keys), 1)
     metrics["audit/breaches"] = float(len(breaches))
     action = watch.audit or ("stop" if all(PLACE in extra for extra in extras) else "warn")
-    if action == "stop" and not bool(mask_BT.any()):
+    if action == "stop" and not any(num_trained):
         _refuse_void_batch(extras, step=trainer.global_steps)
     if breaches:
         _report_breaches(watch, breaches, keys, step=trainer.global_steps, action=action)
 
 
 def _report_breaches(
-    watch: HealthWatch, breaches: Sequence[Breach], keys: Sequence[str], *, step: int, action: str
+    watch: HealthWatch, breaches: Sequence[tuple[int, Breach]], keys: Sequence[str], *, step: int, action: str
 ) -> None:
     """Stores breaches, one finding per kind, and stops the run if configured."""
-    by_name: dict[str, list[Breach]] = {}
-    for breach in breaches:
-        by_name.setdefault(breach.name, []).append(breach)
+    by_name: dict[str, list[tuple[str, str]]] = {}
+    for row, breach in breaches:
+        by_name.setdefault(breach.name, []).append((keys[row], breach.message))
     messages = []
-    for name, breaches_of_kind in by_name.items():
-        first = "; ".join(f"row {keys[breach.row]}: {breach.message}" for breach in breaches_of_kind[:_SHOWN])
-        message = f"{len(breaches_of_kind)} of {len(keys)} rows: {first}"
+    for name, of_kind in by_name.items():
+        first = "; ".join(f"row {key}: {text}" for key, text in of_kind[:_SHOWN])
+        message = f"{len(of_kind)} of {len(keys)} rows: {first}"
         finding = HealthFinding(
             step=step,
             check=f"audit/{name}",
             level=cast("Any", action),
             status="fail",
             found=message,
-            evidence={"rows": float(len(breaches_of_kind)), "first_row": keys[breaches_of_kind[0].row]},
+            evidence={"rows": float(len(of_kind)), "first_row": of_kind[0][0]},
             advice=f"{_ADVICE.get(name, _DEFAULT_ADVICE)}, or set {AGENTIC}.audit=warn",
         )
         watch.find(finding)
@@ -115,14 +114,47 @@ def _refuse_void_batch(extras: Sequence[Mapping[str, Any]], *, step: int) -> Non
     )
 
 
-def _mark_observed(extras: Sequence[Mapping[str, Any]], mask_BT: torch.Tensor) -> torch.Tensor:
-    """Returns `[B, T]` bool: tokens that the policy did not sample, by the rows' segments."""
-    observed = np.zeros(tuple(mask_BT.shape), dtype=bool)
-    for row, extra in enumerate(extras):
-        for start, end, kind, _ in extra.get("segments") or ():
-            if kind != "model":
-                observed[row, start:end] = True
-    return torch.from_numpy(observed)
+def _audit_rows(
+    masks: Sequence[np.ndarray], fetched: Any, extras: Sequence[Mapping[str, Any]]
+) -> list[tuple[int, Breach]]:
+    """Returns the breaches of rows, with the row of each."""
+    columns = {name: fetched[name].unbind() for name in _COLUMNS if name in fetched}
+    breaches, shifts = [], np.zeros(4)
+    for row, (mask, extra) in enumerate(zip(masks, extras, strict=True)):
+        log_probs = {name: _to_numpy(columns[name][row]) for name in _LOG_PROBS if name in columns}
+        segments = [Segment(*segment) for segment in extra.get("segments") or ()]
+        rewards = _to_numpy(columns["rm_scores"][row])
+        breaches += [(row, breach) for breach in audit_row(mask, rewards, segments, log_probs)]
+        if len(log_probs) == len(_LOG_PROBS):
+            shifts += measure_shifts(mask, *log_probs.values())
+        if extra.get("breach"):
+            breaches.append((row, Breach(name=TEXT_MISMATCH, message=extra["breach"])))
+    if shift := describe_shift(shifts, min_tokens=_MIN_TOKENS, min_gap=_MIN_GAP, max_ratio=0.5):
+        breaches.append((0, Breach(name=LOG_PROBS_MISALIGNED, message=shift)))
+    return breaches
+
+
+def incomplete_groups(
+    uids: Sequence[str], sessions: Sequence[int], *, expected: Mapping[str, int]
+) -> list[tuple[int, Breach]]:
+    """Returns a breach for every group with missing sessions, with the group's first row.
+
+    Args:
+        uids: `[B]` group of every row.
+        sessions: `[B]` number of the row's session in its group.
+        expected: how many sessions each group has.
+    """
+    sessions_by_uid: dict[str, set[int]] = defaultdict(set)
+    for uid, session in zip(uids, sessions, strict=True):
+        sessions_by_uid[uid].add(session)
+    breaches = []
+    for uid, present in sessions_by_uid.items():
+        size = expected[uid]
+        if len(present) < size:
+            missing = sorted(set(range(size)) - present)
+            message = f"group {uid} has {len(present)} of {size} sessions; missing: {missing[:8]}"
+            breaches.append((uids.index(uid), Breach(name=GROUP_INCOMPLETE, message=message)))
+    return breaches
 
 
 def _group_sizes(trainer: Any, watch: HealthWatch, uids: Sequence[str], sessions: Sequence[str]) -> dict[str, int]:
@@ -137,5 +169,5 @@ def _group_sizes(trainer: Any, watch: HealthWatch, uids: Sequence[str], sessions
     return sizes
 
 
-def _pad_rows(nested: torch.Tensor) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence(list(nested.unbind()), batch_first=True)
+def _to_numpy(row: torch.Tensor) -> np.ndarray:
+    return (row.float() if row.is_floating_point() else row).cpu().numpy()

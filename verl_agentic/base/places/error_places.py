@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from verl_agentic.base.installed_envs import installed_places
+from verl_agentic.base.places.installed_envs import installed_places
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[2]
 _INSTALLED = tuple(f"{folder}{os.sep}" for folder in (_PACKAGE, *map(sysconfig.get_path, ("stdlib", "platstdlib"))))
 """Beginnings of names of files that are not the user's."""
 _INSTALLED_PARTS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))

@@ -1,11 +1,48 @@
-"""The choice of one of several calls by the engine: only tokens that begin an allowed call may be sampled."""
+"""Constraints on calls, and the choice of one of several calls by the engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from verl_agentic.base.errors import PolicyError
+from verl_agentic.base.registry import load_address
+from verl_agentic.base.types import Action, Observation
 from verl_agentic.episode.policies.policy import Chooser, Policy
+
+_LTL = "verl_agentic.methods.ltl"
+"""Module of the constraints in linear temporal logic."""
+
+
+class CallConstraint(Protocol):
+    """The constraint of one episode, and its state."""
+
+    @property
+    def required_calls(self) -> tuple[str, ...]:
+        """The tools of which one must come next; empty if the answer may come."""
+        ...
+
+    def apply(self, action: Action) -> Action:
+        """Returns the action with its forbidden calls as errors; the others change the state."""
+        ...
+
+    def refuse_answer(self, action: Action) -> Observation | None:
+        """Returns an error in place of the end of the episode, if an answer is not allowed yet."""
+        ...
+
+
+def check_constraint(spec: str) -> None:
+    """Raises ConfigError if a specification cannot be read."""
+    load_address(f"{_LTL}:parse_ltl", what="reader of constraints")(spec)
+
+
+def make_constraint(spec: str, tools: Iterable[str]) -> CallConstraint | None:
+    """Returns the constraint of an episode with these tools; None without a specification.
+
+    Raises:
+        ConfigError: it names other tools, or nothing satisfies it.
+    """
+    return load_address(f"{_LTL}:LtlConstraint", what="constraint of calls")(spec, tools) if spec else None
 
 
 async def choose_call(

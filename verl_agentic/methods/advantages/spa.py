@@ -7,9 +7,9 @@ from typing import Literal
 from torch import Tensor
 
 from verl_agentic.credit.advantage import advantage
-from verl_agentic.credit.advantages.turn_group import compared_by_turn
 from verl_agentic.credit.credit.batch import CreditBatch
 from verl_agentic.credit.credit.step_groups import SessionTurns
+from verl_agentic.methods.advantages.turn_group import compared_by_turn
 
 
 @advantage(needs=("turn_ids_BT",), compares_siblings=True, unless={"norm": "none"}, discounts={"gamma": "turn"})

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from verl_agentic.base.error_places import locate_running
+from verl_agentic.base.places.error_places import locate_running
 
 _EVERY_S = 0.1
 

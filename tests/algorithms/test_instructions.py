@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.sampling.prompts.instructions import InstructionPopulation, InstructionSettings, draw_probabilities
+from verl_agentic.methods.instructions import InstructionPopulation, draw_probabilities
+from verl_agentic.sampling.curriculum import InstructionSettings
 
 
 def population(*texts: str, **options: Any) -> InstructionPopulation:

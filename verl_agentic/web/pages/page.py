@@ -34,7 +34,7 @@ def write_page(
         template: extends `page.html`; its blocks are `about` (one line below the result), `body` and `style`.
         title: of the window.
         result: one line.
-        picture: a figure of `base.web.pages.charts`; may be empty.
+        picture: a figure of `web.pages.charts`; may be empty.
         tiles: shown below the picture.
         values: for the template's blocks.
     """
@@ -49,4 +49,4 @@ def write_page(
 @cache
 def read(name: str) -> str:
     """Returns a file of the shared design."""
-    return (files("verl_agentic.base.web.pages") / name).read_text(encoding="utf-8")
+    return (files("verl_agentic.web.pages") / name).read_text(encoding="utf-8")

@@ -13,35 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.settings import Settings, setting
+from verl_agentic.sampling.curriculum import InstructionSettings
 
 _MAX_IN_FLIGHT = 4_096
 _KEPT_TASKS, _SHOWN_TASKS, _SHOWN_CHARS = 64, 8, 400
-
-
-class InstructionSettings(Settings):
-    """The section `agentic.curriculum.instructions`: instructions are drawn, rewarded and replaced (INSPO)."""
-
-    initial: Sequence[str]
-    """The first instructions; one of them may be empty."""
-    temperature: float = setting(0.1, above=0)
-    """Temperature of the softmax over weights by which an instruction is drawn."""
-    memory: float = setting(0.9, min=0, below=1)
-    """Factor of the earlier weight when a group is finished; the rest is the mean outcome of the group."""
-    size: int = setting(8, min=2)
-    """Maximum number of instructions. The one with the lowest weight leaves for a better one."""
-    trial_groups: int = setting(4, min=1)
-    """Groups that a new instruction is tried on before it joins."""
-    every: int = setting(10, min=1)
-    """Training steps between two reflections."""
-    reflector: Mapping[str, Any] | None = None
-    """Model that proposes instructions: `{url, model, api_key_env, temperature, max_tokens, ...}`. None: no new
-    instructions."""
-
-    def check_together(self) -> None:
-        if not self.initial or len(set(self.initial)) < len(self.initial) or len(self.initial) > self.size:
-            raise ConfigError(f"initial must be 1 to size={self.size} different texts, got {list(self.initial)}")
 
 
 @dataclass(kw_only=True)

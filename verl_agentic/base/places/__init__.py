@@ -1,0 +1,1 @@
+"""Places in the user's code: of errors, and of installed environments."""

@@ -1,1 +1,0 @@
-"""Shared parts of HTTP clients, HTTP servers and HTML pages."""
