@@ -313,6 +313,7 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "extensions/methods/method_sections.py",
         "rollout/log_sections.py",
         "extensions/offline/pear_trainer.py",  # SFT, too
+        "extensions/offline/warm_start_trainer.py",  # SFT, too
         "extensions/offline/pair_trainer.py",  # SFT, which has a configuration of its own
         "reward/rubric_manager.py",
         "reward/group_rewards.py",

@@ -89,6 +89,21 @@ def test_rows_of_an_export_replace_the_demonstrations(world: World, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_a_warm_start_with_a_stop_criterion_hands_on_the_chosen_checkpoint(world: World, tmp_path: Path) -> None:
+    write(tmp_path, "[sft: {steps: 20, stop: {every: 5, samples: 4}}, rl: {}]")
+    run(tmp_path)
+    out, overrides = tmp_path / "out", world.given["sft"]
+    assert "verl_agentic.verl.extensions.offline.warm_start_trainer" in world.commands[0]
+    assert (overrides["trainer.save_freq"], overrides["++warm_start.samples"]) == ("5", "4")
+    assert overrides["++warm_start.rows"] == json.dumps(str(out / "data" / "train.jsonl")), (
+        "without demonstrations"
+    )
+    assert overrides["++warm_start.limits.max_turns"] == "3"
+    assert (out / "sft" / "model" / "config.json").read_text() == "chosen"
+    assert json.loads((out / "phases" / "sft.json").read_text())["chosen"] == 1
+
+
+@pytest.mark.slow
 def test_a_stage_may_begin_with_an_earlier_model(world: World, tmp_path: Path) -> None:
     write(tmp_path, "[sft: {name: warm}, rl: {name: a}, rl: {name: b, start: warm}, sample: {start: a}]")
     run(tmp_path)
@@ -212,6 +227,7 @@ def test_an_interrupted_chain_goes_on_with_the_stage_that_was_interrupted(world:
         ("[sft: {}, sample: {}, export: {as: sft, where: acc >}]", r"stages\[2\].export"),
         ("[sft: {step: 3}]", "'step'"),
         ("[sft: {steps: 0}]", "sft.steps"),
+        ("[sft: {stop: {patience: 1}}]", "sft.stop"),
         ("[rlhf: {}]", "'rlhf'"),
         ("[{sft: {}, rl: {}}]", r"stages\[0\]"),
         ("[sft]", "'sft'"),

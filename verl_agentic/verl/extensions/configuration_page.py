@@ -46,6 +46,7 @@ from verl_agentic.verl.config_root import ROOT, place_of
 from verl_agentic.verl.engine.loss_config import PolicyLossConfig
 from verl_agentic.verl.extensions.offline.dpo_trainer import DpoSettings
 from verl_agentic.verl.extensions.offline.outcome_trainer import OutcomeSettings
+from verl_agentic.verl.extensions.offline.warm_start_trainer import WarmStartSettings
 from verl_agentic.verl.replay_buffer.gate_options import GateOptions
 
 CHAPTERS: Mapping[str, Mapping[str, Any]] = {
@@ -69,7 +70,12 @@ CHAPTERS: Mapping[str, Mapping[str, Any]] = {
         "options of the components `orm`, `prm`, `rm` and `rm_z`": RewardModel,
     },
     "Rollout server": {"agentic.engine": EngineOptions},
-    "Offline training": {"dpo": DpoSettings, "implicit_reward": OutcomeSettings, "pear": PearSettings},
+    "Offline training": {
+        "dpo": DpoSettings,
+        "implicit_reward": OutcomeSettings,
+        "pear": PearSettings,
+        "warm_start": WarmStartSettings,
+    },
     "Sandboxes": {
         "options of the backend `namespaces`": NamespaceConfig,
         "options of the backend `landlock`": LandlockConfig,
