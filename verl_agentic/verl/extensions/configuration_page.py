@@ -27,6 +27,7 @@ from verl_agentic.credit.estimate import CreditSettings
 from verl_agentic.episode.loop_settings import LoopSettings
 from verl_agentic.graders.judge.options import JudgeOptions
 from verl_agentic.graders.models.reward_model import RewardModel
+from verl_agentic.methods.cost_limits import CostLimitSettings
 from verl_agentic.methods.losses.hl_gauss import BinSettings
 from verl_agentic.methods.losses.implicit_reward import ImplicitRewardSettings
 from verl_agentic.methods.losses.length_lr import LengthLrSettings
@@ -55,6 +56,7 @@ CHAPTERS: Mapping[str, Mapping[str, Any]] = {
     "Credit and losses": {
         "agentic.credit": CreditSettings,
         "agentic.implicit_reward": ImplicitRewardSettings,
+        "agentic.cost_limits": CostLimitSettings,
         "agentic.length_lr": LengthLrSettings,
         "agentic.linear_lr": LinearLrSettings,
         "agentic.prompt_information": PromptInformationSettings,

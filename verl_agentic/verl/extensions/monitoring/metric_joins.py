@@ -24,6 +24,7 @@ _MAKERS = (
     "verl_agentic.credit.batch_metrics.token_means",
     "verl_agentic.credit.batch_metrics.batch_health",
     "verl_agentic.methods.prompt_information",
+    "verl_agentic.methods.cost_limits",
     "verl_agentic.credit.batch_metrics.mask_audit",
     "verl_agentic.credit.estimate",
     "verl_agentic.credit.losses.ppo",
