@@ -18,7 +18,7 @@ from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.evaluate.warm_start import WarmStartRule
 from verl_agentic.log.files.rows import read_rows
 
-LOG, PAIRS, OUTCOMES, ROWS = "log", "pairs", "outcomes", "sft"
+LOG, PAIRS, OUTCOMES, ROWS, AUTHORED = "log", "pairs", "outcomes", "sft", "rows"
 """What stages hand on besides models: logged episodes, and exported files."""
 # The address: torchrun looks the host name up for one, and hangs where it does not resolve.
 _TORCHRUN = ("torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc_per_node=1", "-m")
@@ -210,6 +210,17 @@ class DpoStage(TrainingStage):
     recipe: str = "dpo"
 
 
+class PearStage(TrainingStage):
+    """SFT on the newest exported rows with the log-probs of their author, weighted by PEAR."""
+
+    kind = "pear"
+    title = "verl's SFT trainer with PEAR weights"
+    needs = AUTHORED
+    module = (*_TORCHRUN, "verl_agentic.verl.extensions.offline.pear_trainer")
+    metric = "train/pear_weight"
+    recipe: str = "pear"
+
+
 class OutcomeStage(TrainingStage):
     """An outcome reward model on the newest exported outcomes; later `rl` stages take its token rewards."""
 
@@ -326,7 +337,7 @@ class ExportStage(CourseStage, ExportOptions):
 
 
 STAGES: Mapping[str, type[CourseStage]] = {
-    cls.kind: cls for cls in (SftStage, DpoStage, OutcomeStage, RlStage, SampleStage, ExportStage)
+    cls.kind: cls for cls in (SftStage, PearStage, DpoStage, OutcomeStage, RlStage, SampleStage, ExportStage)
 }
 
 
