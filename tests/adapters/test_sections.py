@@ -168,7 +168,7 @@ SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
          {**OURS, "algorithm.adv_estimator": "turn_gae"}),
     ],
     "algorithm.implicit_reward": [({"model_path": "phi", "beta": 0.1, "outcome_coef": 0.5}, {**OURS, **_KL})],
-    "algorithm.cost_limits": [({"limits": {"tool_calls": 0.5}, "scales": {"tool_calls": 2.0}, "lr": 0.2}, OURS)],
+    "algorithm.cost_limits": [({"max_mean": {"tool_calls": 0.5}, "scales": {"tool_calls": 2.0}, "lr": 0.2}, OURS)],
     "algorithm.length_lr": [({"reference_tokens": 512}, OURS)],
     "algorithm.linear_lr": [({"min_ratio": 0.1}, OURS)],
     "algorithm.prompt_information": [({"every": 5, "prompts": 4, "tokens": 64}, OURS)],
@@ -183,16 +183,8 @@ SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
 }  # fmt: skip
 CASES = [(path, value, context) for path, cases in SOUND.items() for value, context in cases]
 FREE = {
-    "limits",
-    "scales",
-    "env_config",
-    "thresholds",
-    "actions",
-    "options",
-    "components",
-    "gates",
-    "required",
-    "request",
+    *("env_config", "thresholds", "actions", "options", "components", "gates", "required", "request"),
+    *("max_mean", "scales"),
 }
 """Keys whose values are no section with a fixed set of keys of its own."""
 

@@ -10,7 +10,7 @@ import torch
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.methods.cost_limits import CostCharges, CostLimitSettings, next_multiplier
 
-UNSAFE = CostLimitSettings(limits={"unsafe": 0.1}, lr=0.5, initial=1.0, max_multiplier=3.0)
+UNSAFE = CostLimitSettings(max_mean={"unsafe": 0.1}, lr=0.5, initial=1.0, max_multiplier=3.0)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_a_multiplier_rises_with_the_excess_over_the_limit(
 
 
 def test_the_scale_divides_the_excess() -> None:
-    settings = CostLimitSettings(limits={"tokens": 400.0}, scales={"tokens": 200.0}, lr=0.5)
+    settings = CostLimitSettings(max_mean={"tokens": 400.0}, scales={"tokens": 200.0}, lr=0.5)
     assert next_multiplier(1.0, name="tokens", mean_cost=600.0, settings=settings) == pytest.approx(1.5)
 
 
@@ -38,7 +38,7 @@ def test_rewards_are_lowered_by_charges_and_keep_their_scale() -> None:
 
 def test_a_policy_that_earns_more_by_unsafe_acts_ends_at_the_limit() -> None:
     """Plays a bandit of one unsafe arm, with exact gradients of a logistic policy."""
-    settings, multiplier, logit = CostLimitSettings(limits={"unsafe": 0.2}, lr=0.05), 0.0, 0.0
+    settings, multiplier, logit = CostLimitSettings(max_mean={"unsafe": 0.2}, lr=0.05), 0.0, 0.0
     shares = []
     for _ in range(20_000):
         share = 1 / (1 + math.exp(-logit))
@@ -53,9 +53,9 @@ def test_a_policy_that_earns_more_by_unsafe_acts_ends_at_the_limit() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"limits": {}}, "limits"),
-        ({"limits": {"a": 1.0}, "scales": {"b": 1.0}}, "'b'"),
-        ({"limits": {"a": 1.0}, "initial": 200.0}, "initial"),
+        ({"max_mean": {}}, "max_mean"),
+        ({"max_mean": {"a": 1.0}, "scales": {"b": 1.0}}, "'b'"),
+        ({"max_mean": {"a": 1.0}, "initial": 200.0}, "initial"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(values: dict, message: str) -> None:

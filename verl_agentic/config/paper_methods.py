@@ -41,7 +41,7 @@ KEYS = {
     "dpo_loss": "dpo.beta",
     "implicit_rewards": "agentic.implicit_reward",
     "is_worth_posing": "agentic.curriculum.task_set.value_bounds",
-    "next_multiplier": "agentic.cost_limits.limits",
+    "next_multiplier": "agentic.cost_limits.max_mean",
     "prompt_information": "agentic.prompt_information",
     "target_histogram": "agentic.critic.categorical",
 }

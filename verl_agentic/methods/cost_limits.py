@@ -22,7 +22,7 @@ METRICS = (
 class CostLimitSettings(Settings):
     """Costs with limits: the section `agentic.cost_limits`. The defaults are ours."""
 
-    limits: Mapping[str, float] = setting()
+    max_mean: Mapping[str, float] = setting(min=0)
     """Number of an episode, as in the metric `episode/NAME` -> maximum of its mean over a batch."""
     scales: Mapping[str, float] = setting(factory=dict, above=0)
     """Number of an episode -> amount of the cost that counts as 1. Default: 1."""
@@ -34,10 +34,10 @@ class CostLimitSettings(Settings):
     """Maximum of a multiplier."""
 
     def check_together(self) -> None:
-        if not self.limits:
-            raise ConfigError("limits must name a number of an episode, got none; write `NAME: maximum of its mean`")
-        if unknown := sorted(set(self.scales) - set(self.limits)):
-            raise ConfigError(f"scales must be of costs in limits, got {unknown}; add a limit")
+        if not self.max_mean:
+            raise ConfigError("max_mean must name a number of an episode, got none; write `NAME: maximum of its mean`")
+        if unknown := sorted(set(self.scales) - set(self.max_mean)):
+            raise ConfigError(f"scales must be of costs in max_mean, got {unknown}; add a maximum")
         if self.initial > self.max_multiplier:
             raise ConfigError(
                 f"initial must be at most max_multiplier, got {self.initial} and {self.max_multiplier}; lower it"
@@ -64,7 +64,7 @@ def next_multiplier(multiplier: float, *, name: str, mean_cost: float, settings:
         Costs are numbers of an episode or components of a rubric, not a learned cost model. The critic of `gae` learns
         the combined reward, not one value for each of the two.
     """
-    excess = (mean_cost - settings.limits[name]) / settings.scale(name)
+    excess = (mean_cost - settings.max_mean[name]) / settings.scale(name)
     return min(max(0.0, multiplier + settings.lr * excess), settings.max_multiplier)
 
 

@@ -13,7 +13,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.verl.trainer.trainers import CreditMixin
 
-LIMITS = {"limits": {"unsafe": 0.25}, "lr": 0.4, "initial": 1.0}
+LIMITS = {"max_mean": {"unsafe": 0.25}, "lr": 0.4, "initial": 1.0}
 
 
 def to_config(name: str = "monte_carlo", section: Any = LIMITS, **trainer: Any) -> DictConfig:

@@ -29,7 +29,7 @@ class CostLimits(TrainerPart):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self._settings = settings = cost_limits(config)
-        self._multipliers = {} if settings is None else dict.fromkeys(settings.limits, settings.initial)
+        self._multipliers = {} if settings is None else dict.fromkeys(settings.max_mean, settings.initial)
         self._charges: CostCharges | None = None
 
     def prepare(self) -> None:
@@ -51,10 +51,10 @@ class CostLimits(TrainerPart):
             costs = {place: float(cost_B[place]) for place in last_tokens if not math.isnan(cost_B[place])}
             for place, cost in costs.items():
                 charges_BT[place, last_tokens[place]] += multiplier * cost / settings.scale(name)
-            mean = sum(costs.values()) / len(costs) if costs else settings.limits[name]  # no change without a cost
+            mean = sum(costs.values()) / len(costs) if costs else settings.max_mean[name]  # no change without a cost
             metrics |= {
                 f"cost/{name}/mean": mean,
-                f"cost/{name}/limit": settings.limits[name],
+                f"cost/{name}/limit": settings.max_mean[name],
                 f"cost/{name}/multiplier": multiplier,
             }
             self._multipliers[name] = next_multiplier(multiplier, name=name, mean_cost=mean, settings=settings)
@@ -79,7 +79,7 @@ def _read_cost(columns: Mapping[str, Any], name: str) -> torch.Tensor:
     parts = columns.get("parts", {})
     if name not in parts:
         raise ConfigError(
-            f"agentic.cost_limits.limits needs a number that episodes have, got {name!r}; they have {sorted(parts)}"
+            f"agentic.cost_limits.max_mean needs a number that episodes have, got {name!r}; they have {sorted(parts)}"
         )
     cost_B = parts[name].float()
     if bool((cost_B < 0).any()):
