@@ -124,7 +124,12 @@ def _draw_costs(metrics: Sequence[Mapping[str, Any]]) -> Markup:
         line_chart(
             [
                 Series(label="mean of a step", points=metric_points(metrics, name)),
-                Series(label="limit", points=metric_points(metrics, name.replace("/mean", "/limit")), dashes="7 4"),
+                Series(
+                    label="limit",
+                    points=metric_points(metrics, f"{name.removesuffix('mean')}limit"),
+                    colour="var(--series-2)",
+                    dashes="7 4",
+                ),
             ],
             title=f"Cost {name.removeprefix('cost/').removesuffix('/mean')} and its limit",
             x="step of RL",
