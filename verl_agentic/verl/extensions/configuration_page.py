@@ -33,6 +33,7 @@ from verl_agentic.methods.losses.implicit_reward import ImplicitRewardSettings
 from verl_agentic.methods.losses.length_lr import LengthLrSettings
 from verl_agentic.methods.losses.linear_lr import LinearLrSettings
 from verl_agentic.methods.losses.pear import PearSettings
+from verl_agentic.methods.losses.suggestions import SuggestionSettings
 from verl_agentic.methods.losses.target_network import TargetSettings
 from verl_agentic.methods.prompt_information import PromptInformationSettings
 from verl_agentic.observe.health.monitor import HealthSettings
@@ -76,6 +77,7 @@ CHAPTERS: Mapping[str, Mapping[str, Any]] = {
         "dpo": DpoSettings,
         "implicit_reward": OutcomeSettings,
         "pear": PearSettings,
+        "suggestions": SuggestionSettings,
         "warm_start": WarmStartSettings,
     },
     "Sandboxes": {
