@@ -22,6 +22,7 @@ KEYS = frozenset(
         "agentic",
         "actor_rollout_ref.actor.policy_loss.options",
         "actor_rollout_ref.rollout.custom.agentic",
+        "algorithm.cost_limits",
         "algorithm.credit",
         "algorithm.implicit_reward",
         "algorithm.length_lr",

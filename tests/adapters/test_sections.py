@@ -168,6 +168,7 @@ SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
          {**OURS, "algorithm.adv_estimator": "turn_gae"}),
     ],
     "algorithm.implicit_reward": [({"model_path": "phi", "beta": 0.1, "outcome_coef": 0.5}, {**OURS, **_KL})],
+    "algorithm.cost_limits": [({"max_mean": {"tool_calls": 0.5}, "scales": {"tool_calls": 2.0}, "lr": 0.2}, OURS)],
     "algorithm.length_lr": [({"reference_tokens": 512}, OURS)],
     "algorithm.linear_lr": [({"min_ratio": 0.1}, OURS)],
     "algorithm.prompt_information": [({"every": 5, "prompts": 4, "tokens": 64}, OURS)],
@@ -181,7 +182,10 @@ SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     ],
 }  # fmt: skip
 CASES = [(path, value, context) for path, cases in SOUND.items() for value, context in cases]
-FREE = {"env_config", "thresholds", "actions", "options", "components", "gates", "required", "request"}
+FREE = {
+    *("env_config", "thresholds", "actions", "options", "components", "gates", "required", "request"),
+    *("max_mean", "scales"),
+}
 """Keys whose values are no section with a fixed set of keys of its own."""
 
 
@@ -313,6 +317,7 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "extensions/methods/method_sections.py",
         "rollout/log_sections.py",
         "extensions/offline/pear_trainer.py",  # SFT, too
+        "extensions/offline/warm_start_trainer.py",  # SFT, too
         "extensions/offline/pair_trainer.py",  # SFT, which has a configuration of its own
         "reward/rubric_manager.py",
         "reward/group_rewards.py",

@@ -97,6 +97,11 @@ class World:
             model.mkdir(parents=True, exist_ok=True)
             (model / "config.json").write_text(str(step))
             (model / "model.safetensors").touch()
+        if "++warm_start.env" in given:
+            chosen = folder / "global_step_1" / "huggingface"
+            chosen.mkdir(parents=True, exist_ok=True)
+            (chosen / "config.json").write_text("chosen")
+            (folder / "warm_start.json").write_text(json.dumps({"chosen": 1, "stopped": "", "checks": []}))
 
 
 def run_course(quickstart: Quickstart) -> None:

@@ -28,9 +28,25 @@ CHAIN = """
 - dpo: {steps: 3, overrides: [optim.lr=1.0e-4]}
 - export: {as: outcomes}
 - outcome: {steps: 1}
+- export: {as: rows}
+- pear: {steps: 2}
 - rl: {steps: 2}
 """
-DONE = ["sft", "eval sft", "sample", "export", "dpo", "eval dpo", "export_2", "outcome", "rl", "eval rl"]
+DONE = [
+    "sft",
+    "eval sft",
+    "sample",
+    "export",
+    "dpo",
+    "eval dpo",
+    "export_2",
+    "outcome",
+    "export_3",
+    "pear",
+    "eval pear",
+    "rl",
+    "eval rl",
+]
 
 
 @pytest.fixture
@@ -74,8 +90,11 @@ def test_each_stage_begins_with_the_newest_model_and_data(world: World, tmp_path
     assert (dpo["model.path"], dpo["data.train_files"]) == (str(out / "sft/model"), str(out / "export/rows.parquet"))
     assert (dpo["optim.lr"], dpo["trainer.total_training_steps"]) == ("1.0e-4", "3")
     assert world.given["outcome"]["data.train_files"] == str(out / "export_2" / "rows.parquet")
+    pear = world.given["pear"]
+    assert pear["model.path"] == str(out / "dpo" / "model"), "an outcome model is no policy"
+    assert pear["data.train_files"] == str(out / "export_3" / "rows.parquet")
     rl = world.given["rl"]
-    assert rl["actor_rollout_ref.model.path"] == str(out / "dpo" / "model"), "an outcome model is no policy"
+    assert rl["actor_rollout_ref.model.path"] == str(out / "pear" / "model")
     assert rl["++agentic.implicit_reward.model_path"] == str(out / "outcome" / "model")
     assert (out / "checkpoint" / "config.json").read_text() == (out / "rl" / "model" / "config.json").read_text()
 
@@ -86,6 +105,19 @@ def test_rows_of_an_export_replace_the_demonstrations(world: World, tmp_path: Pa
     run(tmp_path)
     assert world.given["sft"]["data.train_files"].endswith("data/sft.jsonl")
     assert world.given["sft_2"]["data.train_files"].endswith("export/rows.parquet")
+
+
+@pytest.mark.slow
+def test_a_warm_start_with_a_stop_criterion_hands_on_the_chosen_checkpoint(world: World, tmp_path: Path) -> None:
+    write(tmp_path, "[sft: {steps: 20, stop: {every: 5, samples: 4}}, rl: {}]")
+    run(tmp_path)
+    out, overrides = tmp_path / "out", world.given["sft"]
+    assert "verl_agentic.verl.extensions.offline.warm_start_trainer" in world.commands[0]
+    assert (overrides["trainer.save_freq"], overrides["++warm_start.samples"]) == ("5", "4")
+    assert overrides["++warm_start.rows"] == json.dumps(str(out / "data" / "train.jsonl")), "without demonstrations"
+    assert overrides["++warm_start.limits.max_turns"] == "3"
+    assert (out / "sft" / "model" / "config.json").read_text() == "chosen"
+    assert json.loads((out / "phases" / "sft.json").read_text())["chosen"] == 1
 
 
 @pytest.mark.slow
@@ -207,11 +239,13 @@ def test_an_interrupted_chain_goes_on_with_the_stage_that_was_interrupted(world:
     [
         ("[sft: {}, dpo: {}]", r"stages\[1\].dpo"),
         ("[sft: {}, outcome: {}]", r"stages\[1\].outcome"),
+        ("[sft: {}, pear: {}]", r"stages\[1\].pear"),
         ("[sft: {}, export: {as: pairs}]", r"stages\[1\].export"),
         ("[sft: {}, sample: {}, export: {}]", r"stages\[2\].export"),
         ("[sft: {}, sample: {}, export: {as: sft, where: acc >}]", r"stages\[2\].export"),
         ("[sft: {step: 3}]", "'step'"),
         ("[sft: {steps: 0}]", "sft.steps"),
+        ("[sft: {stop: {patience: 1}}]", "sft.stop"),
         ("[rlhf: {}]", "'rlhf'"),
         ("[{sft: {}, rl: {}}]", r"stages\[0\]"),
         ("[sft]", "'sft'"),

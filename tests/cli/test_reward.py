@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 import yaml
-from samples import call, logged, sample, turn, write_evaluation  # pyright: ignore[reportMissingImports]
+from samples import call, graded, logged, sample, turn, write_evaluation  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.cli import main
+from verl_agentic.cpu.tiny_model import make_tiny_model
 from verl_agentic.graders.models.discriminator import Discriminator
 from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.log.reader import write_run
+from verl_agentic.methods.progress_model import load_progress_model
+from verl_agentic.rewards.component import load_component
 
 FILE = Path(__file__).parent.parent / "data" / "audited_components.py"
 
@@ -273,6 +276,22 @@ def test_imitate_learns_to_tell_experts_from_the_policy(
     shown = capsys.readouterr().out
     assert "6 texts of experts, 16 of the policy" in shown and "in 100.0% of the pairs" in shown
     assert Discriminator.load(out).logit("I looked it up: Razub") > 0 > Discriminator.load(out).logit("look\nRazub")
+
+
+@pytest.mark.slow
+def test_progress_writes_an_estimator_that_the_component_takes(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_tiny_model(tmp_path / "model", seed=0)
+    command = ["reward", "progress", str(run_dir), "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out")]
+    assert main([*command, "--steps", "20", "--batch", "2", "--lr", "1e-3"]) == 0
+    shown = capsys.readouterr().out
+    assert "trained on 16 episodes" in shown and "step 20: loss" in shown
+    episode = sample([turn("look", call()), turn("Razub")])
+    contributions = load_progress_model(str(tmp_path / "out"))(episode)
+    assert any(contributions)
+    verdict = graded(load_component("progress"), episode, model=str(tmp_path / "out"), beta=0.0)
+    assert list(verdict.turns.values()) == pytest.approx(contributions, abs=1e-5)
 
 
 _HARMLESS = """

@@ -126,6 +126,13 @@ def test_the_page_loads_nothing_and_runs_nothing(html: str) -> None:
     assert "<script" not in html and "<img" not in html
 
 
+def test_costs_with_a_limit_have_curves_beside_that_of_the_work(tmp_path: Path) -> None:
+    costs = {"cost/hacking/any/mean": 0.25, "cost/hacking/any/limit": 0.1, "episode/model_tokens": 40.0}
+    html = page_of(tmp_path, metrics=[{**step, **costs} for step in METRICS])
+    assert all(f"<figcaption>{title}" in html for title in ("Cost hacking/any and its limit", "Efficiency"))
+    assert "<figcaption>Efficiency" not in page_of(tmp_path)
+
+
 def test_what_a_model_or_a_tool_wrote_is_shown_as_text(html: str) -> None:
     page = Page(html)
     assert f"observation 1 {EVIL}" in "".join(page.texts["tool"])

@@ -37,9 +37,11 @@ KEYS = {
     "ReplayOptions.certainty_bounds": "agentic.sampling.replay.certainty_bounds",
     "StageSchedule": "agentic.max_turns_schedule",
     "branching_rule": "agentic.branching",
+    "choose_check": "warm_start.patience",
     "dpo_loss": "dpo.beta",
     "implicit_rewards": "agentic.implicit_reward",
     "is_worth_posing": "agentic.curriculum.task_set.value_bounds",
+    "next_multiplier": "agentic.cost_limits.max_mean",
     "prompt_information": "agentic.prompt_information",
     "target_histogram": "agentic.critic.categorical",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from verl_agentic.observe.success_over_attempts import proportion_interval
 from verl_agentic.web.pages.charts import Series, line_chart, metric_points
 from verl_agentic.web.pages.page import Tile, write_page
 
-_SUCCESS, _PAID = "episode/acc", "critic/score/mean"
+_SUCCESS, _PAID, _TOKENS = "episode/acc", "critic/score/mean", "episode/model_tokens"
+_COST = r"cost/.+/mean"
 _NUM_PAIRS = 3
 _NUM_TOLD = 2
 _SAME = 1e-6
@@ -70,7 +72,8 @@ def write_report(
             x="step of RL",
             y="share of episodes solved",
         )
-        + _draw_stages(figures, stages),
+        + _draw_stages(figures, stages)
+        + _draw_costs(metrics),
         stages=stages,
         tiles=_make_tiles(figures, stages, is_control=is_control, other=other),
         figures=figures,
@@ -112,6 +115,32 @@ def _draw_stages(figures: Mapping[str, Any], stages: Sequence[str]) -> Markup:
     names = ", ".join(f"{number}: {name}" for number, name in enumerate(("untrained", *stages)))
     series = [Series(label="held-out tasks", points=points)] if len(stages) > _NUM_TOLD else []
     return line_chart(series, title=f"After each stage ({names})", x="stage", y="share of held-out tasks solved")
+
+
+def _draw_costs(metrics: Sequence[Mapping[str, Any]]) -> Markup:
+    """Returns a chart for each cost with a limit, and one of the work of an episode; empty without limits."""
+    means = sorted({name for step in metrics for name in step if re.fullmatch(_COST, name)})
+    charts = [
+        line_chart(
+            [
+                Series(label="mean of a step", points=metric_points(metrics, name)),
+                Series(
+                    label="limit",
+                    points=metric_points(metrics, f"{name.removesuffix('mean')}limit"),
+                    colour="var(--series-2)",
+                    dashes="7 4",
+                ),
+            ],
+            title=f"Cost {name.removeprefix('cost/').removesuffix('/mean')} and its limit",
+            x="step of RL",
+            y="cost of an episode",
+        )
+        for name in means
+    ]
+    if charts:
+        tokens = [Series(label="real rewards", points=metric_points(metrics, _TOKENS))]
+        charts.append(line_chart(tokens, title="Efficiency", x="step of RL", y="sampled tokens of an episode"))
+    return Markup("").join(charts)
 
 
 def _describe_curve(success: Sequence[tuple[float, float]]) -> str:

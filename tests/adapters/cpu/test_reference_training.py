@@ -16,7 +16,9 @@ from verl_runs import run_ranks
 
 from verl_agentic.cpu.tiny_model import make_tiny_model
 from verl_agentic.data.export.export_run import ExportOptions, export_run
+from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.log.files.record_files import numbered_records, write_json_lines
+from verl_agentic.log.files.rows import write_rows
 from verl_agentic.log.reader import write_run
 
 pytestmark = pytest.mark.slow
@@ -148,6 +150,23 @@ def test_rows_with_the_log_probs_of_their_author_are_learnt_by_weight(tmp_path: 
     # The untrained model is less sure than the author: the first token's weight is the minimum ratio.
     assert steps[0]["train/pear_weight"] == pytest.approx((0.5 + 1.0) / 2, abs=1e-4)
     assert steps[-1]["train/loss"] < 0.9 * steps[0]["train/loss"]
+
+
+def test_a_warm_start_ends_on_all_ranks_once_it_stops_to_improve(tmp_path: Path) -> None:
+    path = exported(tmp_path, "sft")
+    rows = load_env_package("python_math").make_rows
+    assert rows is not None
+    write_rows(rows(split="train", count=2, seed=0), tmp_path / "tasks.jsonl")
+    section = {"rows": tmp_path / "tasks.jsonl", "env": "python_math", "tasks": 2, "samples": 2, "patience": 1,
+               "limits": "{max_response_tokens: 16, max_context_tokens: 256}"}  # fmt: skip
+    overrides = [f"+warm_start.{name}={value}" for name, value in section.items()]
+    module = "verl_agentic.verl.extensions.offline.warm_start_trainer"
+    steps = train_on(path, tmp_path, module, "trainer.save_freq=1", *overrides)
+    record = json.loads((tmp_path / "out" / "warm_start.json").read_text())
+    # The untrained model solves nothing in 16 tokens: the second check does not improve on the first one.
+    assert (record["chosen"], [check["step"] for check in record["checks"]]) == (1, [1, 2])
+    assert "pass@2" in record["stopped"] and record["checks"][0]["entropy"] > 1.0
+    assert len([step for step in steps if "train/loss" in step]) == 2, "five steps were configured"
 
 
 @pytest.mark.sample(1, slow=1)

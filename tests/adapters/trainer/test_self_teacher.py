@@ -88,6 +88,22 @@ def test_the_teacher_reads_the_solution_at_the_end_of_the_last_message(queue: St
     assert len(got["u_1_0"]) == len(queue.rows["u_1_0"]["responses"]) and all(math.isnan(x) for x in got["u_1_0"])
 
 
+def test_without_a_solution_a_failed_row_reads_what_the_environment_answered(queue: StoredRows, trainer: Any) -> None:
+    said, seen = trainer.tokenizer.encode("I try."), trainer.tokenizer.encode("\nValueError: no such key\n")
+    responses = torch.tensor([*said, *seen, *said])
+    mask = [1] * len(said) + [0] * len(seen) + [1] * len(said)
+    for key in ("u_0_0", "u_1_0", "v_0_0"):
+        put(queue, trainer, key, "")
+        queue.rows[key] |= {"responses": responses, "response_mask": torch.tensor(mask)}
+    queue.rows["u_1_0"]["response_mask"] = torch.zeros(len(responses), dtype=torch.int64)
+    got = teach(queue, trainer, [0.0, 0.0, 1.0])
+    told = trainer.tokenizer.decode(trainer.actor_rollout_wg.prompts["u_0_0"])
+    assert "earlier attempt that failed:\n\nValueError: no such key\n\n\nNow solve" in told and "I try." not in told
+    assert not any(math.isnan(x) for x in got["u_0_0"])
+    for key in ("u_1_0", "v_0_0"):  # void, and a success alone in its group
+        assert trainer.actor_rollout_wg.prompts[key] == chat(trainer) and all(math.isnan(x) for x in got[key])
+
+
 def test_the_prompt_is_kept_token_by_token(queue: StoredRows, trainer: Any) -> None:
     put(queue, trainer, "u_0_0", "I give up.")
     put(queue, trainer, "u_1_0", "It is 42.")

@@ -13,12 +13,22 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, read_settings, setting
 from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.cpu.quickstart.run_state import MODEL, RECIPE
-from verl_agentic.cpu.quickstart.stages import LOG, OUTCOMES, PAIRS, STAGES, CourseStage, ModelStage, TrainingStage
+from verl_agentic.cpu.quickstart.stages import (
+    AUTHORED,
+    LOG,
+    OUTCOMES,
+    PAIRS,
+    STAGES,
+    CourseStage,
+    ModelStage,
+    TrainingStage,
+)
 
 _MAKERS = {
     LOG: "`- sample: {}` or `- rl: {}`",
     PAIRS: "`- export: {as: pairs}`",
     OUTCOMES: "`- export: {as: outcomes}`",
+    AUTHORED: "`- export: {as: rows}`",
 }
 _NAME = re.compile(r"[A-Za-z]\w*")
 _FOLDERS = ("base", "checkpoint", "data", "eval", "logs", "model", "phases", RECIPE)

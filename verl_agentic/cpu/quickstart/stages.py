@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Mapping
@@ -14,9 +15,10 @@ from verl_agentic.base.settings import Settings, check_keys, read_settings, sett
 from verl_agentic.cpu.quickstart.child_process import ENVIRONMENTS, run_child
 from verl_agentic.cpu.quickstart.run_state import MODEL, RunState
 from verl_agentic.data.export.export_run import ExportOptions, export_run
+from verl_agentic.evaluate.warm_start import WarmStartRule
 from verl_agentic.log.files.rows import read_rows
 
-LOG, PAIRS, OUTCOMES, ROWS = "log", "pairs", "outcomes", "sft"
+LOG, PAIRS, OUTCOMES, ROWS, AUTHORED = "log", "pairs", "outcomes", "sft", "rows"
 """What stages hand on besides models: logged episodes, and exported files."""
 # The address: torchrun looks the host name up for one, and hangs where it does not resolve.
 _TORCHRUN = ("torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc_per_node=1", "-m")
@@ -69,6 +71,7 @@ class TrainingStage(ModelStage):
     """A stage that runs a trainer."""
 
     module: ClassVar[tuple[str, ...]]
+    """Module that trains, with the launcher before it."""
     metric: ClassVar[str]
     """What the progress display shows of each step."""
     steps_option: ClassVar[str] = "sft"
@@ -88,6 +91,10 @@ class TrainingStage(ModelStage):
     def inputs(self, run: RunState) -> list[Any]:
         steps = run.steps.get(self.steps_option)
         return [steps, self.flags(run), *run.course.named(self.course).sources(self.recipe), *super().inputs(run)]
+
+    def trainer(self) -> tuple[str, ...]:
+        """Returns the module that trains."""
+        return self.module
 
     def values(self, run: RunState) -> dict[str, Any]:
         """Returns the values of its trainer that depend on the run."""
@@ -117,7 +124,8 @@ class TrainingStage(ModelStage):
         metrics = logs / f"{self.name}_{len(run.metric_files(self.name))}.jsonl"
         run_child(
             [
-                *[sys.executable, "-m", *self.module, "--config-dir", str(config.parent), "--config-name", self.recipe],
+                *[sys.executable, "-m", *self.trainer()],
+                *["--config-dir", str(config.parent), "--config-name", self.recipe],
                 *overrides,
                 "trainer.logger=[file]",
             ],
@@ -127,8 +135,19 @@ class TrainingStage(ModelStage):
             on_poll=lambda: run.display.follow(metrics, steps, self.metric),
         )
         shutil.rmtree(folder / "model", ignore_errors=True)
-        shutil.copytree(_newest_huggingface(folder), folder / "model")
+        shutil.copytree(self.find_model(folder), folder / "model")
         return {}
+
+    def find_model(self, folder: Path) -> Path:
+        """Returns the model that it hands on, among its checkpoints."""
+        return _newest_huggingface(folder)
+
+
+class StopSettings(WarmStartRule):
+    """The key `stop` of an `sft` stage."""
+
+    every: int = setting(min=1)
+    """Steps between two checks."""
 
 
 class SftStage(TrainingStage):
@@ -139,9 +158,45 @@ class SftStage(TrainingStage):
     module = (*_TORCHRUN, "verl.trainer.sft_trainer")
     metric = "train/loss"
     recipe: str = "sft"
+    stop: StopSettings | None = None
+    """Ends before the model overfits, and hands on the best checkpoint; by default the last one."""
+
+    def trainer(self) -> tuple[str, ...]:
+        if self.stop is None:
+            return self.module
+        return (*_TORCHRUN, "verl_agentic.verl.extensions.offline.warm_start_trainer")
 
     def rows(self, run: RunState) -> Path:
         return run.products.get(ROWS, run.data(self.course) / "sft.jsonl")
+
+    def values(self, run: RunState) -> dict[str, Any]:
+        return super().values(run) if self.stop is None else {**super().values(run), **self._stop_values(run)}
+
+    def _stop_values(self, run: RunState) -> dict[str, Any]:
+        """Returns the checks of its trainer, on training tasks of RL, which have no demonstrations."""
+        assert self.stop is not None
+        rule, course = asdict(self.stop), run.course.named(self.course)
+        section = {
+            **{name: value for name, value in rule.items() if name != "every"},
+            "rows": str(run.data(self.course) / "train.jsonl"),
+            "env": course.env,
+            "env_config": course.env_config,
+            "limits": asdict(course.limits),
+            "protocol": course.protocol,
+            "dtype": run.dtype,
+        }
+        return {"trainer.save_freq": self.stop.every, **_flatten("++warm_start", section)}
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        result = super().run(run)
+        record = run.folder(self.name) / "warm_start.json"
+        return result if self.stop is None else {**result, **json.loads(record.read_text())}
+
+    def find_model(self, folder: Path) -> Path:
+        if self.stop is None:
+            return super().find_model(folder)
+        chosen = json.loads((folder / "warm_start.json").read_text())["chosen"]
+        return folder / f"global_step_{chosen}" / "huggingface"
 
 
 class DpoStage(TrainingStage):
@@ -153,6 +208,17 @@ class DpoStage(TrainingStage):
     module = (*_TORCHRUN, "verl_agentic.verl.extensions.offline.dpo_trainer")
     metric = "train/margin"
     recipe: str = "dpo"
+
+
+class PearStage(TrainingStage):
+    """SFT on the newest exported rows with the log-probs of their author, weighted by PEAR."""
+
+    kind = "pear"
+    title = "verl's SFT trainer with PEAR weights"
+    needs = AUTHORED
+    module = (*_TORCHRUN, "verl_agentic.verl.extensions.offline.pear_trainer")
+    metric = "train/pear_weight"
+    recipe: str = "pear"
 
 
 class OutcomeStage(TrainingStage):
@@ -271,8 +337,15 @@ class ExportStage(CourseStage, ExportOptions):
 
 
 STAGES: Mapping[str, type[CourseStage]] = {
-    cls.kind: cls for cls in (SftStage, DpoStage, OutcomeStage, RlStage, SampleStage, ExportStage)
+    cls.kind: cls for cls in (SftStage, PearStage, DpoStage, OutcomeStage, RlStage, SampleStage, ExportStage)
 }
+
+
+def _flatten(name: str, value: Any) -> dict[str, str]:
+    """Returns the overrides of a section, with values as Hydra reads them."""
+    if not isinstance(value, Mapping):
+        return {name: json.dumps(value)}
+    return {key: text for inner, part in value.items() for key, text in _flatten(f"{name}.{inner}", part).items()}
 
 
 def _of_dtype(group: str, run: RunState) -> str:

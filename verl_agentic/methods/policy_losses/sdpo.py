@@ -28,9 +28,9 @@ def sdpo(batch: LossBatch, *, is_clip: float = 2.0) -> Loss:
     """Returns `sg(log pi - log pi_teacher) log pi` per sampled token, times `min(pi / pi_old, is_clip)` (no gradient).
 
     The gradient is that of the reverse KL from the policy to the teacher. The teacher is the same model, or its moving
-    average as in the paper (`agentic.self_teacher: {tau: 0.05}`), whose prompt also has the feedback or a solution.
-    `log pi_teacher - log pi` is the reward of a token. Advantages have no effect. Tokens without a finite teacher
-    log-prob have no loss (metric `sdpo_teacher_frac`).
+    average as in the paper (`agentic.self_teacher: {tau: 0.05}`), whose prompt also has the solution of a sibling, or
+    without one the environment's answers to the failed row itself. `log pi_teacher - log pi` is the reward of a token.
+    Advantages have no effect. Tokens without a finite teacher log-prob have no loss (metric `sdpo_teacher_frac`).
 
     Deviations: this is the authors' form for sampled tokens (`alpha=1`, no logits). Their default distils the teacher's
     100 most likely tokens with `alpha=0.5`, which needs logits. They also divide by the number of tokens of rows with

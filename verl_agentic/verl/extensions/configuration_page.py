@@ -27,11 +27,13 @@ from verl_agentic.credit.estimate import CreditSettings
 from verl_agentic.episode.loop_settings import LoopSettings
 from verl_agentic.graders.judge.options import JudgeOptions
 from verl_agentic.graders.models.reward_model import RewardModel
+from verl_agentic.methods.cost_limits import CostLimitSettings
 from verl_agentic.methods.losses.hl_gauss import BinSettings
 from verl_agentic.methods.losses.implicit_reward import ImplicitRewardSettings
 from verl_agentic.methods.losses.length_lr import LengthLrSettings
 from verl_agentic.methods.losses.linear_lr import LinearLrSettings
 from verl_agentic.methods.losses.pear import PearSettings
+from verl_agentic.methods.losses.suggestions import SuggestionSettings
 from verl_agentic.methods.losses.target_network import TargetSettings
 from verl_agentic.methods.prompt_information import PromptInformationSettings
 from verl_agentic.observe.health.monitor import HealthSettings
@@ -46,6 +48,7 @@ from verl_agentic.verl.config_root import ROOT, place_of
 from verl_agentic.verl.engine.loss_config import PolicyLossConfig
 from verl_agentic.verl.extensions.offline.dpo_trainer import DpoSettings
 from verl_agentic.verl.extensions.offline.outcome_trainer import OutcomeSettings
+from verl_agentic.verl.extensions.offline.warm_start_trainer import WarmStartSettings
 from verl_agentic.verl.replay_buffer.gate_options import GateOptions
 
 CHAPTERS: Mapping[str, Mapping[str, Any]] = {
@@ -54,6 +57,7 @@ CHAPTERS: Mapping[str, Mapping[str, Any]] = {
     "Credit and losses": {
         "agentic.credit": CreditSettings,
         "agentic.implicit_reward": ImplicitRewardSettings,
+        "agentic.cost_limits": CostLimitSettings,
         "agentic.length_lr": LengthLrSettings,
         "agentic.linear_lr": LinearLrSettings,
         "agentic.prompt_information": PromptInformationSettings,
@@ -69,7 +73,13 @@ CHAPTERS: Mapping[str, Mapping[str, Any]] = {
         "options of the components `orm`, `prm`, `rm` and `rm_z`": RewardModel,
     },
     "Rollout server": {"agentic.engine": EngineOptions},
-    "Offline training": {"dpo": DpoSettings, "implicit_reward": OutcomeSettings, "pear": PearSettings},
+    "Offline training": {
+        "dpo": DpoSettings,
+        "implicit_reward": OutcomeSettings,
+        "pear": PearSettings,
+        "suggestions": SuggestionSettings,
+        "warm_start": WarmStartSettings,
+    },
     "Sandboxes": {
         "options of the backend `namespaces`": NamespaceConfig,
         "options of the backend `landlock`": LandlockConfig,

@@ -5,7 +5,9 @@ A method declares its class as `Features.trainer_parts`. No class is named here,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +20,8 @@ from verl_agentic.base.registry import load_address
 from verl_agentic.credit.policy_loss import needs_of_loss
 from verl_agentic.credit.trainer_context import AddedRewards
 from verl_agentic.verl.features import all_features
+
+_STATES = "trainer_parts.json"
 
 
 class TrainerPart:
@@ -79,11 +83,42 @@ class TrainerPart:
         """Returns a factor of the learning rate of a batch, or None."""
         return None
 
+    def state(self) -> dict[str, Any]:
+        """Returns what a resumed run needs, as JSON values."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes the state of a checkpoint."""
+
 
 def load_parts(config: Any) -> list[TrainerPart]:
     """Returns the parts of all methods for a configuration."""
     addresses = [address for features in all_features() for address in features.trainer_parts]
     return [load_address(address, what="trainer part")(config) for address in addresses]
+
+
+def save_states(parts: Sequence[TrainerPart], trainer: Any) -> None:
+    """Writes the states of parts into the folder of this step's checkpoint; nothing where none has a state."""
+    states = {type(part).__name__: state for part in parts if (state := part.state())}
+    if states:
+        folder = _step_folder(trainer)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _STATES).write_text(json.dumps(states))
+
+
+def load_states(parts: Sequence[TrainerPart], trainer: Any) -> None:
+    """Gives parts their states of the checkpoint that is resumed; a part without one begins anew."""
+    options = trainer.config.trainer
+    is_named = options.resume_mode == "resume_path"
+    path = (Path(options.resume_from_path) if is_named else _step_folder(trainer)) / _STATES
+    states = json.loads(path.read_text()) if path.is_file() else {}
+    for part in parts:
+        if state := states.get(type(part).__name__):
+            part.load_state(state)
+
+
+def _step_folder(trainer: Any) -> Path:
+    return Path(trainer.config.trainer.default_local_dir, f"global_step_{trainer.global_steps}")
 
 
 def store_columns(batch: Any, fields: dict[str, torch.Tensor]) -> Any:

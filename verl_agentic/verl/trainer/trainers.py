@@ -25,7 +25,7 @@ from verl_agentic.verl.batches.batch_columns import stored_columns
 from verl_agentic.verl.batches.batch_keys import group_keys, stored_rows
 from verl_agentic.verl.batches.row_store import split_key
 from verl_agentic.verl.trainer.loss_checks import is_greedy, takes_sum_pi_squared
-from verl_agentic.verl.trainer.trainer_part import load_parts, store_columns
+from verl_agentic.verl.trainer.trainer_part import load_parts, load_states, save_states, store_columns
 
 _POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
 
@@ -93,6 +93,16 @@ class CreditMixin:
         for part in self.agentic_parts:
             batch = part.after_advantages(self, batch, columns)
         return batch
+
+    def _save_checkpoint(self) -> None:
+        # First, because verl marks the checkpoint as complete at the end.
+        save_states(self.agentic_parts, self)
+        cast("Any", super())._save_checkpoint()
+
+    def _load_checkpoint(self) -> None:
+        cast("Any", super())._load_checkpoint()
+        if cast("Any", self).global_steps:
+            load_states(self.agentic_parts, self)
 
     def _token_rewards(self, data: Any) -> list[AddedRewards]:
         rewards = (part.token_rewards(data) for part in self.agentic_parts)

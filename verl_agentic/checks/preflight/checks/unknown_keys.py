@@ -22,6 +22,7 @@ FREE = (
     "reward.rubric",
     "reward.reward_kwargs",
     "reward.custom_reward_function.reward_kwargs",
+    "algorithm.cost_limits",
     "algorithm.credit",
     "algorithm.implicit_reward",
     "algorithm.length_lr",

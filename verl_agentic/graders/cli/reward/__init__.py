@@ -9,6 +9,7 @@ COMMANDS = {
     "lab": "score stored trajectories with another rubric and show what changes",
     "front": "compare runs by several reward parts and show which runs no other run beats",
     "imitate": "train a discriminator between experts and the policy, for the component imitation",
+    "progress": "train an estimator of the contribution of each turn to the outcome, for the component progress",
     "steps": "label turns for a process reward model by the success of rollouts that continue from them",
 }
 """Subcommand (the name of its module) -> one line of help."""

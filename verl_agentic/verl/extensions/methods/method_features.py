@@ -64,6 +64,14 @@ def check_engine(config: Any) -> None:
         check_old_log_probs(config, feature=loss)
 
 
+def check_cost_limits(config: Any) -> None:
+    """Refuses limits of costs where nothing reads the changed rewards."""
+    if has(config, "algorithm.cost_limits"):
+        from verl_agentic.verl.extensions.methods.trainer.added_rewards import check_readers
+
+        check_readers(config, section="algorithm.cost_limits")
+
+
 def check_models(settings: CurriculumSettings) -> None:
     """Refuses invalid settings of the models that propose instructions and tasks."""
     models = {
@@ -83,17 +91,18 @@ def _needs_mean_log_prob(config: Any) -> bool:
     return "mean_log_ratio_BT" in needs_of_loss(str(OmegaConf.select(config, _LOSS)))
 
 
-_ALGORITHM = ("implicit_reward", "length_lr", "linear_lr", "prompt_information", "self_teacher")
+_ALGORITHM = ("cost_limits", "implicit_reward", "length_lr", "linear_lr", "prompt_information", "self_teacher")
 FEATURES = Features(
     places={
         **{key: f"algorithm.{key}" for key in _ALGORITHM},
         **{f"critic.{key}": f"critic.{key}" for key in ("categorical", "target")},
     },
     needs_trainer=(*(f"algorithm.{key}" for key in _ALGORITHM), "critic.target"),
-    checks=(check_extra_rows, check_engine),
+    checks=(check_extra_rows, check_engine, check_cost_limits),
     curriculum_checks=(check_models,),
     trainer_parts=(
         f"{_TRAINER}.implicit_rewards:ImplicitRewards",
+        f"{_TRAINER}.cost_limits:CostLimits",  # after all parts that add rewards
         f"{_TRAINER}.whole_groups:WholeGroups",
         f"{_TRAINER}.loss_columns:MeanLogProbs",
         f"{_TRAINER}.prompt_effect:PromptEffect",

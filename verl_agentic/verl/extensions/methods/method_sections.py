@@ -13,9 +13,21 @@ from verl_agentic.base.settings import read_settings
 from verl_agentic.verl.sections import plain_section, section
 
 if TYPE_CHECKING:
+    from verl_agentic.methods.cost_limits import CostLimitSettings
     from verl_agentic.methods.losses.length_lr import LengthLrSettings
     from verl_agentic.methods.losses.linear_lr import LinearLrSettings
     from verl_agentic.methods.prompt_information import PromptInformationSettings
+
+
+@section("algorithm.cost_limits")
+def cost_limits(config: Any) -> CostLimitSettings | None:
+    """Returns the limits of costs, or None."""
+    from verl_agentic.methods.cost_limits import CostLimitSettings
+
+    raw_settings = plain_section(config, "algorithm.cost_limits")
+    if raw_settings is None:
+        return None
+    return read_settings(CostLimitSettings, raw_settings, section="algorithm.cost_limits")
 
 
 @section("algorithm.length_lr")

@@ -25,6 +25,7 @@ _MAKERS = (
     "verl_agentic.credit.batch_metrics.batch_health",
     "verl_agentic.methods.prompt_information",
     "verl_agentic.verl.extensions.monitoring.health.batch_audit",
+    "verl_agentic.methods.cost_limits",
     "verl_agentic.credit.estimate",
     "verl_agentic.credit.losses.ppo",
     *(load_policy_loss(name).function.__module__ for name in policy_loss_names()),

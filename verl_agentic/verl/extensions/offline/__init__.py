@@ -1,1 +1,1 @@
-"""Offline training with verl's SFT trainer: DPO, outcome reward models and PEAR."""
+"""Offline training with verl's SFT trainer: DPO, outcome reward models, PEAR, warm starts, suggestions."""

@@ -8,7 +8,7 @@ JSON lines or parquet of training rows with the log-probs of the policy that wro
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -38,9 +38,13 @@ class BehaviourDataset(Dataset):
             DataError: a row is malformed, has no log-probs, or is longer than `data.max_length`.
         """
         records = [(f"{file}:{number}", row) for file in files for number, row in numbered_records(Path(file))]
-        self._rows = records[: max_rows if max_rows >= 0 else None]
+        self._rows = [(place, self.read(row, place)) for place, row in records[: max_rows if max_rows >= 0 else None]]
         for place, row in self._rows:
             _check_row(row, place, vocab_size=vocab_size, max_length=max_length)
+
+    def read(self, row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+        """Returns a record of a file as a training row. Raises DataError if it cannot be one."""
+        return row
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -103,26 +107,34 @@ def weighted_loss(
 class PearTrainer(SFTTrainer):
     """verl's SFT trainer on rows with the log-probs of their author."""
 
+    settings_type: type[Any] = PearSettings
+    loss: Callable[..., Any] = staticmethod(weighted_loss)
+
     def _build_dataset(self) -> None:
-        self.settings = read_settings(PearSettings, plain(self.config.get("pear")), section="pear")
+        kind = self.settings_type
+        self.settings = read_settings(kind, plain(self.config.get(kind.section)), section=kind.section)
         data = self.config.data
         if data.pad_mode != "no_padding":
-            raise ConfigError(f"section pear needs data.pad_mode=no_padding, got {data.pad_mode!r}; set it")
+            raise ConfigError(f"section {kind.section} needs data.pad_mode=no_padding, got {data.pad_mode!r}; set it")
         self.train_dataset = self._read_rows(data.train_files, data.get("train_max_samples", -1))
         self.val_dataset = self._read_rows(data.val_files, data.get("val_max_samples", -1)) if data.val_files else None
 
     def _read_rows(self, files: Any, max_rows: int) -> BehaviourDataset:
-        return BehaviourDataset(
+        return self.make_dataset(
             [files] if isinstance(files, str) else list(files),
             vocab_size=len(self.model_config.tokenizer),
             max_length=self.config.data.max_length,
             max_rows=max_rows,
         )
 
+    def make_dataset(self, files: list[str], **options: Any) -> BehaviourDataset:
+        """Returns the rows of files; see `BehaviourDataset`."""
+        return BehaviourDataset(files, **options)
+
     def _build_engine(self) -> None:
         super()._build_engine()
         client = self.training_client
-        client.set_loss_fn(partial(weighted_loss, settings=self.settings))
+        client.set_loss_fn(partial(self.loss, settings=self.settings))
         client.train_batch = in_items(client.train_batch, 1)
         client.infer_batch = in_items(client.infer_batch, 1)
 

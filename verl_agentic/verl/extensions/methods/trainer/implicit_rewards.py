@@ -19,18 +19,14 @@ from omegaconf import OmegaConf, open_dict
 
 from verl_agentic.base.errors import ConfigError, PluginError
 from verl_agentic.base.settings import read_settings
-from verl_agentic.credit.advantage import is_advantage, load_advantage
-from verl_agentic.credit.policy_loss import is_policy_loss, load_policy_loss
 from verl_agentic.methods.losses.implicit_reward import ImplicitRewardSettings, TokenRewards, implicit_rewards
+from verl_agentic.verl.extensions.methods.trainer.added_rewards import check_readers
 from verl_agentic.verl.sections import plain_section
 from verl_agentic.verl.trainer.trainer_part import TrainerPart, read_columns, store_columns
 
 SECTION = "algorithm.implicit_reward"
 REFERENCE_PATH = "reference_path"
 """Key of `actor_rollout_ref` that `verl.extensions.methods.engine.reference_model` reads in the workers."""
-_VERLS_WITHOUT = {"gdpo", "remax"}
-_WITHOUT = {"parts", "baseline_B"}
-"""Columns of estimators that ignore token rewards."""
 
 
 class ImplicitRewards(TrainerPart):
@@ -81,8 +77,7 @@ def check_implicit_reward(config: Any) -> ImplicitRewardSettings | None:
     settings = implicit_reward_settings(config)
     if settings is not None:
         _check_reference(config)
-        _check_estimator(str(config.algorithm.adv_estimator))
-        _check_loss(str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")))
+        check_readers(config, section=SECTION)
     return settings
 
 
@@ -137,21 +132,4 @@ def _check_reference(config: Any) -> None:
             f"with LoRA verl's reference is the policy without its adapters, which leaves no place for the model of "
             f"{SECTION}, got actor_rollout_ref.model.lora_rank={has_rank}, "
             f"lora_adapter_path={model.get('lora_adapter_path')}; unset them"
-        )
-
-
-def _check_estimator(name: str) -> None:
-    is_ours = is_advantage(name)
-    if name in _VERLS_WITHOUT or (is_ours and load_advantage(name).needs & _WITHOUT):
-        raise ConfigError(
-            f"{SECTION} adds rewards of tokens, got estimator {name!r}, which looks at parts of the reward or at "
-            "greedy sessions, where they are not; take another one"
-        )
-
-
-def _check_loss(name: str) -> None:
-    if is_policy_loss(name) and not load_policy_loss(name).uses_advantages:
-        raise ConfigError(
-            f"{SECTION} changes advantages, got policy_loss.loss_mode={name!r}, which does not look at them; take "
-            "another one"
         )

@@ -1,6 +1,7 @@
-"""Log-probs of responses under the same policy with a solution in its prompt: the teacher of the loss `sdpo`.
+"""Log-probs of responses under the same policy with feedback in its prompt: the teacher of the loss `sdpo`.
 
-The solution is the response of a successful sibling. Rows without one get NaN and no loss, as do rows that would exceed
+The feedback is the response of a successful sibling. Without one, it is what the environment answered in the row
+itself, if the row failed. Rows without feedback get NaN and no loss, as do rows that would exceed
 `rollout.log_prob_max_token_len_per_gpu` with it. With `algorithm.self_teacher: {tau: 0.05}` the teacher is a moving
 average of the policy (`verl.extensions.methods.engine.ema_teacher`), else the policy before the step's updates.
 """
@@ -32,7 +33,10 @@ SECTION = "algorithm.self_teacher"
 _TEACHER_TAU = "teacher_tau"
 _TEACHER_PASS = "teacher_pass"
 _MARK = "LASTMESSAGE"
-_SOLUTION_TEXT = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
+_SOLUTION_TEXT = "\n\nA correct solution:\n{text}\n\nNow solve it yourself."
+_FEEDBACK_TEXT = "\n\nFeedback on an earlier attempt that failed:\n{text}\n\nNow solve it yourself."
+_MAX_FEEDBACK_TOKENS = 1024
+"""Tokens of the environment's feedback, the last ones."""
 
 
 def teacher_tau(config: Any) -> float | None:
@@ -69,7 +73,7 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
 
     Args:
         trainer: verl's, with an actor.
-        outcome_B: raw outcome of the row's session; at least 1 is a solution.
+        outcome_B: raw outcome of the row's session; at least 1 is a solution, and less is a failure.
     """
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
@@ -78,13 +82,14 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     # Computes all rows, also those without a solution, because a batch must be divisible by the ranks.
     rows, is_taught, control = [], [], Markers(special_tokens(trainer.tokenizer))
     for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
-        solution = solutions[place]
         taught_prompt = prompt
-        if solution is not None:
-            taught_prompt = _add_solution(
-                trainer.tokenizer, prompt, responses[solution], masks[solution], closing=closing, control=control
-            )
-        is_taught.append(solution is not None and len(taught_prompt) + len(response) <= max_tokens)
+        if (solution := solutions[place]) is not None:
+            template, ids = _SOLUTION_TEXT, responses[solution][masks[solution].bool()]
+        else:
+            template, ids = _FEEDBACK_TEXT, _find_feedback(response, mask, outcome=outcome_B[place])
+        if len(ids):
+            taught_prompt = _add_text(trainer.tokenizer, prompt, ids, template, closing=closing, control=control)
+        is_taught.append(len(ids) > 0 and len(taught_prompt) + len(response) <= max_tokens)
         rows.append(extra_row(taught_prompt if is_taught[-1] else prompt, response, mask))
     taught_keys = [f"told-{key}" for key in batch.keys]
     tau = teacher_tau(trainer.config)
@@ -113,26 +118,31 @@ def _find_solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequ
     ]
 
 
-def _add_solution(
+def _find_feedback(response: torch.Tensor, mask: torch.Tensor, *, outcome: float) -> torch.Tensor:
+    """Returns the last tokens that the environment wrote into a failed row; none of a success or of a void row."""
+    if outcome >= 1 or not bool(mask.any()):
+        return response[:0]
+    return response[~mask.bool()][-_MAX_FEEDBACK_TOKENS:]
+
+
+def _add_text(
     tokenizer: Any,
     prompt: torch.Tensor,
-    solution: torch.Tensor,
-    mask: torch.Tensor,
+    ids: torch.Tensor,
+    template: str,
     *,
     closing: Sequence[int],
     control: Markers,
 ) -> torch.Tensor:
-    """Returns the prompt with a solution at the end of its last message.
+    """Returns the prompt with a text at the end of its last message.
 
     Args:
-        solution: `[R]` int64: the response of a successful row.
-        mask: `[R]` its sampled tokens.
-        control: texts that must not become special tokens when the solution is encoded.
+        ids: `[N]` int64: the text, as tokens of a response.
+        template: has `{text}`.
+        control: texts that must not become special tokens when the text is encoded.
     """
-    text = tokenizer.decode(solution[mask.bool()].tolist(), skip_special_tokens=True)
-    added = tokenizer(_SOLUTION_TEXT.format(solution=control.neutralise(text)[0]), add_special_tokens=False)[
-        "input_ids"
-    ]
+    text = control.neutralise(tokenizer.decode(ids.tolist(), skip_special_tokens=True))[0]
+    added = tokenizer(template.format(text=text), add_special_tokens=False)["input_ids"]
     special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     ends = [*(token for token in closing[:1] if token in special), tokenizer.eos_token_id]
     place = _end_of_last_message(prompt.tolist(), closing=closing, ends=ends)
