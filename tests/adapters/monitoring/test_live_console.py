@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +23,7 @@ from verl_agentic.verl.extensions.monitoring.monitoring_features import watch_pr
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[str]]:
     ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("JPY_PARENT_PID", raising=False)
     with os.fdopen(theirs, "w") as stream:

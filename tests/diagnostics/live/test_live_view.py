@@ -133,10 +133,10 @@ def test_a_terminal_of_another_size_has_the_foot_at_its_end(terminal: Terminal, 
 
 
 def test_a_low_terminal_has_no_foot(terminal: Terminal) -> None:
-    terminal.resize(columns=80, rows=6)
+    terminal.resize(columns=80, rows=5)
     TerminalFoot(terminal.stream, height=3).draw(["foot"])
     terminal.write("line\n")
-    assert terminal.lines() == ["line"]
+    assert terminal.lines() == ["line"] and not can_show(terminal.stream)
 
 
 def test_the_view_has_progress_numbers_validation_and_the_last_alarm(
@@ -181,6 +181,14 @@ def test_an_error_ends_the_view_and_is_printed_below_it(terminal: Terminal, tmp_
         fail()
     terminal.write("why the run failed\n")
     assert terminal.lines()[-1] == "why the run failed" and terminal.screen.margins is None
+
+
+def test_a_log_that_cannot_be_read_ends_no_run(terminal: Terminal, tmp_path: Path, often: None) -> None:
+    with show_run(tmp_path, terminal.stream):
+        wait_for(terminal, "no alarm")
+        write_record(tmp_path, "health.jsonl", {"name": "starved"})
+        time.sleep(0.2)
+    assert terminal.lines() == [] and terminal.screen.margins is None
 
 
 def test_only_a_terminal_has_a_view(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,8 +131,10 @@ def _parse_line(line: bytes) -> Mapping[str, Any]:
 
 
 def can_show(stream: IO[str]) -> bool:
-    """Tells whether a live view can be shown: in a terminal, not in a notebook, which passes itself off as one."""
-    return stream.isatty() and not Console(file=stream).is_dumb_terminal and "JPY_PARENT_PID" not in os.environ
+    """Tells whether a live view can be shown: in a terminal that is high enough, not in a notebook's."""
+    if not stream.isatty() or Console(file=stream).is_dumb_terminal or "JPY_PARENT_PID" in os.environ:
+        return False
+    return TerminalFoot(stream, height=_HEIGHT).fits()
 
 
 @contextlib.contextmanager
@@ -144,7 +146,7 @@ def show_run(folder: Path, stream: IO[str]) -> Iterator[None]:
 
     def draw_often() -> None:
         while not has_ended.wait(_EVERY_S):
-            with contextlib.suppress(OSError):  # the terminal is gone; the run goes on
+            with contextlib.suppress(Exception):  # nothing that is wrong with a view may end a run
                 foot.draw(view.render())
 
     thread = threading.Thread(target=draw_often, name="live view", daemon=True)
@@ -154,5 +156,8 @@ def show_run(folder: Path, stream: IO[str]) -> Iterator[None]:
     finally:
         has_ended.set()
         thread.join()
-        with contextlib.suppress(OSError):
-            foot.close(view.render())
+        lines: list[str] = []
+        with contextlib.suppress(Exception):
+            lines = view.render()
+        with contextlib.suppress(OSError):  # the terminal is gone
+            foot.close(lines)

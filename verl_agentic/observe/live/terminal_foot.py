@@ -33,10 +33,14 @@ class TerminalFoot:
         self._num_rows = 0
         """Rows of the terminal for which the foot was opened; 0: it is not open."""
 
+    def fits(self) -> bool:
+        """Tells whether other output has at least as many rows."""
+        return self._count_rows() >= 2 * self._height
+
     def draw(self, lines: Sequence[str]) -> None:
         """Shows lines in the place of those before; opens the foot anew where the terminal has another size."""
-        num_rows = os.get_terminal_size(self._descriptor).lines
-        if num_rows <= 2 * self._height:
+        num_rows = self._count_rows()
+        if not self.fits():
             self.close()
             return
         text = self._open(num_rows) if num_rows != self._num_rows else ""
@@ -58,6 +62,9 @@ class TerminalFoot:
         self._num_rows = num_rows
         room = _LINE_DOWN * self._height + f"\033[{self._height}A"
         return f"{_SAVE}{_WHOLE_SCREEN}{_RESTORE}{room}{_SAVE}\033[1;{num_rows - self._height}r{_RESTORE}"
+
+    def _count_rows(self) -> int:
+        return os.get_terminal_size(self._descriptor).lines
 
     def _write(self, text: str) -> None:
         """Writes in one call, so that output of others is before it or after it."""
