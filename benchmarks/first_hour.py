@@ -85,7 +85,7 @@ class Hour:
     failures: list[str] = field(default_factory=list)
 
     def run(self, commands: Sequence[str], *, folder: Path | None = None) -> str:
-        """Runs lines in one shell, and returns their output, which is printed as well."""
+        """Runs lines in one shell, prints their output, and returns it with single spaces between words."""
         failed = self.folder / "failed.txt"
         trap = f"trap 'echo \"$BASH_COMMAND\" >> {failed}' ERR"
         began, cpu_s, output = time.monotonic(), _measure_children(), ""
@@ -110,7 +110,7 @@ class Hour:
         if failed.is_file():
             self.failures += failed.read_text().splitlines()
             failed.unlink()
-        return output
+        return " ".join(output.split())  # tables break lines
 
     def require(self, is_met: bool, success: str) -> None:
         """Counts a success that is missing."""
@@ -128,7 +128,7 @@ def play_curious(hour: Hour, clone: Path) -> None:
     commands = read_commands(read_section("README.md", first="## See it learn", end="## In your own run"))
     output = hour.run([line for line in commands if line.startswith("make quickstart")], folder=clone)
     hour.require((clone / "outputs/quickstart/report.html").is_file(), "the report")
-    suggestion = re.search(r"try it: (verl-agentic play .*What is (\d+)\*(\d+)\?.*)", output)
+    suggestion = re.search(r"try it: (verl-agentic play [^?]*What is (\d+)\*(\d+)\?')", output)
     answer = hour.run([f".venv/bin/{suggestion[1]}"], folder=clone) if suggestion else ""
     is_right = suggestion is not None and str(int(suggestion[2]) * int(suggestion[3])) in answer
     hour.require(is_right, "a right answer of the trained model")
