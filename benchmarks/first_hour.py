@@ -18,6 +18,7 @@ one runs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -89,7 +90,7 @@ class Hour:
         failed = self.folder / "failed.txt"
         trap = f"trap 'echo \"$BASH_COMMAND\" >> {failed}' ERR"
         began, cpu_s, output = time.monotonic(), _measure_children(), ""
-        process = subprocess.Popen(
+        with subprocess.Popen(
             ["bash", "-uxc", "\n".join([trap, *commands])],
             cwd=folder or self.folder,
             env=self.environment,
@@ -97,14 +98,13 @@ class Hour:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-        )
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write("0\n")  # the turn of somebody who plays an environment
-        process.stdin.close()
-        for line in process.stdout:
-            print(line, end="", file=sys.stderr, flush=True)
-            output += line
-        process.wait()
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write("0\n")  # the turn of somebody who plays an environment
+            for line in process.stdout:
+                print(line, end="", file=sys.stderr, flush=True)
+                output += line
         self.wall_s += time.monotonic() - began
         self.cpu_s += _measure_children() - cpu_s
         if failed.is_file():
