@@ -141,8 +141,8 @@ def play_verl_user(hour: Hour, clone: Path) -> None:
     _make_rows(hour, clone)
     commands = read_commands(read_section("docs/from_verl.md"))
     _install(hour, clone, [line for line in commands if line.startswith("pip install")])
-    look, *steps = [line for line in commands if re.match(r"sed|\w+=", line)]  # bash run.sh itself needs a GPU
-    output = hour.run([f"{look} || true"])  # it fails for what it finds
+    preflight, *steps = [line for line in commands if re.match(r"sed|\w+=", line)]  # bash run.sh itself needs a GPU
+    output = hour.run([f"{preflight} || true"])  # it fails for what it finds
     hour.require("uses no tools" in output, "preflight names the fault of the script")
     output = hour.run(steps)
     hour.require("this run can start" in output and "multiply" in output, "the script's tool in a run that can start")
@@ -206,7 +206,7 @@ def _make_rows(hour: Hour, clone: Path) -> None:
     subprocess.run([sys.executable, "-c", code], cwd=hour.folder, env=environment, check=True, stdout=sys.stderr)
 
 
-def play(name: str, folder: Path) -> dict[str, Any]:
+def play_path(name: str, folder: Path) -> dict[str, Any]:
     """Plays one path in a folder, and returns its figures."""
     clone = folder / "clone"
     subprocess.run(["git", "clone", "--quiet", str(_ROOT), str(clone)], check=True)
@@ -214,8 +214,8 @@ def play(name: str, folder: Path) -> dict[str, Any]:
         key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VERL_", "VIRTUAL"))
     }
     hour = Hour(folder=folder, environment={**environment, "RAY_ADDRESS": "local"})
-    limit_min, play_path = _PATHS[name]
-    play_path(hour, clone)
+    limit_min, play_pages = _PATHS[name]
+    play_pages(hour, clone)
     return {
         "path": name,
         "wall_min": round(hour.wall_s / 60, 1),
@@ -234,7 +234,7 @@ def main() -> int:
     all_figures = []
     for name in [only] if only else _PATHS:
         with tempfile.TemporaryDirectory(prefix=f"first_hour_{name}_") as folder:
-            all_figures.append(play(name, Path(folder)))
+            all_figures.append(play_path(name, Path(folder)))
         print(json.dumps(all_figures[-1]), flush=True)
     return int(any(figures["failures"] for figures in all_figures))
 

@@ -45,8 +45,8 @@ class TerminalFoot:
             return
         text = self._open(num_rows) if num_rows != self._num_rows else ""
         top = num_rows - self._height + 1
-        shown = [*lines, *[""] * self._height][: self._height]
-        rows = "".join(f"\033[{top + number};1H{line}{_CLEAR_LINE}" for number, line in enumerate(shown))
+        contents = [*lines, *[""] * self._height][: self._height]
+        rows = "".join(f"\033[{top + number};1H{line}{_CLEAR_LINE}" for number, line in enumerate(contents))
         self._write(f"{text}{_SAVE}{rows}{_RESTORE}")
 
     def close(self, lines: Sequence[str] = ()) -> None:
