@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import importlib
 import importlib.util
+import json
 import re
 import runpy
 import shlex
@@ -36,15 +37,21 @@ PAGES = [
 ]
 
 
-@pytest.fixture(params=["README.md", "docs/extending.md"])
-def capitals(tmp_path: Path, request: pytest.FixtureRequest) -> str:
-    """The environment of a page, as the folder that a reader would make of it."""
-    code = re.findall(r"```python\n(.*?)```", (ROOT / request.param).read_text(), re.DOTALL)[0]
-    assert len([line for line in code.splitlines() if line]) <= 16
-    folder = tmp_path / "capitals"
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def write_environment(page: Path, folder: Path, *, max_lines: int) -> str:
+    """Makes the folder that a reader would make of the first environment of a page."""
+    code = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[0]
+    assert len([line for line in code.splitlines() if line]) <= max_lines
     folder.mkdir()
     (folder / "__init__.py").write_text(code)
     return str(folder)
+
+
+@pytest.fixture
+def capitals(tmp_path: Path) -> str:
+    return write_environment(ROOT / "docs" / "extending.md", tmp_path / "capitals", max_lines=16)
 
 
 def test_the_environment_of_the_docs_can_be_played(capitals: str) -> None:
@@ -68,6 +75,12 @@ def test_the_environment_of_the_docs_can_be_played(capitals: str) -> None:
     assert told == "Error: 'lookup' failed on these arguments: KeyError: 'Atlantis'"
 
 
+@pytest.mark.slow
+def test_the_environment_of_the_readme_rewards_solutions_only(tmp_path: Path) -> None:
+    folder = write_environment(ROOT / "README.md", tmp_path / "doors", max_lines=22)
+    assert cli.main(["env", "validate", folder]) == 0
+
+
 async def test_the_tool_of_the_docs_answers() -> None:
     code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extending.md").read_text(), re.DOTALL)[1]
     space: dict[str, Any] = {}
@@ -79,7 +92,8 @@ async def test_the_tool_of_the_docs_answers() -> None:
 
 
 def test_links_lead_to_files_that_are_there() -> None:
-    links = {(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())}
+    pages = (*PAGES, *NOTEBOOKS)
+    links = {(page, link) for page in pages for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())}
     missing = [(page, link) for page, link in links if "://" not in link and not (page.parent / link).exists()]
     assert links and not missing
 
@@ -173,7 +187,8 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     listed = re.findall(r"([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     pages = [path.name for path in (ROOT / "docs").glob("*.md")]
     recipes = [str(path.relative_to(ROOT)) for path in (ROOT / "recipes").glob("*/README.md")]
-    assert sorted(listed) == sorted(["index.md", *pages, *recipes])
+    notebooks = [f"notebooks/{path.stem}.md" for path in NOTEBOOKS]
+    assert sorted(listed) == sorted(["index.md", *pages, *recipes, *notebooks])
 
 
 def test_every_object_of_the_api_reference_exists() -> None:
@@ -188,17 +203,22 @@ def test_the_index_for_language_models_is_current() -> None:
     assert (ROOT / "llms.txt").read_text() == written, "run python docs/site/llms_page.py"
 
 
-def _read_commands(text: str) -> list[list[str]]:
+def _read_commands(page: Path) -> list[list[str]]:
     """Returns the words of the commands `verl-agentic ...` in blocks of bash, without `...` and `&`."""
-    lines = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ").splitlines()
+    if page.suffix == ".ipynb":
+        cells = ["".join(cell["source"]) for cell in json.loads(page.read_text())["cells"]]
+        blocks = [cell for cell in cells if cell.startswith("%%bash")]
+    else:
+        blocks = re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     commands = [shlex.split(line, comments=True) for line in lines if line.lstrip().startswith("verl-agentic ")]
     return [[word for word in words[1:] if word not in ("...", "&")] for words in commands]
 
 
 def test_commands_of_the_docs_have_options_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     wrong, num_parsed = [], 0
-    for page in PAGES:
-        for words in _read_commands(page.read_text()):
+    for page in (*PAGES, *NOTEBOOKS):
+        for words in _read_commands(page):
             parser = argparse.ArgumentParser(prog=words[0])
             cli._load_command(words[0]).add_arguments(parser)
             try:

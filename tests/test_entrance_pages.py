@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from page_commands import ROOT, read_commands, read_section, write_files
 
-ROOT = Path(__file__).resolve().parent.parent
-_LAST_SECTIONS = {"own_method": "## Get a figure", "own_environment": "## Train a model that learns"}
+_LAST_SECTIONS = {"own_method": "## Get a figure", "own_environment": "## Train a large model"}
 """Page -> its section with commands that need a model which no command of the page makes."""
 
 
@@ -22,15 +21,14 @@ def test_an_entrance_page_has_at_most_600_words(name: str) -> None:
 
 def _run_page(name: str, folder: Path, *, trains: bool) -> str:
     """Writes the files of a page, runs its commands in one shell and returns their output."""
-    text = (ROOT / "docs" / f"{name}.md").read_text().partition(_LAST_SECTIONS[name])[0]
-    for block in re.findall(r"```(?:python|yaml)\n(# \w+\.(?:py|yaml)\n.*?)```", text, re.DOTALL):
-        (folder / block.split(maxsplit=2)[1]).write_text(block)
-    lines = "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
-    after_run = ("main_ppo", "dryrun", " runs/")
+    text = read_section(f"docs/{name}.md", end=_LAST_SECTIONS[name])
+    write_files(text, folder)
+    lines = read_commands(text)
+    after_run = ("main_ppo", "dryrun", "quickstart", " runs/")
     script = [line for line in lines if trains or not any(word in line for word in after_run)]
     process = subprocess.run(
         ["bash", "-eux", "-c", "\n".join(script)], cwd=folder, input="0\n", capture_output=True, text=True,
-        timeout=1800, check=False,
+        timeout=5400, check=False,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "RAY_ADDRESS": "local"},
     )  # fmt: skip
     assert process.returncode == 0, f"{process.stdout[-3000:]}\n{process.stderr[-3000:]}"

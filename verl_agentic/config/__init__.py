@@ -15,6 +15,6 @@ if "verl" in sys.modules and "verl_agentic.plugin" not in sys.modules:
     raise PluginError(
         "verl did not load the plugin verl_agentic, got "
         + ("no entry point verl_agentic" if _policy == "auto" else f"VERL_USE_EXTERNAL_PLUGINS={_policy}")
-        + ("; pip install verl-agentic" if _policy == "auto" else "; unset it")
+        + ("; pip install . in a clone of verl_agentic" if _policy == "auto" else "; unset it")
         + ", and run `verl-agentic doctor`"
     )

@@ -20,8 +20,10 @@ class LogOptions(Settings):
     """Maximum size of all files of a table, in GiB. The oldest files are removed first. Every process keeps the file
     that it writes, so the table can take `file_mb` for each process. None: all files stay."""
 
-    console: Literal["short", "all"] = "short"
-    """What a run with a log prints of each step: about ten numbers, or all metrics as verl does."""
+    console: Literal["live", "short", "all"] = "live"
+    """What a run with a log prints of each step. `short`: a line of about ten numbers. `live`: the same numbers of the
+    last steps at the foot of the terminal, with progress and the last alarm; `short` where the output is no terminal.
+    `all`: all metrics, as verl does."""
 
     def check_together(self) -> None:
         if self.total_gb is not None and self.total_gb * 1024 < self.file_mb:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from verl.utils.logger.aggregate_logger import LocalLogger
 
-from verl_agentic.verl.extensions.monitoring.console_line import format_line, short_console
+from verl_agentic.observe.live.step_line import format_line
+from verl_agentic.verl.extensions.monitoring.console_line import short_console
 
 METRICS = {
     "episode/acc": 0.625,

@@ -19,6 +19,8 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from verl_agentic.observe.live.step_line import list_alarms
+
 _TITLES = {
     "model": "make a tiny model",
     "data": "make tasks and demonstrations",
@@ -28,7 +30,7 @@ _TITLES = {
 
 
 class Display:
-    """A line with a bar for each phase."""
+    """A line with a bar for each phase; where the output is no terminal, a plain line for each that has ended."""
 
     def __init__(self) -> None:
         self.console = Console()
@@ -40,6 +42,7 @@ class Display:
             TimeElapsedColumn(table_column=Column(no_wrap=True)),
             TextColumn("[dim]{task.fields[note]}"),
             console=self.console,
+            disable=not self.console.is_terminal,
         )
         self._task = self._progress.add_task("", visible=False, note="")
         self._waiting: dict[str, TaskID] = {}
@@ -66,8 +69,11 @@ class Display:
         self._progress.update(self._task, description=_label_phase(name, title))
         self._progress.start_task(self._task)
         yield self
-        total = self._progress.tasks[self._task].total or 1
-        self._progress.update(self._task, total=total, completed=total)
+        task = self._progress.tasks[self._task]
+        self._progress.update(self._task, total=task.total or 1, completed=task.total or 1)
+        if self._progress.disable:
+            notes = ", ".join(filter(None, [f"{task.elapsed:.0f} s", task.fields["note"]]))
+            print(f"{_label_phase(name, title)}: {notes}", flush=True)
 
     def reused(self) -> None:
         """Marks the phase as done before."""
@@ -84,7 +90,9 @@ class Display:
             self._progress.update(self._task, total=steps, note="starting")
         else:
             value = last["data"].get(metric)
-            note = "" if value is None else f"{metric} {value:.3f}"  # verl's log writes nan as null
+            notes = [] if value is None else [f"{metric} {value:.3f}"]  # verl's log writes nan as null
+            notes += [f"alarm {name}" for name in list_alarms(last["data"])]
+            note = ", ".join(notes)
             self._progress.update(self._task, total=steps, completed=last["step"], note=note)
 
 

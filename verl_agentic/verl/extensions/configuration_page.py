@@ -144,7 +144,7 @@ actor_rollout_ref:
   rollout:
     custom:
       agentic:
-        # Unsupported interpolation type verl_agentic? The plugin is not installed: pip install verl-agentic
+        # Unsupported interpolation type verl_agentic? The plugin is not installed: pip install . in a clone of it
         required: ${verl_agentic:plugin}
 
 """

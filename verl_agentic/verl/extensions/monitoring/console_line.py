@@ -1,6 +1,6 @@
-"""Patches verl: where the log of a run has all metrics, the console shows about ten of them, one line a step.
+"""Patches verl: where the log of a run has all metrics, the console shows about ten of them.
 
-Wraps `LocalLogger.log`.
+Wraps `LocalLogger.log`. The trainer prints a line for each step, or none if the driver shows the live view.
 """
 
 from __future__ import annotations
@@ -12,28 +12,16 @@ from typing import Any
 
 from verl.utils.logger.aggregate_logger import LocalLogger
 
+from verl_agentic.observe.live.step_line import format_line
+from verl_agentic.verl.extensions.monitoring.live_console import has_live_view
 from verl_agentic.verl.patching import wrap
 
 _num_steps: ContextVar[int | None] = ContextVar("num_steps", default=None)
-_SHOWN = (
-    ("acc", "episode/acc", "{:.2f}"),
-    ("reward", "critic/score/mean", "{:.2f}"),
-    ("groups without signal", "batch/zero_signal_group_frac", "{:.0%}"),
-    ("tokens", "response_length/mean", "{:.0f}"),
-    ("turns", "episode/num_turns", "{:.1f}"),
-    ("tool errors", "episode/tool_errors", "{:.1f}"),
-    ("void", "episode/void", "{:.0%}"),
-    ("entropy", "batch/entropy", "{:.2f}"),
-    ("kl", "actor/ppo_kl", "{:.1e}"),
-    ("gradient", "actor/grad_norm", "{:.2f}"),
-    ("seconds", "timing_s/step", "{:.1f}"),
-)
-"""Label, metric and format."""
 
 
 @contextlib.contextmanager
 def short_console(*, num_steps: int) -> Iterator[None]:
-    """Makes verl's console logger print short lines for the steps of a training."""
+    """Makes verl's console logger print short lines for the steps of a training, or none with a live view."""
     token = _num_steps.set(num_steps)
     try:
         yield
@@ -47,23 +35,5 @@ def _print_line(log: Any, self: Any, data: Mapping[str, Any], step: int) -> None
     line = "" if num_steps is None else format_line(data, step=step, num_steps=num_steps)
     if not line:
         log(self, data, step)
-    elif self.print_to_console:
+    elif self.print_to_console and not has_live_view():
         print(line, flush=True)
-
-
-def format_line(metrics: Mapping[str, Any], *, step: int, num_steps: int) -> str:
-    """Returns the line of a step, or nothing if the metrics have none of the numbers that it shows."""
-    parts = [
-        f"{label} {shape.format(float(metrics[name]))}"  # the numbers of verl are of many types
-        for label, name, shape in _SHOWN
-        if name in metrics
-    ]
-    parts += [
-        f"{name.removeprefix('val-core/')} {float(value):.2f}"
-        for name, value in metrics.items()
-        if name.startswith("val-core/")
-    ]
-    alarms = [name.removeprefix("health/") for name, value in metrics.items() if name.startswith("health/") and value]
-    if alarms:
-        parts.append(f"alarms: {', '.join(alarms)}")
-    return " | ".join([f"step:{step} of {num_steps}", *parts]) if parts else ""

@@ -48,8 +48,20 @@ def watch_errors(config: Any, main: dict[str, Any]) -> None:
     watch_driver(config, main)
 
 
+def watch_progress(config: Any, main: dict[str, Any]) -> None:
+    """Makes the driver of a run with a log show its progress where the output is a terminal."""
+    from verl_agentic.verl.extensions.monitoring.live_console import show_in_terminal
+    from verl_agentic.verl.run_dir import run_dir_of
+
+    folder = run_dir_of(config)
+    has_console = "console" in (OmegaConf.select(config, "trainer.logger") or ())
+    is_live = has_console and OmegaConf.select(config, f"{AGENTIC}.log.console") in (None, "live")
+    if folder is not None and is_live and callable(main.get("run_ppo")):
+        main["run_ppo"] = show_in_terminal(main["run_ppo"], folder)
+
+
 FEATURES = Features(
-    watchers=(watch_errors,),
+    watchers=(watch_errors, watch_progress),
     adapters=(
         Adapter(
             module="extensions.monitoring.error_log",

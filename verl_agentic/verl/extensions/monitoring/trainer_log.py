@@ -2,7 +2,7 @@
 
 `agentic.log.dir` names the folder; `audit` and `health` configure checks and actions. Wraps `fit`,
 `_compute_advantage`, `_compute_metrics`, `_save_checkpoint` and `_validate` of `PPOTrainer`, so all modes of the V1
-trainer and all estimators and loops are covered.
+trainer and all estimators and loops are covered. Wraps `tqdm` of its module: the live view has a progress bar.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.credit.trainer_context import metrics_only_context
@@ -32,6 +33,7 @@ from verl_agentic.verl.extensions.monitoring.console_line import short_console
 from verl_agentic.verl.extensions.monitoring.health.batch_audit import audit_batch
 from verl_agentic.verl.extensions.monitoring.health.health_actions import act, target_of_rollback
 from verl_agentic.verl.extensions.monitoring.health.health_watch import watch_of
+from verl_agentic.verl.extensions.monitoring.live_console import has_live_view
 from verl_agentic.verl.log_and_continue import log_and_continue
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
@@ -61,13 +63,18 @@ def _log_run(fit: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     write_config(Path(folder), OmegaConf.to_container(self.config, resolve=True))
     write_tokenizer(Path(folder), self.tokenizer)
     ends = Lines(Path(folder) / ENDED)
-    ends.append({"step": self.global_steps, "time": time.time(), "ended": False})
-    is_short = options.console == "short"
-    with short_console(num_steps=self.total_training_steps) if is_short else contextlib.nullcontext():
+    num_steps = self.total_training_steps
+    ends.append({"step": self.global_steps, "num_steps": num_steps, "time": time.time(), "ended": False})
+    with contextlib.nullcontext() if options.console == "all" else short_console(num_steps=num_steps):
         fit_result = fit(self, *args, **kwargs)
     ends.append({"step": self.global_steps, "time": time.time(), "ended": True})
     print(f"Every trajectory of this run: verl-agentic view {folder}", flush=True)
     return fit_result
+
+
+@wrap(trainer_base, "tqdm")
+def _hide_bar(tqdm: Any, *args: Any, **kwargs: Any) -> Any:
+    return tqdm(*args, disable=has_live_view(), **kwargs)
 
 
 @wrap(PPOTrainer, "_compute_advantage")
