@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,19 @@ def choose_logs(folder: Path) -> list[Path]:
     if folder in logs and _is_evaluation(folder):
         return [folder]
     return [log for log in logs if not _is_evaluation(log)] or logs
+
+
+def name_runs(run_dirs: Sequence[Path]) -> list[str]:
+    """Returns the parts of paths that differ, without what all begin or end with."""
+    parts = [path.resolve().parts for path in run_dirs]
+    start = _count_equal(parts)
+    end = _count_equal([path[start:][::-1] for path in parts])
+    return [os.sep.join(path[start : len(path) - end]) or path[-1] for path in parts]
+
+
+def _count_equal(rows: Sequence[Sequence[str]]) -> int:
+    """Returns how many first values all rows have in common."""
+    return sum(1 for _ in itertools.takewhile(lambda values: len(set(values)) == 1, zip(*rows, strict=False)))
 
 
 def require_one_run(folder: Path) -> None:

@@ -28,9 +28,9 @@ def view(run_dir: Path) -> RunView:
 
 
 @contextmanager
-def served(view: RunView, host: str = "127.0.0.1") -> Iterator[PageServer]:
+def served(*views: RunView, host: str = "127.0.0.1") -> Iterator[PageServer]:
     """Serves a page."""
-    with PageServer(view, host=host, port=0) as server:
+    with PageServer(*views, host=host, port=0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -42,7 +42,7 @@ def served(view: RunView, host: str = "127.0.0.1") -> Iterator[PageServer]:
 
 @pytest.fixture(scope="session")
 def serve() -> Any:
-    """Serves a view while a block runs: `with serve(view) as server`."""
+    """Serves views while a block runs: `with serve(view) as server`."""
     return served
 
 

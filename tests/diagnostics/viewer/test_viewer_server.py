@@ -35,7 +35,7 @@ def ask(url: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes
         connection.close()
 
 
-def data(url: str, name: str, **params: Any) -> Any:
+def data(url: str, name: str, /, **params: Any) -> Any:
     status, _, content = ask(url, f"/api/{name}?{urlencode(params, doseq=True)}")
     return status, json.loads(content)
 

@@ -1,4 +1,4 @@
-"""`verl-agentic view`: shows the trajectories of a run or an evaluation, in the browser or as one HTML file."""
+"""`verl-agentic view`: shows the trajectories of runs or of an evaluation, in the browser or as one HTML file."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ class ViewOptions(PageOptions):
     """Options of the viewer."""
 
     COMMON = ("port", "no_browser", "export", "limit", "step")
-    run_dir: Path = declare("read this folder of a run or an evaluation; its log may lie deeper", is_required=True,
-                            is_positional=True, metavar="RUN_DIR")  # fmt: skip
+    run_dirs: Sequence[Path] = declare("read this folder of a run or an evaluation; its log may lie deeper; several "
+                                       "runs are shown beside each other", is_required=True, is_positional=True,
+                                       nargs="+", metavar="RUN_DIR")  # fmt: skip
     host: str = declare("listen at this address (default %(default)s: this machine)", "127.0.0.1")
     port: int = declare("listen at this port (default: a free one)", 0, min=0, max=MAX_PORT)
     no_browser: bool = declare("print the address and open no browser", False)
@@ -63,8 +64,14 @@ def show_run(options: ViewOptions) -> int:
     chosen = [name for name in ("step", "key", "spot_check") if getattr(options, name)]
     if options.export is None and chosen:
         raise ConfigError(f"--{chosen[0].replace('_', '-')} needs --export, got none; add --export FILE")
-    view = _open_view(options.run_dir)
-    return _serve_view(options, view) if options.export is None else _export_page(options, view, options.export)
+    views = [_open_view(run_dir) for run_dir in options.run_dirs]
+    if options.export is None:
+        return _serve_views(options, views)
+    if len(views) > 1:
+        raise ConfigError(
+            f"--export writes the page of one run, got {len(views)} runs; name one, or use `verl-agentic compare --out`"
+        )
+    return _export_page(options, views[0], options.export)
 
 
 def _open_view(run_dir: Path) -> RunView:
@@ -95,12 +102,12 @@ def _open_view(run_dir: Path) -> RunView:
     return view
 
 
-def _serve_view(options: ViewOptions, view: RunView) -> int:
+def _serve_views(options: ViewOptions, views: Sequence[RunView]) -> int:
     import webbrowser
 
     from verl_agentic.observe.viewer.viewer_server import PageServer
 
-    with PageServer(view, host=options.host, port=options.port) as server:
+    with PageServer(*views, host=options.host, port=options.port) as server:
         print(f"{server.url}  (Ctrl-C ends)", flush=True)
         if not options.no_browser:
             webbrowser.open(server.url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.log.run_files import name_runs
 from verl_agentic.observe.comparison.run_figures import Z_95, RunFigures, read_figures
 from verl_agentic.observe.success_over_attempts import clustered_mean
 
@@ -69,26 +69,13 @@ def compare_runs(run_dirs: Sequence[Path], *, num_last: int = 10) -> RunComparis
     Raises:
         DataError: a folder has no steps, or has several runs.
     """
-    names = _name_runs(run_dirs)
+    names = name_runs(run_dirs)
     runs = [read_figures(path, name=name, num_last=num_last) for path, name in zip(run_dirs, names, strict=True)]
     return RunComparison(
         runs=runs,
         differences=[_subtract_runs(run, runs[0]) for run in runs[1:]],
         config=_find_differing_keys(runs),
     )
-
-
-def _name_runs(run_dirs: Sequence[Path]) -> list[str]:
-    """Returns the parts of paths that differ, without what all begin or end with."""
-    parts = [path.resolve().parts for path in run_dirs]
-    start = _count_equal(parts)
-    end = _count_equal([path[start:][::-1] for path in parts])
-    return [os.sep.join(path[start : len(path) - end]) or path[-1] for path in parts]
-
-
-def _count_equal(rows: Sequence[Sequence[str]]) -> int:
-    """Returns how many first values all rows have in common."""
-    return sum(1 for _ in itertools.takewhile(lambda values: len(set(values)) == 1, zip(*rows, strict=False)))
 
 
 def _subtract_runs(run: RunFigures, first: RunFigures) -> Difference | None:

@@ -23,6 +23,7 @@ SCRIPTS = (
     "siblings.js",
     "plots.js",
     "curves.js",
+    "compare.js",
     "keys.js",
     "main.js",
 )

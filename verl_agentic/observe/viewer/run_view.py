@@ -137,6 +137,17 @@ class RunView:
         with self._lock:
             return self.summaries(_find_rows(self._groups.table, {"split": split, "step": step, "uid": uid}))
 
+    def newest_group(self, task_id: str) -> list[dict[str, Any]]:
+        """Returns the summaries of the newest training group of a task; empty if the run has none."""
+        with self._lock:
+            table = self._groups.table
+            matches = pc.and_(pc.equal(table["task_id"], task_id), pc.equal(table["split"], "train"))
+            rows = np.flatnonzero(pc.fill_null(matches, False).to_numpy())
+            if not len(rows):
+                return []
+            newest = rows[np.argmax(table["step"].to_numpy()[rows])]
+            return self.summaries(self._groups.rows(int(self._groups.of_row[newest])))
+
     def summaries(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
         """Returns the summaries of lines."""
         names = [*SUMMARY["trajectories"], *(name for name in SUMMARY["updates"] if name not in KEY)]

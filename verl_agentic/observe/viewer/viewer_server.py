@@ -11,9 +11,11 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.errors import DataError
+from verl_agentic.log.run_files import name_runs
 from verl_agentic.observe.viewer.page_files import FILES, index_html, read
 from verl_agentic.observe.viewer.query import Query
 from verl_agentic.observe.viewer.run_view import Key, RunView
@@ -39,16 +41,21 @@ _Params = Mapping[str, Sequence[str]]
 
 
 class PageServer:
-    """Serves one run until `shutdown`. Requests must have the secret of `url`; the first answer makes it a cookie."""
+    """Serves runs until `shutdown`. Requests must have the secret of `url`; the first answer makes it a cookie."""
 
-    def __init__(self, view: RunView, *, host: str, port: int) -> None:
+    def __init__(self, *views: RunView, host: str, port: int) -> None:
         """Binds.
+
+        Args:
+            views: of the runs; requests name one by its place, `run`, and get the first by default.
+            host: address to listen at.
+            port: to listen at; 0: a free one.
 
         Raises:
             ConfigError: the address is in use or does not belong to this machine.
         """
         self.secret = secrets.token_urlsafe(24)
-        self._view = view
+        self._views = views
         self._socket = open_socket(host, port)
         self.server_address: tuple[str, int] = self._socket.getsockname()[:2]
         self.app = RequestGuard(self._answer_request, authorize=self._check_secret)
@@ -90,7 +97,7 @@ class PageServer:
             if params:
                 headers["Set-Cookie"] = f"{self.cookie}={self.secret}; Path=/; HttpOnly; SameSite=Strict"
         elif path.startswith("/api/"):
-            status, content = await asyncio.to_thread(_answer_data, self._view, path.removeprefix("/api/"), params)
+            status, content = await asyncio.to_thread(_answer_data, self._views, path.removeprefix("/api/"), params)
             kind = "application/json"
         elif (name := path.removeprefix("/")) in FILES:
             status, kind, content = HTTPStatus.OK, _TYPES[name.rpartition(".")[2]], read(name).encode()
@@ -117,12 +124,13 @@ def _parse_params(scope: Any) -> _Params:
     return urllib.parse.parse_qs(scope["query_string"].decode("latin-1"))
 
 
-def _answer_data(view: RunView, name: str, params: _Params) -> tuple[HTTPStatus, bytes]:
-    answer = _ANSWERS.get(name)
-    if answer is None:
-        return HTTPStatus.NOT_FOUND, _to_json({"error": "no such data"})
+def _answer_data(views: Sequence[RunView], name: str, params: _Params) -> tuple[HTTPStatus, bytes]:
     try:
-        return HTTPStatus.OK, _to_json(answer(view, params))
+        if name in _ANSWERS_OF_ALL:
+            return HTTPStatus.OK, _to_json(_ANSWERS_OF_ALL[name]([view.run_dir for view in views]))
+        if name in _ANSWERS:
+            return HTTPStatus.OK, _to_json(_ANSWERS[name](_get_view(views, params), params))
+        return HTTPStatus.NOT_FOUND, _to_json({"error": "no such data"})
     except DataError as error:
         return HTTPStatus.BAD_REQUEST, _to_json({"error": str(error)})
     except OSError as error:  # a log with a limit of size removes its oldest files
@@ -136,6 +144,13 @@ def _answer_data(view: RunView, name: str, params: _Params) -> tuple[HTTPStatus,
 def _to_json(value: Any) -> bytes:
     content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return content.encode("utf-8", errors="replace")
+
+
+def _get_view(views: Sequence[RunView], params: _Params) -> RunView:
+    place = _read_whole_number(params, "run", 0)
+    if place >= len(views):
+        raise DataError(f"there are {len(views)} runs, got run {place}; fix the link")
+    return views[place]
 
 
 def _get_run(view: RunView, params: _Params) -> Any:
@@ -163,6 +178,12 @@ def _get_trajectory(view: RunView, params: _Params) -> Any:
     return view.trajectory(key)
 
 
+def _compare(run_dirs: Sequence[Path]) -> Any:
+    from verl_agentic.observe.comparison.comparison_data import describe_comparison  # imports pandas
+
+    return describe_comparison(run_dirs)
+
+
 def _group_key(params: _Params, prefix: str = "") -> tuple[str, int, str]:
     split, uid = (params.get(f"{prefix}{name}", [""])[-1] for name in ("split", "uid"))
     return split, _read_whole_number(params, f"{prefix}step"), uid
@@ -187,5 +208,8 @@ _ANSWERS: dict[str, Callable[[RunView, _Params], Any]] = {
     "groups": _get_groups,
     "group": _get_group,
     "trajectory": _get_trajectory,
+    "episodes": lambda view, params: view.newest_group(params.get("task", [""])[-1]),
     "metrics": lambda view, params: view.metrics(params.get("name", ())),
 }
+_ANSWERS_OF_ALL: dict[str, Callable[[Sequence[Path]], Any]] = {"runs": name_runs, "comparison": _compare}
+"""Of the folders of all runs."""

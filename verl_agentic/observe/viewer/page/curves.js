@@ -42,11 +42,13 @@
     drawing += 1;
     const key = drawing;
     viewer.plots.forget();
-    const { steps, values } = await viewer.source.metrics(names);
+    // Several runs are drawn together; the metrics to choose from are those of the chosen run.
+    const runs = await Promise.all(viewer.runs.map((_, run) => viewer.source.metrics(names, viewer.runs.length > 1 ? run : undefined)));
     if (key !== drawing) return;
+    const seriesOf = (name) => runs.map(({ steps, values }, run) => ({ label: viewer.runs[run], steps, values: values[name] }));
     const width = cardWidth();
     const none = about.metrics.length ? "Choose metrics on the left." : "The run has logged no metrics yet.";
-    viewer.fill(byId("charts"), names.length ? names.map((name) => viewer.plots.curve(name, { steps, values: values[name], findings: findingsOf(name), width, onStep })) : el("p", { class: "nothing" }, none));
+    viewer.fill(byId("charts"), names.length ? names.map((name) => viewer.plots.curve(name, { series: seriesOf(name), findings: findingsOf(name), width, onStep })) : el("p", { class: "nothing" }, none));
     viewer.fill(byId("chart-findings"), about.findings.length ? [el("h3", {}, "Findings"), findingList()] : null);
   };
 

@@ -59,6 +59,7 @@
 
   viewer.source = {
     isLive: false,
+    runs: async () => [data.about.name],
     run: async () => data.about,
     news: async () => false,
     groups: async (query, page) => {

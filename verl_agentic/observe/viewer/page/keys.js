@@ -6,7 +6,7 @@
   const KEYS = [
     ["j  k", "next, previous group"], ["←  →", "sibling to the left, to the right"], ["/", "search texts"],
     ["1 – 6", "colour tokens by " + Object.values(viewer.tokens.COLOURS).map(({ title }) => title.toLowerCase()).join(", ")],
-    ["Tab, then arrows", "among tokens: values of one token; ↑ ↓ from block to block"], ["t  c  i  f", "trajectories, curves, time, findings"],
+    ["Tab, then arrows", "among tokens: values of one token; ↑ ↓ from block to block"], ["t  c  i  f  b", "trajectories, curves, time, findings, several runs beside each other"],
     ["r", "load new trajectories"], ["Esc", "leave a field, close this"], ["?", "this list"],
   ];
 
@@ -20,7 +20,7 @@
     const { key } = event;
     if (key === "?") return help();
     if (key === "r") return viewer.refresh();
-    const tab = { t: "trajectories", c: "curves", i: "time", f: "findings" }[key];
+    const tab = { t: "trajectories", c: "curves", i: "time", f: "findings", b: "compare" }[key];
     if (tab) return viewer.openTab(tab);
     if (key === "/") {
       viewer.openTab("trajectories");

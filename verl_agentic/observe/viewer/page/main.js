@@ -1,13 +1,13 @@
 "use strict";
 // Connects the parts: shows the selection and loads new data.
 (() => {
-  const { byId, state, source } = viewer;
-  const TABS = ["trajectories", "curves", "time", "findings"];
+  const { byId, el, state, source } = viewer;
+  const TABS = ["trajectories", "curves", "time", "findings", "compare"];
   const POLL_MS = 4000;
   let wanted = 0;
 
   viewer.openTab = (name) => {
-    const open = TABS.includes(name) ? name : TABS[0];
+    const open = TABS.includes(name) && !byId("tab-" + name).hidden ? name : TABS[0];
     state.set({ tab: open === TABS[0] ? null : open });
     for (const tab of TABS) {
       const button = byId("tab-" + tab);
@@ -16,7 +16,7 @@
       byId("panel-" + tab).hidden = tab !== open;
     }
     viewer.tokens.hideTip();
-    return viewer.curves.draw();
+    return open === "compare" ? viewer.compare.draw() : viewer.curves.draw();
   };
 
   const initTabs = () => {
@@ -24,8 +24,9 @@
     byId("tab-trajectories").parentElement.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!by) return;
-      const place = TABS.findIndex((tab) => byId("tab-" + tab).getAttribute("aria-selected") === "true");
-      const next = TABS[(place + by + TABS.length) % TABS.length];
+      const shown = TABS.filter((tab) => !byId("tab-" + tab).hidden);
+      const place = shown.findIndex((tab) => byId("tab-" + tab).getAttribute("aria-selected") === "true");
+      const next = shown[(place + by + shown.length) % shown.length];
       viewer.openTab(next);
       byId("tab-" + next).focus();
     });
@@ -88,9 +89,10 @@
 
   const takeUp = (about) => {
     showResult(about);
-    byId("run-name").textContent = viewer.visible(about.name);
+    const name = viewer.runs.length > 1 ? viewer.runs[state.get("run") || 0] : about.name;
+    byId("run-name").textContent = viewer.visible(name);
     byId("run-name").title = viewer.visible(about.folder);
-    document.title = viewer.visible(about.name) + " · verl-agentic";
+    document.title = viewer.visible(name) + " · verl-agentic";
     viewer.list.setRange(...about.reward_range);
   };
 
@@ -102,8 +104,9 @@
     takeUp(about);
     viewer.filters.update(about);
     viewer.curves.update(about);
+    viewer.compare.forget();
     await relist({ keepsPlace: true });
-    viewer.curves.draw();
+    viewer.openTab(state.get("tab"));
     viewer.say(about.trajectories === before ? "Nothing new" : viewer.number(about.trajectories - before) + " new");
   };
 
@@ -120,16 +123,35 @@
   };
 
   const onNewAddress = async () => {
+    if ((state.get("run") || 0) !== Number(byId("run").value)) return location.reload();
     viewer.openTab(state.get("tab"));
     viewer.filters.update(viewer.about);
     await relist();
-    if (state.key().uid !== undefined) await show(state.key());
+    return state.key().uid === undefined ? null : show(state.key());
+  };
+
+  /** Offers the choice between several runs. */
+  const initRuns = () => {
+    const several = viewer.runs.length > 1;
+    byId("run-name").hidden = several;
+    byId("run-line").hidden = byId("tab-compare").hidden = !several;
+    viewer.fill(byId("run"), viewer.runs.map((name, place) => el("option", { value: place }, name)));
+    byId("run").value = state.get("run") || 0;
+    byId("run").addEventListener("change", () => viewer.openRun(Number(byId("run").value), {}));
+  };
+
+  /** Opens the page of a run, at a trajectory of it if a key is given; filters and metrics stay. */
+  viewer.openRun = (run, { split, step, uid, session, index }) => {
+    state.set({ run: run || null, split, step, uid, session, index });
+    location.reload();
   };
 
   const start = async () => {
     viewer.initTheme();
     viewer.initKeys();
     initTabs();
+    viewer.runs = await source.runs();
+    initRuns();
     const about = await source.run(false);
     viewer.about = about;
     viewer.rows = about.trajectories;

@@ -4,13 +4,14 @@
   const { el, svg, number } = viewer;
   const PAD = { left: 58, right: 14, top: 16, bottom: 26 };
   const LEVELS = { log: "●", warn: "▲", rollback: "◀", stop: "■" };
+  const NUM_COLOURS = 8;
   const cursors = new Set();
 
   /** Returns three to six round numbers that span an interval. */
   const ticks = (low, high) => {
     const rough = (high - low) / 4 || 1;
     const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough);
+    const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((one) => one >= rough);
     const found = [];
     for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) found.push(Math.abs(tick) < step * 1e-9 ? 0 : tick);
     return found;
@@ -75,38 +76,61 @@
     });
   };
 
-  /** Returns the curve of a metric over steps. */
-  const curve = (name, { steps, values, findings, width, onStep }) => {
+  const isNumber = (value) => value !== null && value !== undefined;
+
+  /** Returns the band between `lows` and `highs`, where both are known. */
+  const band = ({ steps, lows, highs }, place, x, y) => {
+    const known = steps.map((step, at) => [step, lows[at], highs[at]]).filter((point) => point.every(isNumber));
+    const corners = [...known.map(([step, low]) => [step, low]), ...known.map(([step, , high]) => [step, high]).reverse()];
+    return svg("polygon", { class: "band k" + place, points: corners.map(([step, value]) => x(step).toFixed(1) + "," + y(value).toFixed(1)).join(" ") });
+  };
+
+  /** Returns the curves of a metric over steps. A series is `{label, steps, values}`, and may have `lows` and `highs`. */
+  const curve = (name, { series, findings, width, onStep }) => {
     const height = 190;
-    const known = values.filter((value) => value !== null && value !== undefined);
+    const steps = [...new Set(series.flatMap((one) => one.steps))].sort((one, other) => one - other);
+    const byStep = series.map((one) => new Map(one.steps.map((step, place) => [step, one.values[place]])));
+    const known = series.map((one) => one.values.filter(isNumber));
     const figure = el("figure", { class: "chart", "data-metric": name });
-    const readout = el("output", {}, known.length ? number(known[known.length - 1]) : "");
+    const readout = el("output", {});
+    /** Shows the values of a step, or the last ones. */
+    const read = (place) => viewer.fill(readout, place < 0 ? null : "step " + steps[place] + ": ", series.map(({ label }, run) => [
+      series.length > 1 ? el("i", { class: "swatch k" + run % NUM_COLOURS }) : null,
+      series.length > 1 && place < 0 ? label + " " : null,
+      el("span", {}, number(place < 0 ? known[run][known[run].length - 1] : byStep[run].get(steps[place])), " ")]));
+    read(-1);
     figure.style.width = width + 26 + "px";
     viewer.put(figure, el("figcaption", {}, el("bdi", { title: name }, name), readout));
-    if (!known.length) return viewer.put(figure, el("p", { class: "nothing" }, "no step has this number"));
-    let [low, high] = [Math.min(...known), Math.max(...known)];
+    const all = [...known.flat(), ...series.flatMap(({ lows, highs }) => [...(lows || []), ...(highs || [])]).filter(isNumber)];
+    if (!all.length) return viewer.put(figure, el("p", { class: "nothing" }, "no step has this number"));
+    let [low, high] = [Math.min(...all), Math.max(...all)];
     if (low === high) [low, high] = [low - (Math.abs(low) || 1) * 0.1, high + (Math.abs(high) || 1) * 0.1];
     const { x, y, lines } = frame(width, height, [low, high], steps);
-    const cursor = svg("g", { class: "cursor", visibility: "hidden" }, svg("line", { y1: PAD.top, y2: height - PAD.bottom }), svg("circle", { r: 3.5 }));
-    const drawn = pieces(steps, values).map((piece) => (piece.length === 1
-      ? svg("circle", { class: "dot", cx: x(piece[0][0]), cy: y(piece[0][1]), r: 2.5 })
-      : svg("polyline", { class: "curve", points: piece.map(([step, value]) => x(step).toFixed(1) + "," + y(value).toFixed(1)).join(" ") })));
+    const dots = series.map((_, run) => svg("circle", { class: "k" + run % NUM_COLOURS, r: 3.5 }));
+    const line = svg("line", { y1: PAD.top, y2: height - PAD.bottom });
+    const cursor = svg("g", { class: "cursor", visibility: "hidden" }, line, dots);
+    const drawn = series.map((one, run) => [
+      one.lows ? band(one, run % NUM_COLOURS, x, y) : null,
+      pieces(one.steps, one.values).map((piece) => (piece.length === 1
+        ? svg("circle", { class: "k" + run % NUM_COLOURS, cx: x(piece[0][0]), cy: y(piece[0][1]), r: 2.5 })
+        : svg("polyline", { class: "curve c" + run % NUM_COLOURS, points: piece.map(([step, value]) => x(step).toFixed(1) + "," + y(value).toFixed(1)).join(" ") })))]);
     const shown = findings.filter((finding) => finding.step >= steps[0] && finding.step <= steps[steps.length - 1]);
+    const spoken = known.map((values, run) => (series.length > 1 ? series[run].label + " " : "") + "from " + number(values[0]) + " to " + number(values[values.length - 1])).join(", ");
     const drawing = svg("svg", {
       viewBox: "0 0 " + width + " " + height, tabindex: 0, role: "img",
-      "aria-label": name + " over " + steps.length + " steps, from " + number(values[0]) + " to " + number(known[known.length - 1]) + ", between " + number(low) + " and " + number(high) + "; arrow keys read values, Enter lists the step's trajectories",
+      "aria-label": name + " over " + steps.length + " steps, " + spoken + ", between " + number(low) + " and " + number(high) + "; arrow keys read values, Enter lists the step's trajectories",
     }, lines, marks(shown, x, height), drawn, cursor);
     const tell = (place) => {
-      const value = place < 0 ? null : values[place];
       cursor.setAttribute("visibility", place < 0 ? "hidden" : "visible");
-      if (place < 0) return viewer.fill(readout, number(known[known.length - 1]));
-      const [line, dot] = cursor.children;
-      line.setAttribute("x1", x(steps[place]));
-      line.setAttribute("x2", x(steps[place]));
-      dot.setAttribute("visibility", value === null || value === undefined ? "hidden" : "inherit");
-      dot.setAttribute("cx", x(steps[place]));
-      dot.setAttribute("cy", y(value || 0));
-      return viewer.fill(readout, "step " + steps[place] + ": " + number(value));
+      read(place);
+      if (place < 0) return;
+      for (const end of ["x1", "x2"]) line.setAttribute(end, x(steps[place]));
+      dots.forEach((dot, run) => {
+        const value = byStep[run].get(steps[place]);
+        dot.setAttribute("visibility", isNumber(value) ? "inherit" : "hidden");
+        dot.setAttribute("cx", x(steps[place]));
+        dot.setAttribute("cy", y(value || 0));
+      });
     };
     steer(drawing, { steps, x, width, onStep, tell });
     return viewer.put(figure, drawing);

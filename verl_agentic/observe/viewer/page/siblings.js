@@ -7,6 +7,7 @@
 
   const isIt = (row, key) => row.session === key.session && row.index === key.index;
 
+  /** Returns the card of a row; `low` and `high` are the ends of its bar, `key` is the chosen row's. */
   const card = (row, low, high, key) => {
     const fill = el("i", {});
     fill.style.width = (row.reward === null ? 0 : (row.reward - low) / (high - low || 1) * 100) + "%";
@@ -30,6 +31,8 @@
   };
 
   viewer.siblings = {
+    card,
+
     init(choice) {
       onChoice = choice;
       byId("siblings").addEventListener("click", (event) => {

@@ -2,14 +2,13 @@
 // The state of the page. The address holds all of it, so that it is a link to the view.
 (() => {
   const KEY = ["split", "step", "uid", "session", "index"];
-  const WHOLE = new Set(["step", "session", "index"]);
-  const PLACES = ["tab", "colour", ...KEY];
+  const WHOLE = new Set(["run", "step", "session", "index"]);
   const MANY = new Set(["f.split", "f.stop", "f.env", "f.tool", "f.hacking", "m"]);
   let params = new URLSearchParams(location.hash.slice(1));
   const listeners = [];
 
   viewer.state = {
-    /** Returns a place of the address: `tab`, `colour`, or a part of the trajectory's key. */
+    /** Returns a place of the address: `run`, `tab`, `task`, `colour`, or a part of the trajectory's key. */
     get(name) {
       const text = params.get(name);
       if (text === null) return undefined;
@@ -49,14 +48,13 @@
 
     /** Returns the address of a trajectory, without filters. */
     link(key) {
-      const link = new URLSearchParams();
+      const link = new URLSearchParams(viewer.state.get("run") ? { run: viewer.state.get("run") } : {});
       for (const name of KEY) link.set(name, key[name]);
       return location.href.split("#")[0].split("?")[0] + "#" + link;
     },
 
     /** Calls a listener when somebody has put another address in. */
     onChange: (listener) => listeners.push(listener),
-    PLACES,
   };
 
   window.addEventListener("hashchange", () => {

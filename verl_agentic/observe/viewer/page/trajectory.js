@@ -67,6 +67,7 @@
     meta.place && meta.place !== "last" ? viewer.badge(meta.place + " row", "", "The last row of the session has the turns and the timeline") : null,
     meta.role && meta.role !== "policy" ? viewer.badge(meta.role) : null,
     meta.agent ? viewer.badge(meta.agent) : null,
+    viewer.runs.length > 1 && meta.task_id ? el("button", { on: { click: () => viewer.compare.open(meta.task_id) } }, "This task in all runs") : null,
     el("button", { id: "copy-link", on: { click: copyLink } }, "Copy link"));
 
   const facts = (meta) => el("div", { class: "facts-line" },
