@@ -59,7 +59,12 @@ METHODS = (
 )
 
 ABLATIONS = (
-    Method(name="all_tokens", title="GRPO, observation mask off", modules=("_credit_all_tokens",)),
+    Method(
+        name="all_tokens",
+        title="GRPO, observation mask off",
+        overrides=("agentic.audit=off",),
+        modules=("_credit_all_tokens",),
+    ),
     Method(
         name="failures_void",
         title="GRPO, lost sandboxes: void",

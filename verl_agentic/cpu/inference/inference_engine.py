@@ -150,6 +150,7 @@ class InferenceEngine:
         def release() -> None:
             self._scheduler.finish_all("aborted")
             self._scheduler.forget()
+            _return_memory()
 
         await self._call_in_thread(release)
 
@@ -182,8 +183,7 @@ class InferenceEngine:
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
         del self._decoder, self._scheduler
-        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-            trim(0)  # glibc would keep the memory of all steps for this process
+        _return_memory()
 
     def _make_request(
         self, prompt_ids: Sequence[int], params: SamplingParams, deliver: Callable[[Generation | Exception], None]
@@ -313,3 +313,9 @@ def _settle_future(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any],
     except RuntimeError:
         if not loop.is_closed():
             raise
+
+
+def _return_memory() -> None:
+    """Returns freed memory to the system, which glibc would keep for this process."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
