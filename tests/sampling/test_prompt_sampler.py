@@ -54,6 +54,12 @@ def play(of: PromptSampler, count: int) -> list[int]:
     return drawn
 
 
+def test_groups_are_tied_to_the_prompts_that_were_drawn_last() -> None:
+    of = sampler("easy_to_hard", 4, difficulty=[1.0, 2.0, 3.0, 4.0])
+    assert draws(of, 3) == [0, 1, 2]
+    assert of.tie(["u", "v"]) == [1, 2]
+
+
 @given(
     weights=st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(lambda w: sum(w) > 1e-3),
     count=st.integers(1, 40),

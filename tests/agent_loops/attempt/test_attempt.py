@@ -139,8 +139,13 @@ async def test_after_its_last_turn_an_environment_that_wants_more_gets_nothing()
     assert (episode.stop_reason, len(script.prompts)) == (StopReason.MAX_TOKENS, 2)
 
 
-async def test_a_turn_that_would_take_from_the_reserve_is_cut_and_followed_by_the_last_one() -> None:
-    limits = replace(ROOMY, max_response_tokens=100, answer_reserve_tokens=60, final_notice=NOTICE)
+@pytest.mark.parametrize("max_turn_tokens", [None, 50])
+async def test_a_turn_that_would_take_from_the_reserve_is_cut_and_followed_by_the_last_one(
+    max_turn_tokens: int | None,
+) -> None:
+    limits = replace(
+        ROOMY, max_response_tokens=100, max_turn_tokens=max_turn_tokens, answer_reserve_tokens=60, final_notice=NOTICE
+    )
     episode, script, _ = await play(["x" * 80, "42"], limits)
     # 40 of the 81 tokens, 37 of "$\n<user>last turn, 23 left<assistant>", and 23 for the answer.
     assert response(episode) == "x" * 40 + "$\n<user>last turn, 23 left<assistant>42$"

@@ -27,6 +27,11 @@ def test_only_expected_integers_must_match_exactly(found: str, expected: str, is
     assert same_output(found, expected, tolerance=1e-6) is is_same
 
 
+def test_the_tolerance_is_relative_to_numbers_above_1_and_absolute_below() -> None:
+    assert same_output("1000001.5", "1000000.5") and not same_output("1000002.5", "1000000.5")
+    assert same_output("0.0000015", "0.000001") and not same_output("0.000003", "0.000001")
+
+
 @pytest.fixture
 async def pool() -> AsyncIterator[SandboxPool]:
     made = SandboxPool(NamespaceBackend(), PoolConfig(size=1, warm=0))
