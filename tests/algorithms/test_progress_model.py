@@ -48,9 +48,9 @@ def test_contributions_sum_to_the_outcome_and_are_at_the_turn_that_decides(tiny:
     failures = [BAD, episode("4 + 5"), episode("2 - 3", "1 + 2")]
     episodes = [*((one, 1.0) for one in successes), *((one, 0.0) for one in failures)]
     model, losses = ProgressModel(tiny), []
-    settings = ProgressTraining(steps=80, batch=6, lr=1e-3)
+    settings = ProgressTraining(steps=80, batch=6, lr=5e-4)
     train_progress(model, episodes, settings, on_step=lambda step, loss: losses.append(loss))
-    assert losses[0] == pytest.approx(0.5) and losses[-1] < 0.02
+    assert losses[0] == pytest.approx(0.5) and losses[-1] < 0.1
     good, bad = model(GOOD), model(BAD)
     assert (sum(good), sum(bad)) == (pytest.approx(1.0, abs=0.3), pytest.approx(0.0, abs=0.3))
     assert good[0] == pytest.approx(bad[0], abs=1e-5), "a turn does not know the later ones"
@@ -61,7 +61,7 @@ def test_contributions_sum_to_the_outcome_and_are_at_the_turn_that_decides(tiny:
 
 
 def test_equal_outcomes_and_folders_without_a_head_are_refused(tiny: Path) -> None:
-    with pytest.raises(DataError, match="2 episodes"):
+    with pytest.raises(DataError, match="got 2 with equal"):
         train_progress(ProgressModel(tiny), [(BAD, 0.0), (BAD, 0.0)], ProgressTraining())
     with pytest.raises(DataError, match="reward progress"):
         load_progress_model(str(tiny))

@@ -158,7 +158,7 @@ def test_a_warm_start_ends_on_all_ranks_once_it_stops_to_improve(tmp_path: Path)
     assert rows is not None
     write_rows(rows(split="train", count=2, seed=0), tmp_path / "tasks.jsonl")
     section = {"rows": tmp_path / "tasks.jsonl", "env": "python_math", "tasks": 2, "samples": 2, "patience": 1,
-               "limits": "{max_response_tokens: 16, max_context_tokens: 256}"}  # fmt: skip
+               "limits": "{max_response_tokens: 16, max_context_tokens: 400}"}  # fmt: skip
     overrides = [f"+warm_start.{name}={value}" for name, value in section.items()]
     module = "verl_agentic.verl.extensions.offline.warm_start_trainer"
     steps = train_on(path, tmp_path, module, "trainer.save_freq=1", *overrides)

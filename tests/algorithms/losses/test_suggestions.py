@@ -43,21 +43,21 @@ def test_a_suggestion_of_a_policy_that_has_drifted_away_has_no_loss() -> None:
 def test_a_model_learns_from_its_log_when_to_be_silent() -> None:
     """Two kinds of places in a file: users accept 60 % of the suggestions at one, and 10 % at the other.
 
-    Each log is that of the last but one model, and is used for five updates.
+    Each log is that of the last but one model, and is used for three updates.
     """
     chances, generator = (0.6, 0.1), random.Random(0)
     logits = torch.zeros(2, 2, requires_grad=True)  # of showing and hiding, at each kind
-    optimizer = torch.optim.SGD([logits], lr=3.0)
+    optimizer = torch.optim.SGD([logits], lr=5.0)
     served = logits.detach().log_softmax(-1)
-    for _ in range(60):
+    for _ in range(40):
         newest = logits.detach().log_softmax(-1)
         log = []
-        for place in [0, 1] * 32:
+        for place in [0, 1] * 16:
             action = int(generator.random() > served[place, 0].exp())
             is_accepted = generator.random() < chances[place]
             verdict = "hidden" if action else "accepted" if is_accepted else "rejected"
             log.append((place, action, served[place, action], suggestion_reward(verdict)))
-        for _ in range(5):
+        for _ in range(3):
             log_probs = logits.log_softmax(-1)
             losses = [
                 suggestion_loss(log_probs[place, action : action + 1], author.reshape(1), reward=reward,
@@ -69,4 +69,4 @@ def test_a_model_learns_from_its_log_when_to_be_silent() -> None:
             optimizer.step()
         served = newest
     shown = logits.detach().softmax(-1)[:, 0].tolist()
-    assert shown[0] > 0.9 and shown[1] < 0.1
+    assert shown[0] > 0.8 and shown[1] < 0.2
