@@ -6,8 +6,8 @@ better when it is lower, unless its target says otherwise.
 
 `--accept` writes the ratios of this run to `benchmarks/accepted.json`; commit that file with the change that explains
 them. Left out, because they need many minutes or other environments: `soak_sandbox`, `rollout_server`, `engines`,
-`cluster`, `env_server`, `gpu`, `graders`, `house`, `rollout_path`, `search_recall`, `shared_prompts`, `step_cost`,
-`tool_calls`.
+`cluster`, `env_server`, `first_hour`, `gpu`, `graders`, `house`, `rollout_path`, `search_recall`, `shared_prompts`,
+`step_cost`, `tool_calls`.
 """
 
 from __future__ import annotations
