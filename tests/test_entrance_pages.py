@@ -52,4 +52,4 @@ def test_the_page_of_the_researcher_ends_with_two_runs_that_differ_in_the_change
 @pytest.mark.nightly
 def test_the_page_of_the_author_ends_with_episodes_of_the_new_environment(tmp_path: Path) -> None:
     _run_page("own_environment", tmp_path, trains=True)
-    assert "in the store together" in (tmp_path / "episodes.html").read_text()
+    assert "are in the store?" in (tmp_path / "episodes.html").read_text()

@@ -103,6 +103,11 @@ def test_the_command_runs_the_course_of_the_environment(
     world.done.clear()
     assert main(command) == 0 and not world.done, "the recipe is the same, so that all phases are reused"
     assert main([*command, "--fresh"]) == 0 and world.done and (out / "recipe" / "grpo.yaml").is_file()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"--rows {out / 'data' / 'test.jsonl'} 'a question'" in shown, "the row of the question has more than an id"
+    assert main([*command, "--control"]) == 0
+    report = (folder / "outputs" / f"{out.name}-control" / "report.html").read_text()
+    assert "real rewards" in report, "a control is compared with the run beside it"
     (out / "recipe").rename(folder / "changed")
     assert main(["quickstart", "--recipe", "./changed", "--out", "again"]) == 0
     assert str(folder / "changed") in world.commands[-1]

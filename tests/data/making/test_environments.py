@@ -60,8 +60,8 @@ def sandbox() -> str:
     pytest.skip(f"none of {BACKENDS} works here")
 
 
-EARNS_ALWAYS = ("env.py", "Reward(float(is_right and len(self._looked_up) >= 2))", "Reward(1.0)")
-LEAKS = ("rows.py", 'Message("user", question)', 'Message("user", f"{question} ({stock[first] + stock[second]})")')
+EARNS_ALWAYS = ("env.py", 'Reward(float(is_right and self.row.extra["thing"] in self._looked_up))', "Reward(1.0)")
+LEAKS = ("rows.py", 'Message("user", question)', 'Message("user", f"{question} ({stock[thing]})")')
 WRITES = "from pathlib import Path\nPath({!r}).write_text('here')\n"
 
 

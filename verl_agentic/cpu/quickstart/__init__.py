@@ -17,8 +17,8 @@ class QuickstartOptions(Options):
                                  "(default quickstart)")  # fmt: skip
     env: str | None = declare("train on this environment, which has no recipe: a folder, a module or a name; it needs "
                               "make_rows, and gold or demonstrator")  # fmt: skip
-    out: Path | None = declare("write to this folder (default outputs/RECIPE or outputs/quickstart-ENV, with -vllm and "
-                               "-cuda)")  # fmt: skip
+    out: Path | None = declare("write to this folder (default outputs/RECIPE or outputs/quickstart-ENV, with -vllm, "
+                               "-cuda and -control)")  # fmt: skip
     engine: Literal["agentic", "vllm"] = declare("sample the rollouts of GRPO with this engine; vllm must be "
                                                  "installed (default %(default)s)", "agentic")  # fmt: skip
     device: DeviceChoice = device_option("train and evaluate", "cpu")
@@ -40,7 +40,8 @@ def run_quickstart(options: QuickstartOptions) -> int:
         raise ConfigError(f"--recipe has an environment, got {options.env!r} beside it; leave one of the options out")
     device, recipe = read_device(options.device), options.recipe or "quickstart"
     name = f"quickstart-{Path(options.env.partition(':')[0]).name}" if options.env else Path(recipe).name
-    name = "-".join([name, *(part for part in (options.engine, device) if part in ("vllm", "cuda"))])
+    parts = (options.engine, device, "control" if options.control else "")
+    name = "-".join([name, *(part for part in parts if part in ("vllm", "cuda", "control"))])
     out = options.out or Path("outputs") / name
     if options.env:
         from verl_agentic.cpu.quickstart.env_recipe import write_env_recipe

@@ -262,7 +262,9 @@ class RlStage(TrainingStage):
         }
 
     def run(self, run: RunState) -> dict[str, Any]:
-        return {**super().run(run), "recipe": run.course.recipe, "control": run.settings.control}
+        # A made recipe has another folder in each run, and the same name for every environment.
+        recipe = f"{Path(run.course.recipe).name} of {run.course.env}"
+        return {**super().run(run), "recipe": recipe, "control": run.settings.control}
 
     def flags(self, run: RunState) -> list[str]:
         control = ["algorithm.adv_estimator=grpo_shuffled"] if run.settings.control else []

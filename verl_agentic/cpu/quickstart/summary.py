@@ -85,16 +85,22 @@ class Summary:
             console.print(f"{title} {sum(seconds.values()):.0f} s ({phases})")
         console.print(f"peak memory {f['peak_rss_gb']:.1f} GB")
         console.print(f"report: {self._out / 'report.html'}")
-        if question := self._find_solved_question():
+        if row := self._find_solved_row():
             course = self._state.course
             options = ["--model", str(self._out / "checkpoint"), "--env", course.env, "--protocol", course.protocol]
-            console.print(f"try it: {shlex.join(['verl-agentic', 'play', *options, question])}", soft_wrap=True)
+            if json.loads(row["extra"]).keys() - {"task_id"}:  # the environment may need them
+                options += ["--rows", str(self._state.data("") / "test.jsonl")]
+            command = ["verl-agentic", "play", *options, row["prompt"][0]["content"]]
+            console.print(f"try it: {shlex.join(command)}", soft_wrap=True)
 
-    def _find_solved_question(self) -> str:
-        """Returns a held-out question of one message that the last model solves greedily; empty if there is none."""
-        rows = self._read_rows(f"{self._models[-1]}_greedy")
-        prompts = (row["prompt"] for row in rows if row["acc"] == 1.0)
-        return next((prompt[0]["content"] for prompt in prompts if len(prompt) == 1), "")
+    def _find_solved_row(self) -> Mapping[str, Any] | None:
+        """Returns a held-out row of one message that the last model solves greedily, and that is the first row with
+        its question; None if there is none."""
+        firsts: dict[str, Mapping[str, Any]] = {}
+        for row in self._read_rows(f"{self._models[-1]}_greedy"):
+            if len(row["prompt"]) == 1:
+                firsts.setdefault(row["prompt"][0]["content"], row)
+        return next((row for row in firsts.values() if row["acc"] == 1.0), None)
 
     def _read_metrics(self) -> list[dict[str, Any]]:
         """Returns the logged steps of all stages in order; for a step that was logged twice (a resumed run), the last

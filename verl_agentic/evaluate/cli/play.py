@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from verl_agentic.cli.options.device_option import DeviceChoice, device_option, dtype_on, read_device
 from verl_agentic.cli.options.typed_options import Options, declare, typed_command
+
+if TYPE_CHECKING:
+    from verl_agentic.base.env import EnvRow
 
 
 class PlayOptions(Options):
@@ -15,6 +19,8 @@ class PlayOptions(Options):
     model: Path = declare("load this checkpoint (default %(default)s)", Path("outputs/quickstart/checkpoint"),
                           metavar="DIR")  # fmt: skip
     env: str = declare("use this environment (default %(default)s)", "python_math")
+    rows: Path | None = declare("take the row with this question from this file, with all that the environment needs",
+                                metavar="FILE")  # fmt: skip
     protocol: str = declare("write turns in this protocol (default %(default)s)", "chat", metavar="NAME")
     temperature: float = declare("sample at this temperature; 0 is greedy (default %(default)s)", 0.0)
     seed: int = declare("set the seed of sampling (default %(default)s)", 0)
@@ -28,9 +34,7 @@ def play_question(options: PlayOptions) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from verl_agentic.base.env import EnvRow
     from verl_agentic.base.errors import DataError
-    from verl_agentic.base.types import Message
     from verl_agentic.episode.env_package import load_env
     from verl_agentic.episode.limits import EpisodeLimits
     from verl_agentic.evaluate.local_model import LocalModel
@@ -55,9 +59,7 @@ def play_question(options: PlayOptions) -> int:
         device=device,
         dtype=dtype_on(device, options.model),
     )
-    # The user's question has no ground truth, so there is no score.
-    row = EnvRow(prompt=(Message("user", options.question),), ground_truth="0")
-    (episode,) = model.run([row], temperature=options.temperature, seed=options.seed)
+    (episode,) = model.run([_make_row(options)], temperature=options.temperature, seed=options.seed)
     console = Console()
     for trajectory in episode.trajectories:
         console.print(Text(tokenizer.decode(trajectory.prompt_ids), style="dim"), end="")
@@ -66,6 +68,26 @@ def play_question(options: PlayOptions) -> int:
             console.print(Text(text, style="bold green" if segment.kind.value == "model" else "dim"), end="")
     console.print(f"\n[dim]stopped: {episode.stop_reason.value}[/dim]")
     return 0 if episode.error is None else 1
+
+
+def _make_row(options: PlayOptions) -> EnvRow:
+    """Returns the row of the question. Without a file it has no ground truth, so there is no score.
+
+    Raises:
+        DataError: the file has no row with this question.
+    """
+    from verl_agentic.base.env import EnvRow
+    from verl_agentic.base.errors import DataError
+    from verl_agentic.base.types import Message
+    from verl_agentic.log.files.rows import read_rows
+
+    prompt = (Message("user", options.question),)
+    if options.rows is None:
+        return EnvRow(prompt=prompt, ground_truth="0")
+    row = next((row for row in read_rows(options.rows) if row.prompt == prompt), None)
+    if row is None:
+        raise DataError(f"no row of {options.rows} has this question, got {options.question!r}; copy one from the file")
+    return row
 
 
 add_arguments, run = typed_command(PlayOptions, play_question)

@@ -6,7 +6,7 @@ from verl_agentic import EnvRow, Reward, StopReason, ToolEnv, ToolResult, Transc
 
 
 class MyEnv(ToolEnv):
-    """A question that needs two look-ups, and one right answer (`row.ground_truth`)."""
+    """A question that needs a look-up, and one right answer (`row.ground_truth`)."""
 
     def __init__(self, row: EnvRow, *, tool_timeout_s: float) -> None:
         self._looked_up: set[str] = set()  # state of this episode alone
@@ -25,10 +25,10 @@ class MyEnv(ToolEnv):
         return str(stock[thing])
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns outcome 1 when the policy's answer is the right number, else 0; a cut turn is no answer."""
+        """Returns outcome 1 for the right number of a thing that was looked up, else 0; a cut turn is no answer."""
         is_answer = transcript.stop_reason is StopReason.ANSWERED
         is_right = is_answer and transcript.final_answer.strip() == str(self.row.ground_truth)
-        return Reward(float(is_right and len(self._looked_up) >= 2))
+        return Reward(float(is_right and self.row.extra["thing"] in self._looked_up))
 
     # Override `start` to prepare something (it returns the prompt), and `close` to release it. `close` is called
     # exactly once, also after a failed start. Run blocking work in a thread.

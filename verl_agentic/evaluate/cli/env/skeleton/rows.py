@@ -1,4 +1,4 @@
-"""Tasks: the total of two things in the store; train and test never share a number."""
+"""Tasks: the stock of one thing in the store; no thing of a training task is in a test task."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Literal
 from verl_agentic import EnvRow, Message
 
 Split = Literal["train", "test"]
-_THINGS = ("bolts", "hinges", "lamps", "pipes", "ropes", "screws", "tiles", "wires")
-_NUMBERS = {"train": (200, 599), "test": (600, 999)}
+_COLOURS = ("black", "blue", "brown", "green", "red", "white")
+_NOUNS = ("bolts", "hinges", "lamps", "pipes", "ropes", "screws", "tiles")
+_ALL = [f"{colour} {noun}" for colour in _COLOURS for noun in _NOUNS]
+# Every fourth thing is for tests: both splits have all colours and all nouns.
+_THINGS = {"train": [thing for place, thing in enumerate(_ALL) if place % 4], "test": _ALL[::4]}
 
 
 def make_rows(*, split: Split, count: int, seed: int) -> list[EnvRow]:
@@ -23,18 +26,16 @@ def make_rows(*, split: Split, count: int, seed: int) -> list[EnvRow]:
 
 
 def _make_row(split: Split, rng: random.Random) -> EnvRow:
-    stock = {thing: rng.randint(*_NUMBERS[split]) for thing in rng.sample(_THINGS, 4)}
-    first, second = rng.sample(sorted(stock), 2)
-    question = f"How many {first} and {second} are in the store together? Look them up; answer with the number alone."
+    stock = {thing: rng.randint(100, 999) for thing in rng.sample(_THINGS[split], 3)}
+    thing = rng.choice(sorted(stock))
+    question = f"How many {thing} are in the store? Look them up; answer with the number alone."
     return EnvRow(
         prompt=(Message("user", question),),
-        ground_truth=str(stock[first] + stock[second]),
+        ground_truth=str(stock[thing]),
         data_source="my_env",
         extra={
-            "task_id": f"{split}-"
-            + "-".join(f"{thing}{number}" for thing, number in stock.items())
-            + f"-{first}-{second}",
+            "task_id": f"{split}-{thing}-" + "-".join(f"{other}{number}" for other, number in stock.items()),
             "stock": stock,
-            "asked_for": [first, second],
+            "thing": thing,
         },
     )
