@@ -120,14 +120,16 @@ def _module(name: str) -> str:
 def test_the_rubrics_of_the_docs_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_model, "load_progress_model", lambda folder: lambda sample: [])  # nobody trained it
     text = (ROOT / "docs" / "rewards.md").read_text()
+    path = tmp_path / "my_rewards.py"
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    path.write_text("\n".join(block for block in blocks if "def exact" in block or "def unsafe_calls" in block))
+    monkeypatch.chdir(tmp_path)
     sections = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
     roots = [section.get("agentic", {}) for section in sections if isinstance(section, dict)]
     rubrics = [root["rubric"] for root in roots if "rubric" in root]
     assert rubrics and all(Rubric.from_config({"rubric": rubric}).outcomes for rubric in rubrics)
     (judge,) = next(section for section in sections if isinstance(section, list))
     assert Rubric.from_mapping({"components": [{"use": "math"}, judge]}).term("judge").timeout_s == 120
-    path = tmp_path / "my_rewards.py"
-    path.write_text(next(b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def exact" in b))
     component = load_component(f"{path}:exact").make({"ignore_case": True})
     said = Sample(id="a", prompt=(), turns=(), final_answer="YES", stop_reason=StopReason.ANSWERED, ground_truth="yes")
     assert component(said) == 1.0
