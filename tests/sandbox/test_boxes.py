@@ -21,6 +21,7 @@ from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.boxes import cgroups, reaper
 from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
+from verl_agentic.sandbox.inside import memory
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
 
 _NAMES = ["HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE"]
@@ -175,6 +176,10 @@ async def test_deadline_kills_all_and_the_sandbox_goes_on(sandbox: Sandbox) -> N
     assert result.timed_out and result.signal_name == "SIGKILL" and 0.5 <= result.wall_s < 60
     assert descendants(os.getpid()) <= before
     assert await python(sandbox, "print(1)") == "1\n"
+
+
+def test_memory_without_control_groups_is_counted_in_bytes() -> None:
+    assert 2**20 < memory._used_by(os.getpid()) < 2**40
 
 
 @pytest.mark.sample(1)

@@ -21,6 +21,7 @@ from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.replay_buffer import episode_buffer as replay_buffer
 from verl_agentic.verl.replay_buffer import gated_buffer
 from verl_agentic.verl.replay_buffer.buffer_features import check_filters
+from verl_agentic.verl.replay_buffer.finished_groups import read_groups
 from verl_agentic.verl.replay_buffer.gated_buffer import GatedReplayBuffer
 
 GATE = "training/gate/"
@@ -374,6 +375,15 @@ def test_sessions_far_from_the_trained_policy_leave_where_its_log_probs_are_know
     queue.put_group("fresh", [1, 0], columns=[logged([-1.0] * 4)] * 2)
     with pytest.raises(ConfigError, match="old_log_probs"):
         buffer(play, gates=["off_policy_ratio"]).sample(1, "train", 1)
+
+
+def test_a_session_is_as_old_as_the_oldest_weights_of_its_rows(queue: Queue) -> None:
+    queue.put_group("a", [1, 0], step=3)
+    tags = {key: tag for key, tag in queue.tags["train"].items() if not tag.get("is_prompt")}
+    queue.rows["a_0_1"] = queue.rows["a_0_0"]
+    tags["a_0_1"] = {**tags["a_0_0"], "min_global_steps": 0}
+    (played,) = read_groups({"a"}, partition_id="train", tags=tags, needs=set(), step=3)
+    assert [session.lag for session in played.group.sessions] == [2, 0]
 
 
 def test_a_group_grows_too_old_while_it_waits(queue: Queue, play: Play) -> None:
