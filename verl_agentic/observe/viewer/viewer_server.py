@@ -178,7 +178,7 @@ def _get_trajectory(view: RunView, params: _Params) -> Any:
     return view.trajectory(key)
 
 
-def _compare(run_dirs: Sequence[Path]) -> Any:
+def _get_comparison(run_dirs: Sequence[Path]) -> Any:
     from verl_agentic.observe.comparison.comparison_data import describe_comparison  # imports pandas
 
     return describe_comparison(run_dirs)
@@ -211,5 +211,5 @@ _ANSWERS: dict[str, Callable[[RunView, _Params], Any]] = {
     "episodes": lambda view, params: view.newest_group(params.get("task", [""])[-1]),
     "metrics": lambda view, params: view.metrics(params.get("name", ())),
 }
-_ANSWERS_OF_ALL: dict[str, Callable[[Sequence[Path]], Any]] = {"runs": name_runs, "comparison": _compare}
+_ANSWERS_OF_ALL: dict[str, Callable[[Sequence[Path]], Any]] = {"runs": name_runs, "comparison": _get_comparison}
 """Of the folders of all runs."""
