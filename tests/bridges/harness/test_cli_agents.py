@@ -31,7 +31,8 @@ expr 6 '*' 7 > answer.txt
 """Writes its arguments and the answer."""
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 # Their prompts have tens of thousands of bytes, which are tokens here.
-LIMITS = EpisodeLimits(max_response_tokens=400_000, max_context_tokens=800_000, max_turns=8, max_retries=0)
+LIMITS = EpisodeLimits(max_response_tokens=400_000, max_context_tokens=800_000, max_turns=8, max_retries=0,
+                       start_timeout_s=600.0)  # fmt: skip
 
 
 @pytest.mark.parametrize("agent", TOOLS)
