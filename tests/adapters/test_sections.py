@@ -156,6 +156,7 @@ _JUDGE = {"use": "judge", "name": "clear", "cap": 0.1, "options": {"endpoint": "
 _JUDGED = {"reward.rubric": {"components": [{"use": "math"}, _JUDGE]}}
 _KL = {"actor_rollout_ref.actor.use_kl_loss": True, "actor_rollout_ref.actor.kl_loss_coef": 0.0}
 _GATED = {f"{SAMPLER}.custom_sampler.path": "pkg://verl_agentic.verl.replay_buffer.gated_buffer"}
+_COSTS = {"max_mean": {"tool_calls": 0.5}, "lr": 0.2}
 _SDPO = {f"{LOSS}.loss_mode": "sdpo", "actor_rollout_ref.actor.strategy": "fsdp2"}
 SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     AGENTIC: [
@@ -168,7 +169,7 @@ SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
          {**OURS, "algorithm.adv_estimator": "turn_gae"}),
     ],
     "algorithm.implicit_reward": [({"model_path": "phi", "beta": 0.1, "outcome_coef": 0.5}, {**OURS, **_KL})],
-    "algorithm.cost_limits": [({"max_mean": {"tool_calls": 0.5}, "scales": {"tool_calls": 2.0}, "lr": 0.2}, OURS)],
+    "algorithm.cost_limits": [({**_COSTS, "scales": {"tool_calls": 2.0}, "initial": 0.5, "max_multiplier": 9.0}, OURS)],
     "algorithm.length_lr": [({"reference_tokens": 512}, OURS)],
     "algorithm.linear_lr": [({"min_ratio": 0.1}, OURS)],
     "algorithm.prompt_information": [({"every": 5, "prompts": 4, "tokens": 64}, OURS)],
