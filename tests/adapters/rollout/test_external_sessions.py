@@ -14,6 +14,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.episode.loop_settings import GREEDY_SESSION
+from verl_agentic.methods import branching
 from verl_agentic.verl import guard
 from verl_agentic.verl.replay_buffer.episode_buffer import mean_numbers
 from verl_agentic.verl.rollout import agent_loop
@@ -93,8 +94,8 @@ async def test_the_solution_is_no_sibling_that_others_branch_from(
         branched.append(kwargs["group"])
         return await run_branching_episode(*args, **kwargs)
 
-    run_branching_episode = agent_loop.run_branching_episode
-    monkeypatch.setattr(agent_loop, "run_branching_episode", play_branching)
+    run_branching_episode = branching.run_branching_episode
+    monkeypatch.setattr(branching, "run_branching_episode", play_branching)
     external, _ = await play(stage, 0, branching=BRANCHING)
     assert not branched and external["shared_ids"].unique().tolist() == [-1]
     own, _ = await play(stage, 1, "42", branching=BRANCHING)

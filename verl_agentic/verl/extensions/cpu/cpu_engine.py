@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import dataclasses
 import itertools
@@ -42,7 +43,8 @@ class _OnCpu(FSDPEngine):
             )
         if hasattr(engine_config, _DEFERS) and torch.distributed.get_world_size() == 1:  # since verl 0.9.1
             # To one rank, each reduction of gradients is a copy. The last micro-batch of a step reduces them all.
-            engine_config = dataclasses.replace(engine_config, **{_DEFERS: True})
+            engine_config = copy.copy(engine_config)  # with the attributes that patches have added
+            object.__setattr__(engine_config, _DEFERS, True)
         super().__init__(model_config, engine_config, optimizer_config, checkpoint_config)
         # The weights are already on the CPU.
         self._is_offload_param = self._is_offload_optimizer = False
