@@ -12,7 +12,7 @@ from verl_agentic.cli.options.numbers import whole
 from verl_agentic.graders.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
-    from verl_agentic.data.stored_samples import StoredSample
+    from verl_agentic.graders.stored_samples import StoredSample
     from verl_agentic.rewards.sample import Sample
 
 _PRINT_EVERY = 20
