@@ -290,7 +290,7 @@ def test_progress_writes_an_estimator_that_the_component_takes(
     episode = sample([turn("look", call()), turn("Razub")])
     contributions = load_progress_model(str(tmp_path / "out"))(episode)
     assert any(contributions)
-    verdict = graded(load_component("progress"), episode, model=str(tmp_path / "out"), beta=0.0)
+    verdict = graded(load_component("progress"), episode, model=str(tmp_path / "out"), beta=0.0, cap=10.0)
     assert list(verdict.turns.values()) == pytest.approx(contributions, abs=1e-5)
 
 
