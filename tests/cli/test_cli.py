@@ -212,7 +212,9 @@ def test_options_may_stand_between_overrides(command: str, monkeypatch: pytest.M
         assert seen[-1].overrides == given and seen[-1].json and seen[-1].config_name == "grpo"
 
 
-@pytest.mark.parametrize("wrong", [["preflight", "a=b", "--jsn", "c=d"], ["doctor", "a=b"], ["view", "x", "y"]])
+@pytest.mark.parametrize(
+    "wrong", [["preflight", "a=b", "--jsn", "c=d"], ["doctor", "a=b"], ["tiny-model", "--out", "m", "x"]]
+)
 def test_what_no_command_takes_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(wrong)

@@ -123,7 +123,7 @@ def test_a_broken_environment_is_told_with_row_and_reason_and_exit_code_1(
 ) -> None:
     main(["env", "new", "broken", "--dir", str(tmp_path)])
     source = tmp_path / "broken" / "env.py"
-    source.write_text(source.read_text().replace("float(is_right and len", "float(not is_right or len"))
+    source.write_text(source.read_text().replace("float(is_right and ", "float(not is_right or "))
     for name in [name for name in sys.modules if name.startswith("verl_agentic_env_broken")]:
         monkeypatch.delitem(sys.modules, name)  # a user's next command is another process
     capsys.readouterr()

@@ -157,7 +157,10 @@ def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: 
         ["after sft", "0.250", "0.053 to 0.664", "0.375", "0.125"],
         ["after rl", "0.875", "0.440 to 0.984", "1.000", "0.438"],
     ]
-    assert "--env python_math --protocol chat 'a question'" in shown.replace("\n", "")  # which the model solves
+    printed = shown.replace("\n", "")
+    assert (
+        "--env python_math --protocol chat --rows " in printed and "'a question'" in printed
+    )  # which the model solves
 
 
 def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World, tmp_path: Path) -> None:

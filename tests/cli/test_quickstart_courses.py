@@ -282,7 +282,8 @@ def test_the_docs_name_every_stage_and_key() -> None:
 
 
 def test_every_kind_has_its_own_title_and_reads_an_empty_section() -> None:
-    assert len({kind.title for kind in STAGES.values()}) == len(STAGES) == 6
-    before = [{"sft": None}, {"sample": None}, {"export": {"as": "pairs"}}, {"export": {"as": "outcomes"}}]
+    assert len({kind.title for kind in STAGES.values()}) == len(STAGES) == 7
+    exports = [{"export": {"as": shape}} for shape in ("pairs", "outcomes", "rows")]
+    before = [{"sft": None}, {"sample": None}, *exports]
     for kind in set(STAGES) - {"export"}:
         assert read_stages([*before, {kind: None}], name="stages")[-1].kind == kind

@@ -21,16 +21,22 @@ _PRINT_EVERY = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_trajectory_arguments(parser, limit=5_000)
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="start from this Hugging Face model, "
+    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="train from this Hugging Face model, "
                         "such as the policy after SFT")  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="write the estimator to this folder")
-    parser.add_argument("--steps", type=whole(1), default=300, metavar="N", help="updates (default %(default)s)")
-    parser.add_argument("--batch", type=whole(1), default=8, metavar="N", help="episodes of an update (default "
+    parser.add_argument(
+        "--steps", type=whole(1), default=300, metavar="N", help="train for N updates (default %(default)s)"
+    )
+    parser.add_argument("--batch", type=whole(1), default=8, metavar="N", help="train on N episodes an update (default "
                         "%(default)s)")  # fmt: skip
-    parser.add_argument("--lr", type=float, default=1e-5, metavar="X", help="learning rate (default %(default)s)")
+    parser.add_argument(
+        "--lr", type=float, default=1e-5, metavar="X", help="set the learning rate (default %(default)s)"
+    )
     parser.add_argument("--max-tokens", type=whole(16), default=4096, metavar="N", help="read the last N tokens of an "
                         "episode (default %(default)s)")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="order of the episodes (default %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="set the order of the episodes (default %(default)s)"
+    )
     parser.add_argument("--device", default="cpu", metavar="NAME", help="train on this device of torch (default "
                         "%(default)s)")  # fmt: skip
 
