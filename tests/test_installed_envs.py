@@ -80,6 +80,7 @@ def test_the_list_shows_installed_environments_with_package_and_version(
     assert main(["env", "list", "broken"]) == 1
     monkeypatch.setattr("verl_agentic.episode.env_package.known_envs", lambda: ["python_math"])
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("LINES", "50")  # rich takes no width alone where the terminal is dumb
     capsys.readouterr()
     assert main(["env", "list"]) == 1
     shown = capsys.readouterr().out
