@@ -77,7 +77,7 @@ python3 -m verl.trainer.main_ppo \\
 
 @dataclass
 class Hour:
-    """What a person has spent, and what failed."""
+    """The shell of one path, with its time and its failed commands."""
 
     folder: Path
     environment: dict[str, str]

@@ -11,7 +11,7 @@ from verl_agentic.base.settings import Settings, setting
 
 
 class WarmStartRule(Settings):
-    """How a warm start is checked, and when it ends. The defaults are ours."""
+    """The checks of a warm start, and when it stops. The defaults are ours."""
 
     tasks: int = setting(64, min=1)
     """Number of held-out tasks, the first ones of the file."""
@@ -25,7 +25,7 @@ class WarmStartRule(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStartCheck:
-    """What a checkpoint does on held-out tasks."""
+    """The figures of a checkpoint on held-out tasks."""
 
     step: int
     pass_at_1: float

@@ -19,7 +19,7 @@ _HEAD = "progress_head.pt"
 
 
 class ProgressTraining(Settings):
-    """How a progress estimator is trained. The defaults are ours."""
+    """The training of a progress estimator. The defaults are ours."""
 
     section: ClassVar[str] = "progress"
 

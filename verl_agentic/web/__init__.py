@@ -1,4 +1,4 @@
-"""What extensions share to reach other machines: HTTP clients, HTTP servers and HTML pages.
+"""HTTP clients, HTTP servers and HTML pages, which extensions share.
 
 Extension: the core imports none of it. Any other extension may.
 """

@@ -27,9 +27,9 @@ def webrl(batch: LossBatch, *, beta: float = 0.1) -> Loss:
     sampled the turn. So replayed rows need no importance weights, and nothing is clipped. Rows without sampled tokens
     have loss 0. `actor.loss_agg_mode` has no effect.
 
-    Deviations: the authors' code has another form. It drops turns with a negative advantage, replaces the others by 1,
-    divides the log-ratio by the number of tokens, raises beta from 1 to 5 for turns that the reference finds likely,
-    and has a smooth L1 distance.
+    Deviations: the authors' code has another form. It drops turns with a negative advantage and replaces the others by
+    1. It divides the log-ratio by the number of tokens, and its distance is a smooth L1. Its beta is 1, and 5 for turns
+    that the reference finds likely.
 
     Args:
         beta: weight of the KL to the reference, above 0; the default is ours, as the paper does not publish it.

@@ -32,7 +32,7 @@ _HEADINGS = {"groups without signal": "no signal", "tool errors": "errors", "gra
 
 
 class LiveView:
-    """What the log of a run says about its progress."""
+    """Reads the log of a run, and renders its progress as lines of text."""
 
     def __init__(self, folder: Path, console: Console, *, began_at: float) -> None:
         """Reads nothing yet.

@@ -1,1 +1,1 @@
-"""What judges a run while it trains: the audit of batches, alarms, and what they do."""
+"""The audit of batches, the alarms of a run, and the actions that they take."""
