@@ -13,6 +13,7 @@ from .kinds import KINDS
 
 Wordings = Literal["all", "seen", "new"]
 _MAX_DRAWS = 1000
+_NEW_SHARE = 0.25
 
 
 def make_rows(
@@ -27,7 +28,8 @@ def make_rows(
         count: number of rows.
         seed: of every choice.
         kinds: names in `kinds.KINDS`, with `+` between them; they take turns.
-        wordings: of test rows: `seen` are those of training rows, `new` is one more for each kind, `all` are both.
+        wordings: of test rows: `seen` are those of training rows, `new` is one more for each kind, `all` takes the new
+            one for a quarter of the rows.
 
     Raises:
         ConfigError: an unknown kind or value of `wordings`, or more rows than there are questions.
@@ -54,8 +56,9 @@ def make_rows(
 def _make_row(kind: str, draw: Draw, wordings: Wordings) -> EnvRow:
     question = KINDS[kind](draw)
     *old, new = question.wordings
-    text = draw.one_of({"seen": old, "new": [new], "all": question.wordings}[wordings])
-    extra: dict[str, Any] = {"kind": kind, "code": question.code, "is_new_wording": text == new}
+    is_new = wordings == "new" or (wordings == "all" and draw.rng.random() < _NEW_SHARE)
+    text = new if is_new else draw.one_of(old)
+    extra: dict[str, Any] = {"kind": kind, "code": question.code, "is_new_wording": is_new}
     if question.guesses:
         extra["guesses"] = list(question.guesses)
     return EnvRow(
