@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from verl_agentic.bridges.harness import gateway
+from verl_agentic.bridges.harness.dialects.wire import SessionOptions
 from verl_agentic.bridges.harness.session import AgentSession
-from verl_agentic.bridges.harness.wire import SessionOptions
 from verl_agentic.bridges.remote import server as env_server
 from verl_agentic.bridges.remote.sessions import EnvServerConfig, EnvSessions
 from verl_agentic.cpu.serving import http_server

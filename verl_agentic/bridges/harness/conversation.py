@@ -13,7 +13,7 @@ from typing import Any
 
 from verl_agentic.base.env import AgentConversation
 from verl_agentic.base.types import Action, Message
-from verl_agentic.bridges.harness.wire import (
+from verl_agentic.bridges.harness.dialects.wire import (
     ChatAnswer,
     ChatAsked,
     Schema,

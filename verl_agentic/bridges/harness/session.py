@@ -22,7 +22,7 @@ from verl_agentic.bridges.harness.conversation import (
     task_of,
     with_turns_of,
 )
-from verl_agentic.bridges.harness.wire import ChatAnswer, ChatAsked, Schema, num_shared
+from verl_agentic.bridges.harness.dialects.wire import ChatAnswer, ChatAsked, Schema, num_shared
 
 OpenConversation = Callable[[], AgentConversation]
 CountTokens = Callable[[Sequence[Message], Sequence[Schema]], Awaitable[int]]

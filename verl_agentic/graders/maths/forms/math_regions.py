@@ -9,9 +9,9 @@ from typing import Any
 
 import mpmath
 
+from verl_agentic.graders.maths.forms.math_expressions import Node, UnreadableError, names_of, read_expression
 from verl_agentic.graders.maths.forms.math_scalars import split_scalar
 from verl_agentic.graders.maths.forms.math_values import NoValueError, number_of
-from verl_agentic.graders.maths.math_expressions import Node, UnreadableError, names_of, read_expression
 
 _DIGITS = 100
 
