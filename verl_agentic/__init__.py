@@ -50,8 +50,8 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.log.files.rows import read_rows as read_rows
     from verl_agentic.log.files.rows import write_rows as write_rows
     from verl_agentic.observe import load as _load
+    from verl_agentic.observe.diagnosis.history import History as History
     from verl_agentic.observe.health.alarm import alarm as alarm
-    from verl_agentic.observe.history import History as History
     from verl_agentic.rewards.component import ABSTAIN as ABSTAIN
     from verl_agentic.rewards.component import Graded as Graded
     from verl_agentic.rewards.component import component as component
@@ -81,7 +81,7 @@ _MODULES = {
     "log.files.rows": ("read_rows", "write_rows"),
     "base.deadlines": ("in_thread",),
     "observe.health.alarm": ("alarm",),
-    "observe.history": ("History",),
+    "observe.diagnosis.history": ("History",),
     "base.env": ("Env", "EnvRow", "ToolEnv", "Transcript"),
     "episode.env_package": ("EnvPackage", "load_env", "load_env_package"),
     "base.errors": ("AgenticError", "ConfigError", "DataError", "EnvError"),

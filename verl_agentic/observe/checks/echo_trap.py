@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 
 from verl_agentic.base.finding import Finding, warn
+from verl_agentic.observe.diagnosis.history import REWARD, History, Quantity, first_of
 from verl_agentic.observe.health.alarm import alarm
 from verl_agentic.observe.health.collapse_signs import CollapseWatch
-from verl_agentic.observe.history import REWARD, History, Quantity, first_of
 
 _STD = "batch/within_group_std"
 _SERIES: dict[str, Quantity] = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import ORDER, Judgement, Limit
+from verl_agentic.observe.diagnosis.check import ORDER, Judgement, Limit
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History
 
 _LIMITS = {
     "reference": Limit(warn=0.5, fail=10.0),

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import Limit
+from verl_agentic.observe.diagnosis.check import Limit
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History
 
 _HOST, _DEVICE = "*perf/cpu_memory_used_gb", "*perf/max_memory_allocated_gb"
 _SLOW = Limit(warn=1.5, fail=2.0)

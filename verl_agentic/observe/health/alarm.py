@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.finding import Finding, unknown
 from verl_agentic.base.registry import Registry
-from verl_agentic.observe.check import Check
-from verl_agentic.observe.history import MAX_FIRST, History, Row
+from verl_agentic.observe.diagnosis.check import Check
+from verl_agentic.observe.diagnosis.history import MAX_FIRST, History, Row
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence
