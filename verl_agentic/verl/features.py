@@ -19,7 +19,7 @@ _MODULES = (
     "extensions.server.server_features",
     "rollout.rollout_features",
     "trainer.trainer_features",
-    "extensions.methods.method_features",
+    "extensions.method_features",
     "engine.engine_features",
     "reward.reward_features",
     "replay_buffer.buffer_features",
