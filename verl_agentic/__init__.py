@@ -39,12 +39,12 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.credit.policy_loss import policy_loss as policy_loss
     from verl_agentic.data.datasets.sft import write_sft as write_sft
     from verl_agentic.episode.attempt.attempt import EpisodeSetup as EpisodeSetup
+    from verl_agentic.episode.attempt.episode_setup import EpisodeLimits as EpisodeLimits
     from verl_agentic.episode.collect import run_episodes as run_episodes
     from verl_agentic.episode.collect import scripted as scripted
     from verl_agentic.episode.env_package import EnvPackage as EnvPackage
     from verl_agentic.episode.env_package import load_env as load_env
     from verl_agentic.episode.env_package import load_env_package as load_env_package
-    from verl_agentic.episode.limits import EpisodeLimits as EpisodeLimits
     from verl_agentic.episode.records.episode import Episode as Episode
     from verl_agentic.episode.run_episode import run_episode as run_episode
     from verl_agentic.log.files.rows import read_rows as read_rows
@@ -71,7 +71,7 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
 _MODULES = {
     "episode.attempt.attempt": ("EpisodeSetup",),
     "episode.collect": ("run_episodes", "scripted"),
-    "episode.limits": ("EpisodeLimits",),
+    "episode.attempt.episode_setup": ("EpisodeLimits",),
     "episode.records.episode": ("Episode",),
     "episode.run_episode": ("run_episode",),
     "credit.advantage": ("advantage",),

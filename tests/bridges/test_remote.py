@@ -26,9 +26,9 @@ from verl_agentic.base.tools.delegate import DelegateTool
 from verl_agentic.base.tools.plain_schema import list_schemas
 from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
 from verl_agentic.cli import main
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import EnvPackage, load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode

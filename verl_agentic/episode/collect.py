@@ -10,8 +10,8 @@ from typing import Any
 from verl_agentic.base.env import EnvFactory, EnvRow
 from verl_agentic.base.types import Message
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import Codec, render_next_action
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_each import run_each

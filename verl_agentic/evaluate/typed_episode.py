@@ -13,9 +13,9 @@ from verl_agentic.base.env import Env, EnvFactory, Transcript
 from verl_agentic.base.tools.plain_schema import list_schemas
 from verl_agentic.base.tools.tool import Tool
 from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.collect import Turn, scripted
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.evaluate.evaluation_log import EpisodeRows
 from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner
 

@@ -26,7 +26,7 @@ from verl_agentic.episode.attempt.compaction import (
     Compaction,
     drop_observations,
 )
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.records.episode_samples import to_sample

@@ -25,11 +25,11 @@ from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.base.types import Message, Reward, ToolCall
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import Compaction
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.calls.json_values import MAX_DEPTH, MAX_SIZE, load_json, problem_of
 from verl_agentic.episode.codec.calls.parsed_turn import call_with
 from verl_agentic.episode.codec.calls.tool_calls import CallReader
 from verl_agentic.episode.codec.calls.tool_formats import FORMATS
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.protocols.call_list_actions import CallListActions
 from verl_agentic.episode.protocols.function_actions import FunctionActions

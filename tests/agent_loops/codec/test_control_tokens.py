@@ -23,9 +23,9 @@ from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.base.types import Message, Reward, StopReason, ToolCall
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import REMOVED, SUMMARY_REQUEST, Compaction
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.calls.tool_formats import FORMATS
 from verl_agentic.episode.codec.control_tokens import Guard, tags_in, tokenizer_markers
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.protocols.load_protocol import known_protocols, load_protocol
 from verl_agentic.episode.protocols.text_codec import TextCodec

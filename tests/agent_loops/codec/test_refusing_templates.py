@@ -16,7 +16,7 @@ from verl_agentic.base.tools.tool import ToolResult
 from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import Compaction
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.protocols.load_protocol import load_protocol
 from verl_agentic.episode.protocols.text_codec import TextCodec

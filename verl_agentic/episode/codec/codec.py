@@ -19,8 +19,8 @@ from verl_agentic.episode.codec.control_tokens import Guard
 from verl_agentic.episode.codec.decoding import exact_decoder
 from verl_agentic.episode.codec.message_forms import to_template
 from verl_agentic.episode.codec.served_tools import ToolForm, served_tool
+from verl_agentic.episode.codec.threads import offload, offload_if_long
 from verl_agentic.episode.codec.turn_boundary import ContextBuilder, TurnBoundary
-from verl_agentic.episode.threads import offload, offload_if_long
 
 __all__ = ["MALFORMED_CALL", "ChatTemplateCodec", "Codec", "ContextTokens", "Schema", "check_schemas"]
 logger = logging.getLogger(__name__)

@@ -20,6 +20,7 @@ from verl_agentic.episode.codec.codec import (
 from verl_agentic.episode.codec.control_tokens import Guard, tags_in
 from verl_agentic.episode.codec.decoding import exact_decoder
 from verl_agentic.episode.codec.message_forms import to_template
+from verl_agentic.episode.codec.threads import offload, offload_if_long
 from verl_agentic.episode.codec.token_spans import tokens_between
 from verl_agentic.episode.codec.turn_boundary import ContextBuilder, TurnBoundary
 from verl_agentic.episode.protocols.call_list_actions import CallListActions
@@ -27,7 +28,6 @@ from verl_agentic.episode.protocols.function_actions import TAGS, FunctionAction
 from verl_agentic.episode.protocols.json_actions import JsonActions
 from verl_agentic.episode.protocols.load_protocol import Protocol
 from verl_agentic.episode.protocols.tag_actions import INVALID, TagActions
-from verl_agentic.episode.threads import offload, offload_if_long
 
 _ANY_TOOLS = ("functions", "call_list")
 """Kinds of protocols that can call any tool."""

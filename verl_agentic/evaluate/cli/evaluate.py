@@ -360,7 +360,7 @@ def _make_backend_config(options: EvaluateOptions, endpoint: Endpoint) -> Backen
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.base.settings import read_settings
     from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.episode.limits import EpisodeLimits
+    from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
     from verl_agentic.evaluate.policies.completions import Sampling
     from verl_agentic.evaluate.policy_backends import BackendConfig
 

@@ -20,8 +20,8 @@ from verl.trainer.sft_trainer import SFTTrainer
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings, setting
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.evaluate.evaluation_log import EvaluationLog
 from verl_agentic.evaluate.evaluation_run import attempts, summarise
 from verl_agentic.evaluate.local_model import LocalModel

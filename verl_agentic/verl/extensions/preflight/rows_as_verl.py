@@ -16,7 +16,7 @@ from verl_agentic.checks.preflight.planned_run import MISSING, Rows, SharedRows
 from verl_agentic.data.file_checks import foreign_truth, null_arguments
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.truth_checks import truth_problems
-from verl_agentic.episode.attempt.exploration import PARTIAL_SOLUTION
+from verl_agentic.episode.attempt.episode_setup import PARTIAL_SOLUTION
 from verl_agentic.log.files.as_verl import changed_values, load_as_verl
 from verl_agentic.log.files.parquet import extra_of
 from verl_agentic.log.files.record_files import numbered_records
