@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.base.deadlines import in_thread as in_thread
     from verl_agentic.base.env import Env as Env
     from verl_agentic.base.env import EnvRow as EnvRow
-    from verl_agentic.base.env import ToolEnv as ToolEnv
     from verl_agentic.base.env import Transcript as Transcript
     from verl_agentic.base.errors import AgenticError as AgenticError
     from verl_agentic.base.errors import ConfigError as ConfigError
@@ -22,15 +21,16 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.base.finding import Finding as Finding
     from verl_agentic.base.tools.delegate import DelegateTool as DelegateTool
     from verl_agentic.base.tools.function_tool import tool as tool
-    from verl_agentic.base.tools.tool import Tool as Tool
-    from verl_agentic.base.tools.tool import ToolResult as ToolResult
+    from verl_agentic.base.tools.tool_env import ToolEnv as ToolEnv
     from verl_agentic.base.types import UNSCORED as UNSCORED
     from verl_agentic.base.types import Action as Action
     from verl_agentic.base.types import Message as Message
     from verl_agentic.base.types import Observation as Observation
     from verl_agentic.base.types import Reward as Reward
     from verl_agentic.base.types import StopReason as StopReason
+    from verl_agentic.base.types import Tool as Tool
     from verl_agentic.base.types import ToolCall as ToolCall
+    from verl_agentic.base.types import ToolResult as ToolResult
     from verl_agentic.credit.advantage import advantage as advantage
     from verl_agentic.credit.credit.batch import Advantages as Advantages
     from verl_agentic.credit.credit.batch import CreditBatch as CreditBatch
@@ -82,7 +82,8 @@ _MODULES = {
     "base.deadlines": ("in_thread",),
     "observe.health.alarm": ("alarm",),
     "observe.diagnosis.history": ("History",),
-    "base.env": ("Env", "EnvRow", "ToolEnv", "Transcript"),
+    "base.env": ("Env", "EnvRow", "Transcript"),
+    "base.tools.tool_env": ("ToolEnv",),
     "episode.env_package": ("EnvPackage", "load_env", "load_env_package"),
     "base.errors": ("AgenticError", "ConfigError", "DataError", "EnvError"),
     "base.finding": ("Finding",),
@@ -95,8 +96,9 @@ _MODULES = {
     "base.tools.delegate": ("DelegateTool",),
     "base.tools.function_tool": ("tool",),
     "tools.mcp_tools": ("McpTools",),
-    "base.tools.tool": ("Tool", "ToolResult"),
-    "base.types": ("UNSCORED", "Action", "Message", "Observation", "Reward", "StopReason", "ToolCall"),
+    "base.types": (
+        *("UNSCORED", "Action", "Message", "Observation", "Reward", "StopReason", "Tool", "ToolCall", "ToolResult"),
+    ),
 }
 """Module -> its public names."""
 _ADDRESSES = {name: (module, name) for module, names in _MODULES.items() for name in names}

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from verl_agentic.base.errors import SandboxUnavailableError
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Limits
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool

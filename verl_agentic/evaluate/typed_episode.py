@@ -11,8 +11,7 @@ from typing import Any
 from verl_agentic.base.deadlines import in_thread
 from verl_agentic.base.env import Env, EnvFactory, Transcript
 from verl_agentic.base.tools.plain_schema import list_schemas
-from verl_agentic.base.tools.tool import Tool
-from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.base.types import Action, Message, Observation, Reward, Tool, ToolCall
 from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.collect import Turn, scripted

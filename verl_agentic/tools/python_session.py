@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Protocol
 
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.sandbox.interface import CommandResult, Limits, Sandbox, SandboxSession
 from verl_agentic.tools.python import read_code, render_result
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from fakes import END, ROW, encode, episode_setup
 
-from verl_agentic.base.env import EnvRow, ToolEnv
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, SegmentKind
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, SegmentKind, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import Compaction
 from verl_agentic.episode.attempt.episode_setup import EpisodeLimits

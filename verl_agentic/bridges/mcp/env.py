@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import UNSCORED, Message, Reward, StopReason
 from verl_agentic.rewards.answers.short_answer_scores import exact_match, golden_answers_of
 from verl_agentic.tools.mcp_tools import McpTools

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.env import SUB_AGENT, EnvRow
 from verl_agentic.base.errors import DataError, EnvError, boundary
-from verl_agentic.base.tools.delegate import SUB_AGENT, NoAnswerError
-from verl_agentic.base.tools.tool import Tool
-from verl_agentic.base.types import VOID_REASONS, Action, Message, Observation, StopReason, TurnLimits
+from verl_agentic.base.tools.delegate import NoAnswerError
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import VOID_REASONS, Action, Message, Observation, StopReason, Tool, TurnLimits
 from verl_agentic.episode.attempt.attempt import Attempt
 from verl_agentic.episode.attempt.call_choice import make_constraint
 from verl_agentic.episode.attempt.episode_setup import Exploration
@@ -181,7 +181,7 @@ async def run_sub_agent(
     is_trained: bool = True,
     agent: str = SUB_AGENT,
 ) -> str:
-    """Runs a sub-agent to its end; see `base.tools.delegate.SubAgentRunner`."""
+    """Runs a sub-agent to its end; see `base.env.SubAgentRunner`."""
     parent.info["sub_agents"] += 1
     limits = parent.setup.limits
     limits = replace(limits, max_turns=max_turns, max_calls_per_turn=max_calls or limits.max_calls_per_turn)

@@ -7,7 +7,7 @@ from typing import Any
 
 from verl_agentic.base.deadlines import OverrunError, within
 from verl_agentic.base.errors import SearchUnavailableError
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.tools.search.retriever import Passage, QueryRefusedError, Retriever
 
 SCHEMA: Mapping[str, Any] = {
