@@ -22,7 +22,7 @@ from verl_agentic.base.types import Action, Message, Observation, Reward, StopRe
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.sandbox.interface import Limits, Sandbox
-from verl_agentic.sandbox.sandbox_pool import SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import SandboxPool
 from verl_agentic.tools.python import SCHEMA
 
 ANSWERED, TIMEOUT, INFRA = StopReason.ANSWERED, StopReason.TIMEOUT, StopReason.INFRA_ERROR

@@ -20,11 +20,11 @@ from verl_agentic.base.errors import (
     SandboxError,
     SandboxUnavailableError,
 )
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 from verl_agentic.sandbox.local.local_backend import LocalBackend
+from verl_agentic.sandbox.pools.backends import make_backend
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.sandbox.run_code.remote_backend import RemoteBackend, RemoteConfig, request_body
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 LIMITS = Limits(wall_s=20.0)
 SUCCESS = {

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve_sandboxes(args: argparse.Namespace, token: str, is_made: bool) -> None:
-    from verl_agentic.sandbox.run_code_server import SandboxServer, ServerConfig, make_app
+    from verl_agentic.sandbox.pools.run_code_server import SandboxServer, ServerConfig, make_app
     from verl_agentic.web.listening.guarded_server import GuardedServer
 
     size = {} if args.size is None else {"size": args.size}
