@@ -20,7 +20,7 @@ from verl_agentic.base.types import Action, Message, Reward, StopReason, ToolCal
 from verl_agentic.cpu.inference.stop_text import tokens_before_stop
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
-from verl_agentic.episode.codec.token_spans import tokens_between
+from verl_agentic.episode.codec.decoding import tokens_between
 from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
 from verl_agentic.episode.protocols.factory import CodecOptions, make_codec
 from verl_agentic.episode.protocols.load_protocol import Protocol, known_protocols, load_protocol

@@ -18,10 +18,9 @@ from verl_agentic.episode.codec.codec import (
     from_last_turn,
 )
 from verl_agentic.episode.codec.control_tokens import Guard, tags_in
-from verl_agentic.episode.codec.decoding import exact_decoder
+from verl_agentic.episode.codec.decoding import exact_decoder, tokens_between
 from verl_agentic.episode.codec.message_forms import to_template
 from verl_agentic.episode.codec.threads import offload, offload_if_long
-from verl_agentic.episode.codec.token_spans import tokens_between
 from verl_agentic.episode.codec.turn_boundary import ContextBuilder, TurnBoundary
 from verl_agentic.episode.protocols.call_list_actions import CallListActions
 from verl_agentic.episode.protocols.function_actions import TAGS, FunctionActions, list_functions

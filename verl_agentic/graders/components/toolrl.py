@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from verl_agentic.graders.turns.toolrl_scores import HIGHEST, LOWEST, ExpectedTurn, call_score, has_toolrl_form
 from verl_agentic.rewards.answers.empty_work import is_silent
+from verl_agentic.rewards.answers.tool_calls import is_well_formed
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import is_well_formed
 from verl_agentic.rewards.turns import texts
 
 

@@ -1,1 +1,1 @@
-"""Final answers of an episode: short answers, empty work."""
+"""Final answers and tool calls of an episode: short answers, empty work, useless calls."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from verl_agentic.cli.options.numbers import MAX_PORT, positive, whole
+from verl_agentic.cli.options.option_values import MAX_PORT, positive, whole
 from verl_agentic.sandbox.cli.limit_options import add_backend_options, backend_of
 from verl_agentic.web.listening.listening_options import add_listening_options, listen, print_use, token_of
 from verl_agentic.web.listening.listening_socket import url_of

@@ -38,8 +38,8 @@ from verl_agentic.verl.batches.row_store import read_columns, split_key, unwrap
 from verl_agentic.verl.features import all_features
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
-from verl_agentic.verl.trainer.curriculum_part import CurriculumPart
 from verl_agentic.verl.trainer.trainer_features import curriculum_settings
+from verl_agentic.verl.trainer.trainer_part import CurriculumPart
 
 _log = logging.getLogger(__name__)
 _EXTRA = "extra_info"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.option_values import whole
 
 if TYPE_CHECKING:
     from verl_agentic.graders.stored_samples import StoredSample
