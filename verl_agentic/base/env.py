@@ -189,11 +189,7 @@ def _list_methods(feature: type) -> list[str]:
 
 
 def require_selection(env: Env) -> SelectsAnswers:
-    """Returns an environment as one that selects answers.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Returns an environment as one that selects answers. Raises ConfigError if it cannot."""
     if (selecting := optional(env, SelectsAnswers)) is None:
         raise ConfigError(f"--select needs an environment with select(answers), got {type(env).__name__}; add it")
     return selecting

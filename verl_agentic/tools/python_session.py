@@ -31,11 +31,7 @@ class Leaser(Protocol):
     """A pool that lends sandboxes to episodes."""
 
     def lease(self) -> AbstractAsyncContextManager[Sandbox]:
-        """Lends a fresh sandbox for the block.
-
-        Raises:
-            SandboxError: no sandbox is available.
-        """
+        """Lends a fresh sandbox for the block. Raises SandboxError if no sandbox is available."""
         ...
 
 

@@ -113,11 +113,7 @@ def replace(owner: Any, name: str, value: Any, *, versions: str = "") -> None:
 
 
 def add(owner: Any, name: str, value: Any, *, versions: str = "") -> None:
-    """Adds an attribute; arguments as for `wrap`.
-
-    Raises:
-        PluginError: verl has such an attribute already.
-    """
+    """Adds an attribute; arguments as for `wrap`. Raises PluginError if verl has such an attribute already."""
     _apply_patch(owner, name, lambda _: value, kind="add", adapter=_find_caller(), versions=versions)
 
 

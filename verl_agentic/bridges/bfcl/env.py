@@ -42,11 +42,7 @@ class BfclEnv(ToolEnv):
         """Results of all calls so far."""
 
     async def start(self) -> tuple[Message, ...]:
-        """Loads the APIs.
-
-        Raises:
-            DataError: the installed package does not have the task.
-        """
+        """Loads the APIs. Raises DataError if the installed package does not have the task."""
         await in_thread(self._load_task)
         self._offer_tools()
         return self.row.prompt

@@ -53,11 +53,7 @@ class ReasoningGymEnv(ToolEnv):
 
 
 def make_env(row: EnvRow) -> ReasoningGymEnv:
-    """Returns the environment of one episode.
-
-    Raises:
-        DataError: the row names no problem.
-    """
+    """Returns the environment of one episode. Raises DataError if the row names no problem."""
     return ReasoningGymEnv(row)
 
 

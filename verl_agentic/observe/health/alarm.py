@@ -81,11 +81,7 @@ class Alarm(Check):
         return [need.format_map({**self.defaults, **options}) for need in self.reads]
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Checks its options.
-
-        Raises:
-            ConfigError: an option is unknown or of the wrong type.
-        """
+        """Checks its options. Raises ConfigError if an option is unknown or of the wrong type."""
         if unknown := sorted(set(options) - set(self.defaults)):
             raise ConfigError(f"the alarm {self.name} has no options {unknown}; it has {sorted(self.defaults)}")
         for name, value in options.items():

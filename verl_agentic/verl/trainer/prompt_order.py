@@ -236,11 +236,7 @@ def _sample_and_report(
 
 
 def check_group_sizes(settings: CurriculumSettings, group_size: int) -> None:
-    """Checks that group sizes can be `rollout.n` on average.
-
-    Raises:
-        ConfigError: they cannot.
-    """
+    """Checks that group sizes can be `rollout.n` on average. Raises ConfigError if they cannot."""
     bounds = settings.group_size
     if bounds is not None and not bounds.least <= group_size <= bounds.most:
         raise ConfigError(

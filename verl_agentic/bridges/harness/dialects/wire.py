@@ -241,11 +241,7 @@ def limits_of(*, max_tokens: Any, stop: Any, tool: str, tools: Sequence[Schema])
 
 
 def function_schema(name: Any, description: Any, parameters: Any) -> Schema:
-    """Returns the schema of a tool in the form of chat templates.
-
-    Raises:
-        ConfigError: it has no name.
-    """
+    """Returns the schema of a tool in the form of chat templates. Raises ConfigError if it has no name."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"a tool must have a name, got {name!r}")
     details = {"description": description, "parameters": parameters}
