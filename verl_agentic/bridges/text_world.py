@@ -168,11 +168,7 @@ def demonstrator_of(
 
 
 def expert_policy(
-    make_world: Callable[[], ExpertWorld],
-    *,
-    rng: random.Random | None = None,
-    skilled: float = 1.0,
-    slip: float = 0.0,
+    make_world: Callable[[], ExpertWorld], *, rng: random.Random | None = None, skilled: float = 1.0, slip: float = 0.0
 ) -> Callable[[Sequence[Message]], Message]:
     """Returns the next message as a function of the conversation so far, by the expert of a world of its own.
 

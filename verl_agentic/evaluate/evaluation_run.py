@@ -18,12 +18,7 @@ from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog, mak
 from verl_agentic.evaluate.journal import fingerprint
 from verl_agentic.evaluate.policies.chat_messages import IdSource
 from verl_agentic.graders.models.client import Price
-from verl_agentic.observe.success_over_attempts import (
-    clustered_mean,
-    pass_at_k,
-    pass_hat_k,
-    success_interval,
-)
+from verl_agentic.observe.success_over_attempts import clustered_mean, pass_at_k, pass_hat_k, success_interval
 
 _FULL = 1.0 - 1e-9  # minimum outcome of a success
 

@@ -240,11 +240,7 @@ class McpTool:
         self.name: str = tool.name
         self.schema: Mapping[str, Any] = {
             "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description or "",
-                "parameters": tool.input_schema,
-            },
+            "function": {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema},
         }
         self.timeout_s = connection.server.call_timeout_s + _SLACK_S
         self._connection = connection

@@ -122,14 +122,7 @@ def _find_caller() -> str:
 
 
 def _apply_patch(
-    owner: Any,
-    name: str,
-    make: Callable[[Any], Any],
-    *,
-    kind: Kind,
-    adapter: str,
-    versions: str,
-    lost: str = "",
+    owner: Any, name: str, make: Callable[[Any], Any], *, kind: Kind, adapter: str, versions: str, lost: str = ""
 ) -> None:
     is_module = inspect.ismodule(owner)
     symbol = f"{owner.__name__}:{name}" if is_module else f"{owner.__module__}:{owner.__qualname__}.{name}"

@@ -50,8 +50,7 @@ class _Fleet:
         """Returns the servers: those that did not fail lately first, and of those the least loaded."""
         now = time.monotonic()
         return sorted(
-            self._links,
-            key=lambda link: (now - link.failed_at < _AVOIDED_S, len(link.sessions), random.random()),
+            self._links, key=lambda link: (now - link.failed_at < _AVOIDED_S, len(link.sessions), random.random())
         )
 
     async def close(self) -> None:

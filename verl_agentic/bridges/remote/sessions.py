@@ -28,14 +28,7 @@ from verl_agentic.base.tools.delegate import DelegateTool
 from verl_agentic.base.tools.plain_schema import list_schemas
 from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Observation, Reward
-from verl_agentic.bridges.remote.wire import (
-    SERVICE,
-    failure_of,
-    to_action,
-    to_messages,
-    to_row,
-    to_transcript,
-)
+from verl_agentic.bridges.remote.wire import SERVICE, failure_of, to_action, to_messages, to_row, to_transcript
 from verl_agentic.episode.env_package import EnvPackage
 from verl_agentic.rewards.sample import Sample
 

@@ -10,13 +10,7 @@ from typing import Any
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.types import Action, Message
 from verl_agentic.episode.codec.calls.parsed_turn import parameters_of
-from verl_agentic.episode.codec.codec import (
-    ContextTokens,
-    Schema,
-    check_schemas,
-    continue_reasoning,
-    from_last_turn,
-)
+from verl_agentic.episode.codec.codec import ContextTokens, Schema, check_schemas, continue_reasoning, from_last_turn
 from verl_agentic.episode.codec.control_tokens import Guard, tags_in
 from verl_agentic.episode.codec.decoding import exact_decoder, tokens_between
 from verl_agentic.episode.codec.message_forms import to_template

@@ -152,12 +152,7 @@ async def audit(
 
 
 async def _audit_term(
-    bench: Bench,
-    groups: Sequence[Sequence[Sample]],
-    thresholds: Thresholds,
-    share: float | None,
-    *,
-    is_dead: bool,
+    bench: Bench, groups: Sequence[Sequence[Sample]], thresholds: Thresholds, share: float | None, *, is_dead: bool
 ) -> TermAudit:
     term, units = bench.term, bench.units(groups)
     repeats = await look_at_repeats(bench, units)

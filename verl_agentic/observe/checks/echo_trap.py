@@ -18,10 +18,7 @@ _SERIES: dict[str, Quantity] = {
 }
 
 
-@alarm(
-    reads=(_STD, "episode/score|critic/score/mean"),
-    also=("batch/entropy", "actor/grad_norm", *REWARD),
-)
+@alarm(reads=(_STD, "episode/score|critic/score/mean"), also=("batch/entropy", "actor/grad_norm", *REWARD))
 def echo_trap(
     history: History,
     *,

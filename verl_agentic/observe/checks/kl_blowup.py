@@ -12,11 +12,7 @@ _LIMITS = {
     "update": Limit(warn=0.1, fail=0.5),
     "rollout": Limit(warn=0.1, fail=0.5),
 }
-_NAMES = {
-    "reference": "its reference",
-    "update": "itself before the update",
-    "rollout": "the rollout policy",
-}
+_NAMES = {"reference": "its reference", "update": "itself before the update", "rollout": "the rollout policy"}
 _SLOWER = (
     "lower actor_rollout_ref.actor.optim.lr or actor_rollout_ref.actor.ppo_epochs, or make mini-batches larger "
     "(actor_rollout_ref.actor.ppo_mini_batch_size)"

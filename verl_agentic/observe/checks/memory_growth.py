@@ -26,12 +26,7 @@ _ADVICE = {
 
 @alarm(reads=(f"{_HOST}|{_DEVICE}",), patience=5)
 def memory_growth(
-    history: History,
-    *,
-    growth: float = 0.2,
-    least_gb: float = 1.0,
-    steadiness: float = 0.8,
-    window: int = 30,
+    history: History, *, growth: float = 0.2, least_gb: float = 1.0, steadiness: float = 0.8, window: int = 30
 ) -> Finding | None:
     """Memory of a machine or device grows step by step.
 

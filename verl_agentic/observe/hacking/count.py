@@ -70,11 +70,7 @@ _MIN_ECHO_SHARE = 0.5
 
 
 def hacking_counts(
-    prompt: Sequence[Message],
-    turns: Sequence[Turn],
-    final_answer: str,
-    *,
-    reported: Mapping[str, float] | None = None,
+    prompt: Sequence[Message], turns: Sequence[Turn], final_answer: str, *, reported: Mapping[str, float] | None = None
 ) -> dict[str, float]:
     """Returns `hacking/<kind>`, the number of calls with such an attempt (the final answer counts as one), and
     `hacking/any`.

@@ -122,12 +122,7 @@ def num_shared(messages: Sequence[Message], other: Sequence[Message]) -> int:
 
 
 def read_fields(
-    body: Any,
-    *,
-    known: Collection[str],
-    fixed: Mapping[str, Any],
-    unused: Collection[str],
-    ignore: Collection[str],
+    body: Any, *, known: Collection[str], fixed: Mapping[str, Any], unused: Collection[str], ignore: Collection[str]
 ) -> dict[str, Any]:
     """Returns the fields of a request that have an effect. A null counts as missing.
 
