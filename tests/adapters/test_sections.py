@@ -316,7 +316,6 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "extensions/methods/trainer/proposing_models.py",  # models of agentic.curriculum
         "extensions/methods/trainer/self_teacher.py",  # teacher_tau
         "extensions/methods/method_sections.py",
-        "extensions/offline/pear_trainer.py",  # SFT, too
         "extensions/offline/warm_start_trainer.py",  # SFT, too
         "extensions/offline/pair_trainer.py",  # SFT, which has a configuration of its own
         "reward/rubric_manager.py",

@@ -71,7 +71,7 @@ class SuggestionTrainer(PearTrainer):
     settings_type = SuggestionSettings
     loss = staticmethod(log_loss)
 
-    def make_dataset(self, files: list[str], **options: Any) -> BehaviourDataset:
+    def read_rows(self, files: list[str], **options: Any) -> BehaviourDataset:
         return SuggestionDataset(files, threshold=self.settings.threshold, **options)
 
 
