@@ -21,7 +21,7 @@ from verl_agentic.evaluate.cli.cluster_options import ClusterOptions, work_of
 
 if TYPE_CHECKING:
     from verl_agentic.base.env import EnvRow
-    from verl_agentic.cpu.inference.log_ratio import LogRatio
+    from verl_agentic.cpu.log_ratio import LogRatio
     from verl_agentic.episode.codec.codec import Codec
     from verl_agentic.episode.env_package import EnvPackage
     from verl_agentic.evaluate.evaluation_log import EpisodeRows
@@ -349,7 +349,7 @@ def _make_chooser(options: EvaluateOptions) -> Choose | None:
 
 
 def _load_phi(options: EvaluateOptions) -> LogRatio | None:
-    from verl_agentic.cpu.inference.log_ratio import LogRatio
+    from verl_agentic.cpu.log_ratio import LogRatio
 
     if options.phi is None or options.reference is None:
         return None
