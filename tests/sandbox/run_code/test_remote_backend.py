@@ -281,7 +281,9 @@ async def test_a_wrong_token_is_told_and_no_secret_is_shown(ours: Service) -> No
     assert "hunter2" not in repr(RemoteConfig(url=ours.url, token="hunter2"))
 
 
-@pytest.mark.parametrize(("module", "lacking"), [("run_code_server", "fastapi"), ("run_code.remote_backend", "httpx")])
+@pytest.mark.parametrize(
+    ("module", "lacking"), [("pools.run_code_server", "fastapi"), ("run_code.remote_backend", "httpx")]
+)
 def test_a_missing_package_is_told_with_its_install(module: str, lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, lacking, None)
     monkeypatch.delitem(sys.modules, f"verl_agentic.sandbox.{module}")
