@@ -49,7 +49,11 @@ class Course:
 
     @property
     def package(self) -> EnvPackage:
-        """The environment. Raises ConfigError if it has no rows, or neither demonstrations nor solutions."""
+        """The environment.
+
+        Raises:
+            ConfigError: it has no rows, or neither demonstrations nor solutions.
+        """
         package = load_env_package(self.env)
         missing = [] if package.make_rows else ["make_rows(split=, count=, seed=)"]
         if package.demonstrator is None and package.gold is None:

@@ -77,7 +77,15 @@ def make_rows(course: Course, *, seed: int, num_eval: int) -> dict[str, list[Env
 
 
 def evaluate(
-    course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Advance, **engine: str
+    course: Course,
+    out: Path,
+    name: str,
+    model: Path,
+    *,
+    greedy: bool,
+    seed: int,
+    advance: Advance,
+    **engine: str,
 ) -> dict[str, Any]:
     """Evaluates all held-out tasks at temperature 1, and optionally greedily; keeps the episodes for the report."""
     rows = read_rows(out / "data" / "test.jsonl")

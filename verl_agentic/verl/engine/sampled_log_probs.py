@@ -30,7 +30,12 @@ logger = logging.getLogger(__name__)
 BACKEND = "sampled"
 _PLACES = "trained_places"
 _HEAD = "agentic_output_layer"
-_READ_ALL_LOGITS = ("calculate_sum_pi_squared", "calculate_mean_log_prob", "distillation_use_topk", "distillation_only")
+_READ_ALL_LOGITS = (
+    "calculate_sum_pi_squared",
+    "calculate_mean_log_prob",
+    "distillation_use_topk",
+    "distillation_only",
+)
 
 
 class _Request(NamedTuple):
