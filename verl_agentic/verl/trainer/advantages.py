@@ -166,7 +166,7 @@ def _adapt_verl_estimator(
         rows_N = last_valid_rows(batch) if name in BY_SESSION else batch.valid_B.nonzero().squeeze(-1)
         if group_size > 1 and name in BY_GROUP:
             # verl gives them the raw reward, which is right for groups of one, but not if all siblings are void.
-            rows_N = rows_N[_has_siblings(batch)[rows_N]]
+            rows_N = rows_N[_has_siblings_S(batch)[batch.session_B][rows_N]]
         zeros_BT = torch.zeros_like(batch.rewards_BT)
         if not len(rows_N):
             return Advantages(advantages_BT=zeros_BT, returns_BT=zeros_BT)
@@ -234,10 +234,6 @@ def _require_column(name: str, column: Any) -> Any:
 
 def _has_siblings_S(batch: CreditBatch) -> Tensor:
     return group_counts(batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups) > 1
-
-
-def _has_siblings(batch: CreditBatch) -> Tensor:
-    return _has_siblings_S(batch)[batch.session_B]
 
 
 def _adapt_our_estimator(name: str) -> Callable[..., tuple[Tensor, Tensor]]:

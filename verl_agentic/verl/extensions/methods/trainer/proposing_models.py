@@ -124,10 +124,6 @@ class Reflector:
 
     def after_batch(self, batch: Any, uids: Sequence[str]) -> None:
         """Writes the instruction of each group into a column that the agent loop reads."""
-        prompts = [_last_text(prompt) for prompt in batch["raw_prompt"]]
+        prompts = [str(list(unwrap(prompt))[-1]["content"]) for prompt in batch["raw_prompt"]]
         chosen = [self._population.draw(uid, prompt) for uid, prompt in zip(uids, prompts, strict=True)]
         batch[INSTRUCTION] = cast("Any", NonTensorStack)(*chosen)
-
-
-def _last_text(prompt: Any) -> str:
-    return str(list(unwrap(prompt))[-1]["content"])
