@@ -209,7 +209,6 @@ class AgentConversation(Protocol):
         Args:
             observation: the messages after the last turn. In the first call, and wherever the conversation was
                 rewritten, also the whole conversation, `new_row`.
-            limits: of the turn.
 
         Raises:
             NoAnswerError: a budget ended the conversation.

@@ -62,7 +62,6 @@ async def run_episodes(
     """Runs one episode per row and returns them in the order of the rows.
 
     Args:
-        rows: to run.
         make_env: makes the environment of a row.
         setup_for: index and row -> policy, codec and budgets of the episode.
         max_concurrent: maximum number of parallel episodes.

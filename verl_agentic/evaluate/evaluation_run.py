@@ -88,7 +88,6 @@ async def evaluate(
     """Runs the attempts that the log lacks, and void ones again; returns the rows of all attempts.
 
     Args:
-        plan: attempts to run.
         run_attempt: runs an attempt, here or elsewhere; see `attempt_runner`. An EnvError of it makes the episode void.
         log: of the evaluation.
         max_concurrent: maximum number of parallel episodes.

@@ -48,7 +48,6 @@ class LocalModel:
         """Runs every row once and returns the episodes in order; equal seeds give equal episodes.
 
         Args:
-            rows: to run.
             temperature: 0 is greedy.
             seed: of the sampling.
             on_episode: called as each episode ends.

@@ -123,7 +123,6 @@ async def play_typed(
         make_env: makes the environment.
         codec: the protocol.
         tokenizer: of the codec.
-        terminal: of the person.
     """
     setup = scripted(terminal.type_turn, codec=codec, tokenizer=tokenizer, limits=LIMITS)
     backend = PolicyBackend(setup=setup, usage={}, id_source=lambda: "approximate")

@@ -88,7 +88,6 @@ def wrap(owner: Any, *names: str, versions: str = "", lost: str = "") -> Callabl
     first parameter positional-only.
 
     Args:
-        owner: class or module.
         names: attributes that the function serves.
         versions: of verl, as a specifier; with others the attributes stay as they are. Empty for all.
         lost: what the user loses with others, for `verl-agentic doctor`. Empty if others need no patch.

@@ -244,7 +244,6 @@ def choose_own(
     was answered last. None of these but the last one depends on which of two requests came first.
 
     Args:
-        conversations: all conversations.
         pattern: see `own_pattern` of the environment.
         result: what the agent returned; None while the episode runs. Then the first one counts, not the last.
     """

@@ -120,7 +120,6 @@ class AgentSession:
         """Returns the answer to a request.
 
         Args:
-            request: the request.
             key: the same for equal requests.
             is_retry: whether the client says that it has sent the request before.
 

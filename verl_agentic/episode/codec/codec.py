@@ -62,7 +62,6 @@ class Codec(Protocol):
         Reasoning that the header of the turn has opened is closed first.
 
         Args:
-            message: the turn.
             continues: the turn follows an observation that the protocol writes into the policy's turn, so it has no
                 header; see `render_next_action`.
         """
@@ -123,7 +122,6 @@ class ChatTemplateCodec:
         Args:
             builder: verl's token builder.
             parser: verl's tool parser.
-            tokenizer: the model's.
             tool_format: name of the parser in verl's registry. Parsers that verl does not bring are taken as they
                 are: what they drop is malformed, and nothing is known of their reasoning.
             repair: fix calls that are almost right.
@@ -313,7 +311,6 @@ def continue_reasoning(text: str, tags: tuple[str, str]) -> str:
     A turn that closes the block itself stays as it is, without a second opening tag.
 
     Args:
-        text: the turn.
         tags: what opens and closes the block.
     """
     opening, closing = tags

@@ -112,7 +112,6 @@ async def audit(
     """Returns the audit of a rubric on stored trajectories.
 
     Args:
-        rubric: to audit.
         groups: the trajectories; at least one.
         thresholds: limits of the results.
         score: scores samples by the terms of the rubric, here or elsewhere; default: in this process.

@@ -103,7 +103,6 @@ class HealthSettings(Settings):
 
         Args:
             config: verl's whole configuration, as plain mappings.
-            section: of the alarms.
 
         Raises:
             ConfigError: the trainer is asynchronous, or its checkpoints are incomplete.

@@ -128,7 +128,6 @@ def read_fields(
 
     Args:
         body: the parsed JSON.
-        known: fields with an effect.
         fixed: field -> its only value.
         unused: fields that are about other things than the turn.
         ignore: fields that the user has chosen to ignore.

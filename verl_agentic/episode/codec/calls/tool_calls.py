@@ -60,7 +60,6 @@ class CallReader:
 
         Args:
             parser: verl's parser of that format, which this reader stands in for.
-            tool_format: the format.
             repair: fix calls that are almost right; see `json_repair.repair_object`.
             check_arguments: calls whose arguments do not fit the schema of their tool carry an error.
 

@@ -133,7 +133,6 @@ def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
 
     Args:
         batch: verl's reference to the rows, with stored advantages.
-        step: step of their update.
     """
     rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
     keys = [batch.keys[row] for row in rows]
