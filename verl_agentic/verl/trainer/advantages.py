@@ -36,8 +36,7 @@ from verl_agentic.credit.credit.group_statistics import group_counts, is_constan
 from verl_agentic.credit.credit.joined_rows import JoinedRows
 from verl_agentic.credit.estimate import CreditSettings, estimate
 from verl_agentic.credit.trainer_context import AddedRewards, current_context
-from verl_agentic.verl.batches.batch_keys import group_keys, is_padding, stored_rows
-from verl_agentic.verl.batches.row_store import split_key
+from verl_agentic.verl.batches.row_store import group_keys, is_padding, split_key, stored_rows
 from verl_agentic.verl.patching import wrap
 
 logger = logging.getLogger(__name__)

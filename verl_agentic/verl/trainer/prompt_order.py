@@ -33,8 +33,7 @@ from verl_agentic.sampling.curriculum import CurriculumSettings, load_curriculum
 from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler
 from verl_agentic.sampling.prompts.pass_rates import Floats
 from verl_agentic.sampling.prompts.task_sets import TaskSet
-from verl_agentic.verl.batches.batch_keys import last_rows
-from verl_agentic.verl.batches.row_store import read_columns, split_key, unwrap
+from verl_agentic.verl.batches.row_store import last_rows, read_columns, split_key, unwrap
 from verl_agentic.verl.features import all_features
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap

@@ -27,8 +27,7 @@ from verl_agentic.log.run_files import ENDED, write_config, write_tokenizer
 from verl_agentic.log.writer import log_writer
 from verl_agentic.observe.health.monitor import ROLLED_BACK_TO
 from verl_agentic.verl.batches.batch_columns import stored_columns
-from verl_agentic.verl.batches.batch_keys import PLAYED_UID
-from verl_agentic.verl.batches.row_store import split_key
+from verl_agentic.verl.batches.row_store import PLAYED_UID, split_key
 from verl_agentic.verl.extensions.monitoring.console_line import short_console
 from verl_agentic.verl.extensions.monitoring.health.batch_audit import audit_batch
 from verl_agentic.verl.extensions.monitoring.health.health_actions import act, target_of_rollback
