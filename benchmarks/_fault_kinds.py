@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.deadlines import in_thread
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolResult
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.sandbox.interface import Limits, Sandbox
-from verl_agentic.sandbox.sandbox_pool import SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import SandboxPool
 from verl_agentic.tools.python import SCHEMA
 
 ANSWERED, TIMEOUT, INFRA = StopReason.ANSWERED, StopReason.TIMEOUT, StopReason.INFRA_ERROR

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode_samples import to_sample
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.rewards.rubric import Rubric

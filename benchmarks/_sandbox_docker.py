@@ -21,7 +21,7 @@ from _report import median, progress
 from verl_agentic.base.errors import AgenticError
 from verl_agentic.sandbox.docker.docker_backend import DockerBackend, DockerConfig
 from verl_agentic.sandbox.interface import Command, Limits
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 _PROGRAM = "print(sum(range(1000)))"
 _LIMITS = Limits(wall_s=30.0)

@@ -67,7 +67,7 @@ _PROMPT = [
 ]
 _ENV = """
 from verl_agentic.base.env import ToolEnv
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.base.types import Reward
 
 SCHEMA = {schema}

@@ -47,12 +47,12 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.types import Message
 from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import ChatTemplateCodec
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
-from verl_agentic.sandbox.process_pool import open_pools
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.process_pool import open_pools
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 _SHARES = {"hangs": 0.1, "raises": 0.1, "loses_sandbox": 0.1, "floods": 0.05, "malformed": 0.05}
 _DEADLINE_S, _QUICK_DEADLINE_S = 30.0, 20.0

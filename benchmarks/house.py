@@ -1,4 +1,4 @@
-"""Measures the package: sizes of its folders, names, comments, and imports from the core into extensions.
+"""Measures the package: sizes of its folders, names, comments, imports from the core into extensions, and circles.
 
     python benchmarks/house.py [ROOT] [--folders] [--check]
 
@@ -14,7 +14,7 @@ import ast
 import io
 import tokenize
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,8 @@ VAGUE = frozenset(
     "asked made had seen done gone here there then thus".split()
 )
 """Participles, adverbs and pronouns that say nothing about the value."""
+Imports = Mapping[str, Sequence[tuple[str, int]]]
+"""Module -> the modules of the package that it imports, and the lines."""
 MAX_SHORT = 0.15
 """Share of private functions whose name is one word: nine codebases of the field have 4 to 18 %."""
 MAX_VAGUE = 0.005
@@ -149,22 +151,43 @@ def registry_entry(module: str) -> str:
     return folder if folder.rpartition(".")[2] in REGISTRIES and not name.startswith("_") else ""
 
 
-def show_imports(sources: list[Source]) -> list[str]:
+def show_imports(imports: Imports) -> list[str]:
     """Prints imports from the core into extensions, which it returns, and imports of registry entries from outside."""
-    modules = {source.module for source in sources}
     arrows, entries = [], []
-    for source in sources:
-        if source.module in FACADES:
-            continue
-        for target, line in imported_modules(source, modules):
-            text = f"  {source.module}:{line} -> {target}"
-            if is_core(source.module) and not is_core(target):
+    for module, targets in imports.items():
+        for target, line in targets:
+            text = f"  {module}:{line} -> {target}"
+            if is_core(module) and not is_core(target):
                 arrows.append(text)
-            if (registry := registry_entry(target)) and not source.module.startswith(registry):
+            if (registry := registry_entry(target)) and not module.startswith(registry):
                 entries.append(text)
     for title, lines in (("imports from the core into extensions", arrows), ("imports of registry entries", entries)):
         print(f"\n{title}: {len(lines)}", *lines, sep="\n")
     return arrows
+
+
+def show_circles(sources: list[Source], imports: Imports) -> list[tuple[str, ...]]:
+    """Prints the groups of folders that import each other in a circle, and returns them."""
+    folders = {s.module: s.module if s.path.name == "__init__.py" else s.module.rpartition(".")[0] for s in sources}
+    arrows: dict[str, set[str]] = {folders[module]: set() for module in imports}
+    for module, targets in imports.items():
+        arrows[folders[module]] |= {folders[target] for target, _ in targets if target not in FACADES}
+    reached = {folder: reachable_folders(folder, arrows) for folder in arrows}
+    mutual = ([other for other in reached[folder] if folder in reached.get(other, ())] for folder in arrows)
+    circles = sorted({tuple(sorted(group)) for group in mutual if len(group) > 1})
+    print(f"\ncircles between folders: {len(circles)}", *(f"  {', '.join(circle)}" for circle in circles), sep="\n")
+    return circles
+
+
+def reachable_folders(start: str, arrows: Mapping[str, set[str]]) -> set[str]:
+    """Returns the folders that a folder imports, directly or through others."""
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = arrows.get(waiting.pop(), set()) - reached - {start}
+        reached |= new
+        waiting += new
+    return reached | {start}
 
 
 def show_names(sources: list[Source]) -> tuple[float, float]:
@@ -220,12 +243,15 @@ def main() -> None:
     sources = read_sources(args.root)
     show_rooms(sources, with_folders=args.folders)
     short, vague = show_names(sources)
-    arrows = show_imports(sources)
-    if args.check and (short > MAX_SHORT or vague > MAX_VAGUE or arrows):
+    modules = {source.module for source in sources}
+    imports = {s.module: list(imported_modules(s, modules)) for s in sources if s.module not in FACADES}
+    arrows, circles = show_imports(imports), show_circles(sources, imports)
+    if args.check and (short > MAX_SHORT or vague > MAX_VAGUE or arrows or circles):
         parser.exit(
             1,
-            f"\nAllowed are {MAX_SHORT:.0%} private functions of one word, {MAX_VAGUE:.1%} vague names and no import"
-            " from the core into extensions. Name functions by verb and noun, variables by what they hold.\n",
+            f"\nAllowed are {MAX_SHORT:.0%} private functions of one word, {MAX_VAGUE:.1%} vague names, no import"
+            " from the core into extensions and no circle between folders. Name functions by verb and noun,"
+            " variables by what they hold.\n",
         )
 
 

@@ -28,7 +28,7 @@ from verl_agentic.graders.code.run_tests import CodeTests, run_tests
 from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Command, Limits
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 _PROGRAM = "print(sum(range(1000)))"
 _PYTHON = os.path.realpath(sys.executable)

@@ -24,7 +24,7 @@ from _report import Target
 from verl_agentic.base.errors import SandboxError
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 LIMITS = Limits(wall_s=30.0, cpu_s=20, memory_mb=96, processes=16, output_bytes=10_000)
 BRIEF = Limits(wall_s=0.3, cpu_s=20, memory_mb=96, processes=16, output_bytes=10_000)

@@ -30,7 +30,7 @@ from _swe_docker import docker_setup_s
 from verl_agentic.base.errors import SandboxError, SandboxUnavailableError
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.interface import REPOSITORY_LIMITS, Command, Sandbox, Tree
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.swe.grading.accepted import changes
 from verl_agentic.swe.grading.grade import grade
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree

@@ -46,7 +46,7 @@ from verl_agentic.log.writer import log_writer
 from verl_agentic.rewards.sample_row import score_of
 from verl_agentic.rewards.verl_result import PLACE
 from verl_agentic.verl.extensions.monitoring.health.batch_audit import audit_batch
-from verl_agentic.verl.extensions.monitoring.trainer_log import log_updates
+from verl_agentic.verl.extensions.monitoring.health.trainer_log import log_updates
 
 _ROWS, _TOKENS, _TURNS, _GROUP_SIZE = 512, 4096, 8, 8
 _TARGETS = {

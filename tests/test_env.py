@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError, DataError, EnvError, ScoringError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Reward, StopReason, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Reward, StopReason, ToolCall, ToolResult
 from verl_agentic.episode.env_package import absolute_id, load_env, load_env_package
 
 ROW = EnvRow(prompt=(Message("user", "q"),), ground_truth="1")

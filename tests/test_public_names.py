@@ -40,7 +40,7 @@ DEEP_IMPORTS = {
     "verl_agentic.checks.preflight.result": "for checks inside the package",
     "verl_agentic.base.finding": "short forms of findings, for checks inside the package",
     "verl_agentic.sandbox.interface": "sandboxes without an environment",
-    "verl_agentic.sandbox.process_pool": "sandboxes without an environment",
+    "verl_agentic.sandbox.pools.process_pool": "sandboxes without an environment",
 }
 """Modules that the docs and the skeleton may import from, and why the package itself has no public name for it."""
 

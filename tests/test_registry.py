@@ -18,7 +18,7 @@ from verl_agentic.checks.preflight.result import load_check
 from verl_agentic.credit.advantage import load_advantage
 from verl_agentic.credit.credit.batch import CreditBatch
 from verl_agentic.credit.policy_loss import LossBatch, load_policy_loss
-from verl_agentic.observe.check import load_check as load_run_check
+from verl_agentic.observe.diagnosis.check import load_check as load_run_check
 from verl_agentic.observe.health.monitor import HealthMonitor, HealthSettings
 from verl_agentic.rewards.component import load_component
 from verl_agentic.rewards.rubric import Rubric

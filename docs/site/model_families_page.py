@@ -28,10 +28,10 @@ from verl.utils.tokenizer import continuous_token_wiring
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from verl_agentic import EpisodeLimits, load_env_package, run_episode
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall, ToolResult
 from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.codec.calls.tool_formats import FORMATS, ToolFormat

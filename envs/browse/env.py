@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from verl_agentic import UNSCORED, ConfigError, EnvRow, Message, Reward, StopReason, ToolEnv, ToolResult, Transcript
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import golden_answers_of
 
 from .library import WORLD, Library, open_library
 from .quasi_match import final_part, quasi_match

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from verl_agentic import EnvRow, Message, ToolCall
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import golden_answers_of
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:

@@ -9,7 +9,7 @@ from verl_agentic.graders.code.compare_outputs import TOLERANCE
 from verl_agentic.graders.code.extract_program import extract_code
 from verl_agentic.graders.code.run_tests import CodeRules, CodeTests, run_tests
 from verl_agentic.sandbox.interface import Limits, Runner
-from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
+from verl_agentic.sandbox.pools.pool_owner import PoolOwner, pool_of
 from verl_agentic.tools.python import PythonTool
 
 from .tools import RunTestsTool

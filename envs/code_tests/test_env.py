@@ -29,7 +29,7 @@ from verl_agentic import (
 )
 from verl_agentic.cpu.testing import tiny_codecs
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
-from verl_agentic.sandbox.pool_owner import pool_of
+from verl_agentic.sandbox.pools.pool_owner import pool_of
 
 from . import env as env_module
 from .env import make_env

@@ -7,7 +7,7 @@ import re
 from verl_agentic import EnvRow, Reward, StopReason, ToolEnv, Transcript
 from verl_agentic.base.text.boxes import last_boxed
 from verl_agentic.sandbox.interface import Limits
-from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
+from verl_agentic.sandbox.pools.pool_owner import PoolOwner, pool_of
 from verl_agentic.tools.python import PythonTool
 
 _GROUPED = re.compile(r"\d{1,3}(,\d{3})+")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from verl_agentic import ConfigError, EnvRow, Message, Reward, StopReason, ToolEnv, ToolResult, Transcript
-from verl_agentic.rewards.answers.short_answer_scores import exact_match, golden_answers_of
+from verl_agentic.rewards.answers.short_answers import exact_match, golden_answers_of
 
 from .pool import PoolModel, make_pool
 

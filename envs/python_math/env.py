@@ -6,8 +6,8 @@ from verl_agentic import EnvRow, Reward, StopReason, ToolEnv, Transcript
 from verl_agentic.base.text.boxes import last_boxed
 from verl_agentic.graders.maths.boxed_math import math_answer
 from verl_agentic.sandbox.interface import Limits
-from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
-from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.sandbox.pools.pool_owner import PoolOwner, pool_of
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig
 from verl_agentic.tools.python import PythonTool
 from verl_agentic.tools.python_session import PythonSessionTool
 

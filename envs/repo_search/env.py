@@ -21,8 +21,8 @@ from verl_agentic import (
 )
 from verl_agentic.graders.components.retrieval import graded_answer
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, Tree
-from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
-from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.sandbox.pools.pool_owner import PoolOwner, pool_of
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig
 from verl_agentic.tools.repository_search import INSTRUCTIONS, RepositorySearch
 
 from .trees import tree_of

@@ -18,7 +18,7 @@ from verl_agentic import (
     Transcript,
 )
 from verl_agentic.data.proposer_env import SelfPlay
-from verl_agentic.rewards.answers.short_answer_scores import (
+from verl_agentic.rewards.answers.short_answers import (
     exact_match,
     f1,
     golden_answers_of,

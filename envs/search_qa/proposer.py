@@ -7,8 +7,7 @@ import random
 from verl_agentic import Action, EnvRow, Message, Observation
 from verl_agentic.base.text.tags import last_block
 from verl_agentic.data.proposer_env import InvalidProposalError, Proposal, ProposerEnv, SelfPlay
-from verl_agentic.rewards.answers.short_answer_scores import exact_match
-from verl_agentic.rewards.answers.short_answers import mentions
+from verl_agentic.rewards.answers.short_answers import exact_match, mentions
 from verl_agentic.tools.search.retriever import Retriever
 from verl_agentic.tools.search.search_tool import SearchTool, render_passages
 

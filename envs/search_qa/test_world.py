@@ -22,8 +22,8 @@ from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.types import Action, Message, StopReason, ToolCall
 from verl_agentic.data.row_checks import making_problems
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.tools.search.bm25 import Bm25Index, open_index

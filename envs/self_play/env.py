@@ -8,7 +8,7 @@ from verl_agentic import DataError, EnvRow, Reward, StopReason, ToolEnv, Transcr
 from verl_agentic.data.proposer_env import SelfPlay
 from verl_agentic.graders.maths.boxed_math import math_answer
 from verl_agentic.sandbox.interface import Runner
-from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
+from verl_agentic.sandbox.pools.pool_owner import PoolOwner, pool_of
 
 from .programs import ProgramProposer, is_right
 from .questions import QuestionProposer

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from verl_agentic import Message
 from verl_agentic.base.errors import DataError, EnvError
 from verl_agentic.base.text.reasoning import outside_reasoning
-from verl_agentic.base.tools.tool import Tool
+from verl_agentic.base.types import Tool
 from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.graders.models.client import Reply
 

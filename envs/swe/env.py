@@ -24,8 +24,8 @@ from verl_agentic import (
 from verl_agentic.base.types import ToolCall
 from verl_agentic.graders.code.patch_paths import touched_paths
 from verl_agentic.sandbox.interface import REPOSITORY_LIMITS, Limits
-from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
-from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.sandbox.pools.pool_owner import PoolOwner, pool_of
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig
 from verl_agentic.swe.grading.accepted import changes
 from verl_agentic.swe.grading.attempts import attempts
 from verl_agentic.swe.grading.grade import GradeReport, grade

@@ -15,9 +15,9 @@ from verl_agentic import EnvRow, Message, StopReason, ToolCall
 from verl_agentic.cpu.testing import tiny_codecs
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import SUMMARY_REQUEST, Compaction
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.methods.branching import run_branching_episode

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from verl_agentic import Action, ConfigError, EnvRow, Observation, Reward, StopReason, ToolEnv, Transcript, in_thread
 from verl_agentic.graders.code.patches import FormatError, TooLargeError, patch_similarity
-from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
-from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.sandbox.pools.pool_owner import PoolOwner, pool_of
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig
 from verl_agentic.swe.grading.attempts import attempts
 from verl_agentic.swe.grading.grade import grade
 from verl_agentic.swe.grading.pytest_ids import require_pytest

@@ -18,7 +18,7 @@ import ray
 
 from verl_agentic.base.errors import SandboxError
 from verl_agentic.sandbox.interface import Command, Limits
-from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig
 from verl_agentic.verl.extensions.node_pool import NAMESPACE, NodePool
 
 LIMITS = Limits(wall_s=30.0)

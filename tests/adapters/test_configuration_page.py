@@ -14,7 +14,8 @@ from verl_agentic.verl.config_root import PLUGIN
 from verl_agentic.verl.sections import all_sections
 
 pytestmark = pytest.mark.slow
-_PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+_DOCS = Path(__file__).parents[2] / "docs"
+_PAGE, _PROGRAM = _DOCS / "configuration.md", _DOCS / "site" / "configuration_page.py"
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +24,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("page")
     secrets = {"VERL_AGENTIC_SANDBOX_TOKEN": "hunter2", "VERL_AGENTIC_SANDBOX_URL": "http://secret"}
     names = ("configuration.md", "plugin.yaml")
-    command = [
-        sys.executable,
-        "-m",
-        "verl_agentic.verl.extensions.configuration_page",
-        *(str(folder / name) for name in names),
-    ]
+    command = [sys.executable, str(_PROGRAM), *(str(folder / name) for name in names)]
     subprocess.run(command, env={**os.environ, **secrets}, check=True, capture_output=True, timeout=300)
     return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
@@ -36,7 +32,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("path", [_PAGE, PLUGIN], ids=lambda path: path.name)
 def test_the_page_and_the_keys_of_the_command_line_are_current(path: Path, written: dict[str, str]) -> None:
     is_current = written[path.name] == path.read_text(encoding="utf-8")
-    assert is_current, f"python -m verl_agentic.verl.extensions.configuration_page {_PAGE} {PLUGIN}"
+    assert is_current, f"python docs/site/configuration_page.py {_PAGE} {PLUGIN}"
 
 
 def test_every_section_that_is_read_is_on_the_page_and_every_key_has_a_type_and_a_meaning(

@@ -102,7 +102,7 @@ def test_patches_of_one_symbol_have_the_order_of_adapters_whatever_is_imported_f
 
 def test_the_metrics_of_time_are_made_before_the_log_and_the_health_of_a_run_read_them() -> None:
     modules = [adapter.module for adapter in ADAPTERS]
-    assert modules.index("extensions.monitoring.step_time") < modules.index("extensions.monitoring.trainer_log")
+    assert modules.index("extensions.monitoring.step_time") < modules.index("extensions.monitoring.health.trainer_log")
 
 
 @pytest.mark.nightly

@@ -313,11 +313,9 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "replay_buffer/gated_buffer.py",  # GateOptions, and the rubric
         "trainer/advantages.py",  # algorithm.credit, as verl hands the section algorithm to estimators
         "extensions/methods/trainer/implicit_rewards.py",  # check_implicit_reward
-        "extensions/methods/trainer/model_asker.py",  # models of agentic.curriculum
+        "extensions/methods/trainer/proposing_models.py",  # models of agentic.curriculum
         "extensions/methods/trainer/self_teacher.py",  # teacher_tau
         "extensions/methods/method_sections.py",
-        "rollout/log_sections.py",
-        "extensions/offline/pear_trainer.py",  # SFT, too
         "extensions/offline/warm_start_trainer.py",  # SFT, too
         "extensions/offline/pair_trainer.py",  # SFT, which has a configuration of its own
         "reward/rubric_manager.py",

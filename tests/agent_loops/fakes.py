@@ -10,8 +10,8 @@ from typing import Any
 from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import ContextTokens, Schema
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import Policy
 
 END = ord("$")

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from fakes import END, LIMITS, ROW, CharCodec, decode, encode, episode_setup
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.tools.delegate import DelegateTool
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Action, Message, Reward, ToolCall
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.records.episode import Episode

@@ -20,7 +20,7 @@ from verl_agentic.base.errors import ConfigError, PolicyError
 from verl_agentic.base.types import Action, Message, Observation, StopReason
 from verl_agentic.episode.attempt.attempt import Attempt
 from verl_agentic.episode.attempt.compaction import Compaction
-from verl_agentic.episode.attempt.exploration import Exploration
+from verl_agentic.episode.attempt.episode_setup import Exploration
 from verl_agentic.episode.loop_settings import LoopSettings, read_loop_settings
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode

@@ -19,7 +19,7 @@ from verl_agentic.base.env import Transcript
 from verl_agentic.base.errors import ConfigError, DataError, EnvError, PolicyError, SandboxError
 from verl_agentic.base.settings import read_settings
 from verl_agentic.base.types import Action, Message, Observation, Reward, SegmentKind, StopReason
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode

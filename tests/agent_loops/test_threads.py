@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Message, Reward, StopReason
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Message, Reward, StopReason, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
+from verl_agentic.episode.codec.threads import offload, offload_if_long
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.run_episode import run_episode
-from verl_agentic.episode.threads import offload, offload_if_long
 from verl_agentic.tools.python import SCHEMA
 
 ROW = EnvRow(prompt=(Message("user", "What is 6*7?"),))

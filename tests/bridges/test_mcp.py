@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError, EnvError
-from verl_agentic.base.tools.tool import Tool, ToolResult
-from verl_agentic.base.types import Action, Message, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Tool, ToolCall, ToolResult
 from verl_agentic.tools import mcp_connection
 from verl_agentic.tools.mcp_tools import McpTools
 

@@ -15,8 +15,8 @@ from verl_agentic.base.types import Action, Message, StopReason, ToolCall
 from verl_agentic.bridges.nemo_gym import make_env, make_rows
 from verl_agentic.bridges.nemo_gym.env import to_response
 from verl_agentic.bridges.nemo_gym.rows import row_of
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import scripted
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.run_episode import run_episode
 
 pytest.importorskip("httpx")

@@ -12,7 +12,7 @@ from verl_agentic.bridges.reasoning_gym import CARD, make_env, make_rows, proble
 from verl_agentic.bridges.reasoning_gym import rows as problem_rows
 from verl_agentic.bridges.reasoning_gym.grading import _RUNS_ANSWERS, grade
 from verl_agentic.bridges.reasoning_gym.problems import FILE_READERS, REFUSED, load_problem
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 
 
 @pytest.fixture(scope="module", autouse=True)

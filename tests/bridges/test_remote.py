@@ -20,15 +20,16 @@ import pytest
 from fakes import END, LIMITS, ROW, FakeEnv, encode, episode_setup
 
 from verl_agentic.base.deadlines import spend_code
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError, DataError, EnvBusyError, EnvError, EnvUnavailableError, SandboxError
 from verl_agentic.base.tools.delegate import DelegateTool
 from verl_agentic.base.tools.plain_schema import list_schemas
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
 from verl_agentic.cli import main
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import EnvPackage, load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode

@@ -11,7 +11,7 @@ import pytest
 from verl_agentic import ConfigError, DataError, EnvRow, Episode, Message, StopReason, run_episode, scripted
 from verl_agentic.bridges.task_rows import draw_rows
 from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, act, expert_policy, solved_row
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=30_000, max_turns=8)
 

@@ -16,7 +16,7 @@ import pytest
 
 from verl_agentic import cli
 from verl_agentic.base import errors
-from verl_agentic.cli.options.brief_help import BriefParser
+from verl_agentic.cli.options.typed_options import BriefParser
 
 _HEAVY = ("torch", "verl", "ray", "transformers", "numpy")
 _HELP_CPU_S = 0.2

@@ -15,7 +15,7 @@ from transformers import AutoConfig
 from verl_agentic.cli import main
 from verl_agentic.cli.options.device_option import dtype_on
 from verl_agentic.cpu.inference.inference_engine import InferenceEngine
-from verl_agentic.cpu.inference.log_ratio import LogRatio
+from verl_agentic.cpu.log_ratio import LogRatio
 
 CHAT = ["--env", "python_math", "--endpoint", "http://127.0.0.1:9", "--model", "m"]
 

@@ -14,9 +14,9 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.types import Message, ToolCall
 from verl_agentic.cli import main
 from verl_agentic.data.prepare import read_records, write_parquet
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import run_episodes, scripted
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode_samples import to_sample
 from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.log.files.record_files import read_json_lines

@@ -18,7 +18,7 @@ from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.evaluate.evaluation_log import read_episodes
 from verl_agentic.log.files.record_files import read_json_lines
 from verl_agentic.log.files.rows import read_rows
-from verl_agentic.sandbox import backends, process_pool
+from verl_agentic.sandbox.pools import backends, process_pool
 from verl_agentic.verl.rollout.model_codec import load_codec
 
 COURSE = replace(load_course("quickstart"), num_train=6, num_demos=24)

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.cli.options.brief_help import BriefParser
-from verl_agentic.cli.options.typed_options import Options, declare, typed_command
+from verl_agentic.cli.options.typed_options import BriefParser, Options, declare, typed_command
 
 
 class SharedOptions(Options):

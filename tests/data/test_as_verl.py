@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import DataError
 from verl_agentic.base.tools.function_tool import tool
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Message
 from verl_agentic.cli import main
 from verl_agentic.data.file_checks import null_arguments

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError, DataError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Message
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Message, ToolResult
 from verl_agentic.data.file_checks import check_records
 from verl_agentic.data.prepare import make_rows, read_records, to_records, tools_of, write_parquet
 from verl_agentic.episode.env_package import EnvPackage, load_env_package

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from verl_agentic.checks import machine
-from verl_agentic.sandbox.backends import BackendProbe
 from verl_agentic.sandbox.elsewhere import providers
+from verl_agentic.sandbox.pools.backends import BackendProbe
 
 _GIB = 2**30
 _CGROUP = "/sys/fs/cgroup"

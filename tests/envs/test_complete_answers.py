@@ -19,9 +19,9 @@ from verl_agentic.base.paths import envs_dir
 from verl_agentic.base.text.reasoning import strip_thoughts
 from verl_agentic.base.types import Action, StopReason, ToolCall
 from verl_agentic.cli import main
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import EnvPackage, load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.protocols.load_protocol import load_protocol
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode

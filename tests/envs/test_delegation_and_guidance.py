@@ -15,9 +15,9 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.paths import recipes_dir
 from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import load_env, load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode
 

@@ -14,9 +14,9 @@ from verl_agentic.base.paths import envs_dir, recipes_dir
 from verl_agentic.base.settings import read_settings
 from verl_agentic.base.types import StopReason
 from verl_agentic.cli import main
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.verl.rollout.model_codec import load_codec
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from verl_agentic.base.errors import DataError
 from verl_agentic.cpu.inference.load_model import load_causal_lm
-from verl_agentic.cpu.inference.log_ratio import LogRatio
+from verl_agentic.cpu.log_ratio import LogRatio
 from verl_agentic.credit.cudnn_attention import VARIABLE
 
 

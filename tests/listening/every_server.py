@@ -11,14 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from verl_agentic.bridges.harness import gateway
+from verl_agentic.bridges.harness.dialects.wire import SessionOptions
 from verl_agentic.bridges.harness.session import AgentSession
-from verl_agentic.bridges.harness.wire import SessionOptions
 from verl_agentic.bridges.remote import server as env_server
 from verl_agentic.bridges.remote.sessions import EnvServerConfig, EnvSessions
 from verl_agentic.cpu.serving import http_server
 from verl_agentic.episode.env_package import EnvPackage
 from verl_agentic.observe.viewer.viewer_server import PageServer
-from verl_agentic.sandbox import run_code_server
+from verl_agentic.sandbox.pools import run_code_server
 from verl_agentic.tools.search import search_server
 from verl_agentic.web.listening.guarded_server import ConnectionLimits, GuardedServer
 from verl_agentic.web.listening.listening_socket import open_socket

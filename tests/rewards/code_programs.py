@@ -22,7 +22,7 @@ from verl_agentic.graders.code.code_answer import CodeOptions, run_answer
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.interface import Command, Limits, Runner
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 
 @dataclass(frozen=True, kw_only=True)

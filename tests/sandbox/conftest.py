@@ -9,8 +9,8 @@ import pytest
 from clouds import provider
 
 from verl_agentic.base.errors import SandboxUnavailableError
-from verl_agentic.sandbox.backends import ELSEWHERE, make_backend
 from verl_agentic.sandbox.interface import Backend, Sandbox
+from verl_agentic.sandbox.pools.backends import ELSEWHERE, make_backend
 
 _OTHERS = ("landlock", "local", "docker", *ELSEWHERE)
 

@@ -19,8 +19,8 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import SandboxUnavailableError
 from verl_agentic.base.types import Action, Message, ToolCall
 from verl_agentic.episode.env_package import load_env
-from verl_agentic.sandbox.backends import probe_all
-from verl_agentic.sandbox.process_pool import shared_pool
+from verl_agentic.sandbox.pools.backends import probe_all
+from verl_agentic.sandbox.pools.process_pool import shared_pool
 
 _CODE = "import os\nprint(37 * 84, os.getuid() == {user}, os.listdir('.'))"
 

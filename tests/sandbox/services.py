@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 
 from verl_agentic.sandbox.interface import Backend
-from verl_agentic.sandbox.run_code_server import SandboxServer, ServerConfig, make_app
+from verl_agentic.sandbox.pools.run_code_server import SandboxServer, ServerConfig, make_app
 
 
 class Service:

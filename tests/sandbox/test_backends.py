@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from verl_agentic.base.errors import ConfigError, SandboxError, SandboxUnavailableError
-from verl_agentic.sandbox import backends as choose
-from verl_agentic.sandbox.backends import AutoBackend, BackendProbe, isolation_of, make_backend, probe
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox, Tree
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.local.local_backend import LocalBackend
+from verl_agentic.sandbox.pools import backends as choose
+from verl_agentic.sandbox.pools.backends import AutoBackend, BackendProbe, isolation_of, make_backend, probe
 
 
 class Fake(LocalBackend):

@@ -17,12 +17,12 @@ from boxes import LIMITS, command_line, lives, python, started
 from escape_leaks import Standing, descendants, wait_for_nothing_left
 
 from verl_agentic.base.errors import SandboxError
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.boxes import cgroups, reaper
 from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.inside import memory
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
+from verl_agentic.sandbox.pools.backends import make_backend
 
 _NAMES = ["HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE"]
 ENVIRONMENT = {"namespaces": _NAMES, "landlock": [*_NAMES, "TMPDIR"]}
@@ -412,7 +412,7 @@ async def test_who_is_killed_takes_everything_along_and_the_next_run_sweeps_up(
 import asyncio, os, time
 from verl_agentic.sandbox.boxes import reaper
 from verl_agentic.sandbox.interface import Command, Limits
-from verl_agentic.sandbox.backends import make_backend
+from verl_agentic.sandbox.pools.backends import make_backend
 async def main():
     backend = make_backend({kind!r}, at_least="landlock")
     await backend.start()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from boxes import LIMITS, started
 
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Command, Sandbox
+from verl_agentic.sandbox.pools.backends import make_backend
 
 # Prints the files of distributions that code can read, and the installed modules that it can import.
 LOOK = """

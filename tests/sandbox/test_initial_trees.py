@@ -10,10 +10,10 @@ import pytest
 from boxes import LIMITS, python
 
 from verl_agentic.base.errors import ConfigError, DataError, SandboxUnavailableError
-from verl_agentic.sandbox.backends import ELSEWHERE
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox, Tree
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.backends import ELSEWHERE
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 MAX: dict[str, Any] = {"max_bytes": 10_000_000, "max_files": 1000}
 REPO = {"repo/pkg/a.py": b"A = 1\n", "repo/pkg/b.py": b"B = 1\n", "repo/tests/test_a.py": b"", "repo/run.sh": b"true\n"}

@@ -13,7 +13,7 @@ from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.sandbox.boxes.box_client import BoxClient
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 HASH = """
 import hashlib, os

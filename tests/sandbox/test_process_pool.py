@@ -15,8 +15,8 @@ import pytest
 
 from verl_agentic.base.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.interface import Command, Limits
-from verl_agentic.sandbox.process_pool import SharedPool, shared_pool
-from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.sandbox.pools.process_pool import SharedPool, shared_pool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig
 
 LIMITS = Limits(wall_s=20.0)
 
@@ -90,7 +90,7 @@ def test_at_the_end_of_the_process_nothing_is_left_and_no_thread_is_started(back
     code = (
         "import asyncio, os, threading\n"
         "from verl_agentic.sandbox.interface import Command, Limits\n"
-        "from verl_agentic.sandbox.process_pool import shared_pool\n"
+        "from verl_agentic.sandbox.pools.process_pool import shared_pool\n"
         "def refuse(*_): raise RuntimeError('no new thread at interpreter shutdown')\n"  # as Python 3.12 does
         "threading._register_atexit(lambda: setattr(threading, '_start_new_thread', refuse))\n"
         "async def main():\n"

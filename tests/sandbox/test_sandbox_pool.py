@@ -10,7 +10,7 @@ import pytest
 from verl_agentic.base.deadlines import OverrunError, within
 from verl_agentic.base.errors import ConfigError, SandboxBusyError, SandboxError
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 LIMITS = Limits()
 

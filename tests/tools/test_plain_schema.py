@@ -11,11 +11,12 @@ from typing import Any, Literal, Optional
 import pytest
 from pydantic import BaseModel
 
-from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import DataError
 from verl_agentic.base.tools.function_tool import tool
 from verl_agentic.base.tools.plain_schema import list_schemas, simplify_parameters, simplify_tool
 from verl_agentic.base.tools.schema_check import ArgumentSchema
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Message
 from verl_agentic.bridges.harness.env import AgentTool
 

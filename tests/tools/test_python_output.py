@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from verl_agentic.base.errors import SandboxUnavailableError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.sandbox.backends import make_backend
+from verl_agentic.base.types import ToolResult
 from verl_agentic.sandbox.interface import Limits
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.backends import make_backend
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.tools.python import PythonTool
 from verl_agentic.tools.python_session import PythonSessionTool
 

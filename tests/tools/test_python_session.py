@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from verl_agentic.sandbox.interface import CommandResult, Limits
 from verl_agentic.sandbox.local.local_backend import LocalBackend
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.tools.python_session import RESTARTED, PythonSessionTool
 
 LIMITS = Limits(wall_s=1.0, cpu_s=60, memory_mb=512, output_bytes=2_000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.tools.python import read_code
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.sandbox.interface import CommandResult
 from verl_agentic.tools.repository_search import MAX_LINES, RepositorySearch
 

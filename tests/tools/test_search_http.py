@@ -15,7 +15,7 @@ import pytest
 from services import answering  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.base.errors import ConfigError, SearchError, SearchUnavailableError
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.tools.search.http_retriever import HttpConfig, HttpRetriever
 from verl_agentic.tools.search.retriever import Passage
 from verl_agentic.tools.search.search_tool import SearchTool

@@ -175,7 +175,6 @@ async def within(awaitable: Awaitable[T], timeout_s: float, *, what: str) -> T:
     `asyncio.wait_for` waits for work that ignores its cancellation for ever; this does not.
 
     Args:
-        awaitable: the work.
         timeout_s: how long it may take, in seconds; time in a queue (`waiting`) does not count.
         what: names the work in the log.
 

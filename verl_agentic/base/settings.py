@@ -200,7 +200,6 @@ def check_value(value: Any, kind: Any, *, name: str, bounds: Bounds | None = Non
 
     Args:
         value: what a configuration holds.
-        kind: the annotation.
         name: path of the key.
         bounds: of its numbers; None accepts infinite ones, too.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from verl_agentic.base.errors import DataError, ScoringError
 
@@ -322,3 +322,39 @@ class Reward:
 
 UNSCORED = Reward(0.0, is_scored=False)
 """Reward that an environment returns to leave the outcome to a rubric."""
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """The result of a tool call."""
+
+    content: str
+    is_error: bool = False
+    """Whether the call failed; `content` has the reason for the policy."""
+    error_kind: str | None = None
+    """One of `CALL_ERRORS`, if the call was not executed."""
+    error_place: str = field(default="", repr=False, compare=False)
+    """Place in the user's code where the tool raised an exception; the policy does not see it."""
+
+
+class Tool(Protocol):
+    """A tool of the policy."""
+
+    @property
+    def name(self) -> str:
+        """The name in calls."""
+        ...
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The OpenAI function schema (`{"type": "function", "function": {...}}`), given to the chat template."""
+        ...
+
+    async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Answers one call. Wrong arguments are a result with `is_error`.
+
+        An exception that may depend on the arguments also becomes such a result: the policy must not be able to void
+        its episode. Raise an `EnvError` for failures that the policy did not cause. `errors.is_infrastructure` defines
+        which other exceptions void the episode.
+        """
+        ...

@@ -32,11 +32,8 @@ def draw_rows(
 
     Args:
         tasks: names of all tasks.
-        draw: makes a row.
         task: the only task of the rows; None: all of them in turn.
         split: `train` or `test`.
-        count: number of rows.
-        seed: of the numbers.
         is_hidden: whether prompts do not show what the problem is, such as a secret. Rows then differ by their numbers,
             and not by their prompts.
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from verl_agentic.base.deadlines import in_thread
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import DataError, is_infrastructure
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall, ToolResult
 
 TOOL = "act"
 
@@ -168,11 +168,7 @@ def demonstrator_of(
 
 
 def expert_policy(
-    make_world: Callable[[], ExpertWorld],
-    *,
-    rng: random.Random | None = None,
-    skilled: float = 1.0,
-    slip: float = 0.0,
+    make_world: Callable[[], ExpertWorld], *, rng: random.Random | None = None, skilled: float = 1.0, slip: float = 0.0
 ) -> Callable[[Sequence[Message]], Message]:
     """Returns the next message as a function of the conversation so far, by the expert of a world of its own.
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolResult
 
 
 class ActionRefusedError(Exception):

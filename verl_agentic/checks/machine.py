@@ -18,8 +18,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from verl_agentic.base.finding import Finding
-from verl_agentic.sandbox.backends import BackendProbe, probe_all
 from verl_agentic.sandbox.elsewhere.providers import states
+from verl_agentic.sandbox.pools.backends import BackendProbe, probe_all
 
 _PACKAGES = ("verl-agentic", "verl", "torch", "ray", "transformers", "tensordict", "TransferQueue", "math-verify")
 _NEEDED_MEMORY_GB, _NEEDED_DISK_GB, _NEEDED_SHM_GB = 8.0, 2.0, 0.5

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 
 from verl_agentic.cli.command_group import sentence
-from verl_agentic.cli.options.brief_help import BriefParser
+from verl_agentic.cli.options.typed_options import BriefParser
 
 GROUPS = {
     "Main path": {

@@ -134,12 +134,7 @@ def _save_tokenizer(out: Path, texts: Iterable[str] | None = None, token_share: 
 
 
 def save_random_model(
-    out: Path,
-    tokenizer: Any,
-    *,
-    preset: str = DEFAULT_PRESET,
-    seed: int = 0,
-    max_positions: int = MAX_POSITIONS,
+    out: Path, tokenizer: Any, *, preset: str = DEFAULT_PRESET, seed: int = 0, max_positions: int = MAX_POSITIONS
 ) -> int:
     """Writes the weights of a model with random weights for a tokenizer; returns the number of parameters."""
     import torch

@@ -16,14 +16,7 @@ from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.metric import Metric
 from verl_agentic.base.settings import Settings, setting
 from verl_agentic.credit.advantage import AdvantageType
-from verl_agentic.credit.credit.batch import (
-    Advantages,
-    CreditBatch,
-    last_tokens,
-    last_valid_rows,
-    masked,
-    row_blocks,
-)
+from verl_agentic.credit.credit.batch import Advantages, CreditBatch, last_tokens, last_valid_rows, masked, row_blocks
 from verl_agentic.credit.credit.group_health import group_health
 from verl_agentic.credit.credit.group_statistics import group_means, group_stds
 

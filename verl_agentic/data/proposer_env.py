@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.deadlines import in_thread
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript, is_training, run_all
+from verl_agentic.base.env import EnvRow, SubAgentRunner, Transcript, is_training
 from verl_agentic.base.errors import ConfigError, DataError, EnvError
 from verl_agentic.base.settings import Settings, setting
-from verl_agentic.base.tools.delegate import NoAnswerError, SubAgentRunner
-from verl_agentic.base.tools.tool import Tool
-from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.base.tools.delegate import NoAnswerError
+from verl_agentic.base.tools.tool_env import ToolEnv, run_all
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, Tool
 from verl_agentic.data.prepare import to_records
 from verl_agentic.graders.groups.self_play import SOLVE_RATE
 from verl_agentic.log.files.rows import row_of_columns

@@ -10,8 +10,8 @@ from typing import Any
 from verl_agentic.base.env import EnvFactory, EnvRow
 from verl_agentic.base.types import Message
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import Codec, render_next_action
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_each import run_each
@@ -62,7 +62,6 @@ async def run_episodes(
     """Runs one episode per row and returns them in the order of the rows.
 
     Args:
-        rows: to run.
         make_env: makes the environment of a row.
         setup_for: index and row -> policy, codec and budgets of the episode.
         max_concurrent: maximum number of parallel episodes.

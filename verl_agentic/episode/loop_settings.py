@@ -10,8 +10,7 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings, check_keys, check_value, read_settings, setting
 from verl_agentic.episode.attempt.call_choice import check_constraint
 from verl_agentic.episode.attempt.compaction import Compaction
-from verl_agentic.episode.attempt.exploration import Exploration
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits, Exploration
 from verl_agentic.episode.protocols.factory import CodecOptions
 from verl_agentic.log.log_options import LogOptions
 from verl_agentic.sampling.step_schedules import Constant, Schedule, to_changing_schedule, to_schedule

@@ -18,7 +18,6 @@ async def run_each(
 
     Args:
         jobs: started in this order.
-        run: runs one.
         max_concurrent: maximum number of jobs that run at one time.
     """
     waiting, results = deque(enumerate(jobs)), dict[int, Result]()

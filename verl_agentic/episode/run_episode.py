@@ -38,12 +38,11 @@ from verl_agentic.base.errors import (
     is_by_policy,
 )
 from verl_agentic.base.types import VOID_REASONS, Message, Reward, StopReason
-from verl_agentic.episode.attempt.agent_conversations import play_agent
+from verl_agentic.episode.attempt.agent_conversations import play_agent, run_sub_agent
 from verl_agentic.episode.attempt.attempt import Attempt, EpisodeSetup
 from verl_agentic.episode.attempt.boundary_checks import check_reward
-from verl_agentic.episode.attempt.sub_agent import run_sub_agent
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import Codec, Schema
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode, ErrorKind
 from verl_agentic.episode.trace import timeline as activity
 

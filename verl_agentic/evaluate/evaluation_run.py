@@ -18,12 +18,7 @@ from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog, mak
 from verl_agentic.evaluate.journal import fingerprint
 from verl_agentic.evaluate.policies.chat_messages import IdSource
 from verl_agentic.graders.models.client import Price
-from verl_agentic.observe.success_over_attempts import (
-    clustered_mean,
-    pass_at_k,
-    pass_hat_k,
-    success_interval,
-)
+from verl_agentic.observe.success_over_attempts import clustered_mean, pass_at_k, pass_hat_k, success_interval
 
 _FULL = 1.0 - 1e-9  # minimum outcome of a success
 
@@ -93,7 +88,6 @@ async def evaluate(
     """Runs the attempts that the log lacks, and void ones again; returns the rows of all attempts.
 
     Args:
-        plan: attempts to run.
         run_attempt: runs an attempt, here or elsewhere; see `attempt_runner`. An EnvError of it makes the episode void.
         log: of the evaluation.
         max_concurrent: maximum number of parallel episodes.

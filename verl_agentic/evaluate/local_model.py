@@ -13,10 +13,10 @@ from verl_agentic.cpu.engine_policy import EnginePolicy
 from verl_agentic.cpu.inference.inference_engine import InferenceEngine
 from verl_agentic.cpu.inference.request import SamplingParams
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.circuit_breaker import CircuitBreaker
 from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.collect import run_episodes
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog
 from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner, evaluate
@@ -48,7 +48,6 @@ class LocalModel:
         """Runs every row once and returns the episodes in order; equal seeds give equal episodes.
 
         Args:
-            rows: to run.
             temperature: 0 is greedy.
             seed: of the sampling.
             on_episode: called as each episode ends.

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from verl_agentic.base.errors import PolicyError
 from verl_agentic.base.types import Message
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import Codec
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBackend
 from verl_agentic.evaluate.policies.best_of import BestOfPolicy, QFunction, TokenValue
 from verl_agentic.evaluate.policies.chat_messages import ChatConversation

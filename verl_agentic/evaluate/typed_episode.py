@@ -11,11 +11,10 @@ from typing import Any
 from verl_agentic.base.deadlines import in_thread
 from verl_agentic.base.env import Env, EnvFactory, Transcript
 from verl_agentic.base.tools.plain_schema import list_schemas
-from verl_agentic.base.tools.tool import Tool
-from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.base.types import Action, Message, Observation, Reward, Tool, ToolCall
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.collect import Turn, scripted
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.evaluate.evaluation_log import EpisodeRows
 from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner
 
@@ -124,7 +123,6 @@ async def play_typed(
         make_env: makes the environment.
         codec: the protocol.
         tokenizer: of the codec.
-        terminal: of the person.
     """
     setup = scripted(terminal.type_turn, codec=codec, tokenizer=tokenizer, limits=LIMITS)
     backend = PolicyBackend(setup=setup, usage={}, id_source=lambda: "approximate")

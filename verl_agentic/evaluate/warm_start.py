@@ -49,10 +49,7 @@ def make_check(step: int, figures: Mapping[str, Any]) -> WarmStartCheck:
             f"the checkpoint of step {step} has no valid episode on the held-out tasks; run `verl-agentic env validate`"
         )
     return WarmStartCheck(
-        step=step,
-        pass_at_1=figures["pass@1"]["mean"],
-        pass_at_k=figures["pass@k"],
-        entropy=figures["entropy"]["mean"],
+        step=step, pass_at_1=figures["pass@1"]["mean"], pass_at_k=figures["pass@k"], entropy=figures["entropy"]["mean"]
     )
 
 

@@ -35,7 +35,6 @@ def read_metrics(run_dir: Path | str, *, with_verls: bool = True) -> list[dict[s
     Several records of a step are merged; the later value of a name counts. Incomplete lines are left out.
 
     Args:
-        run_dir: folder of the run.
         with_verls: read the records of verl's logger `file` (`{"step", "data"}`) if there are none of ours.
     """
     root = Path(run_dir)

@@ -13,12 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from verl_agentic.base.finding import (
-    LAST_TOKEN_UNTRAINED,
-    LOG_PROBS_MISALIGNED,
-    OBSERVATION_TRAINED,
-    REWARD_OFF_MASK,
-)
+from verl_agentic.base.finding import LAST_TOKEN_UNTRAINED, LOG_PROBS_MISALIGNED, OBSERVATION_TRAINED, REWARD_OFF_MASK
 from verl_agentic.base.trajectory import find_trained_observation
 from verl_agentic.base.types import Segment
 from verl_agentic.log.secrets import WITHHELD, Decode

@@ -78,11 +78,7 @@ def _count_equal(rows: Sequence[Sequence[str]]) -> int:
 
 
 def require_one_run(folder: Path) -> None:
-    """Checks that a folder has the files of one run.
-
-    Raises:
-        DataError: several runs, which would be read as one.
-    """
+    """Checks that a folder has the files of one run. Raises DataError for several runs, which would be read as one."""
     if len(runs := find_runs(folder)) > 1:
         names = ", ".join(str(run) for run in runs)
         raise DataError(f"{folder} has {len(runs)} runs; name one of {names}")

@@ -10,7 +10,7 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.finding import LOG_PROBS_MISALIGNED, Finding, unknown
 from verl_agentic.base.registry import load_address
 from verl_agentic.base.settings import read_settings
-from verl_agentic.observe.check import Check, load_check
+from verl_agentic.observe.diagnosis.check import Check, load_check
 from verl_agentic.observe.diagnosis.evidence import RunEvidence
 from verl_agentic.observe.health.monitor import HealthMonitor, HealthSettings
 

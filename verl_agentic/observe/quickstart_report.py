@@ -95,9 +95,7 @@ def _describe_result(figures: Mapping[str, Any], first: str, last: str, *, is_co
     return f"From {before} to {after} of held-out tasks solved"
 
 
-def _count_kinds(
-    pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
-) -> list[tuple[Any, ...]]:
+def _count_kinds(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[tuple[Any, ...]]:
     """Returns label, number of tasks, and success before and after, of tasks that have a label."""
     by_label: dict[str, list[tuple[bool, bool]]] = {}
     for old, new in pairs:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.base.errors import ConfigError, DataError
-from verl_agentic.rewards.answers.response_samples import Task, sample_of_text
+from verl_agentic.rewards.response_samples import Task, sample_of_text
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer

@@ -13,7 +13,7 @@ from verl_agentic.rewards.component import ABSTAIN, Graded
 from verl_agentic.rewards.rubric import Rubric, Term
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.score import Score, Verdicts, combine, void
-from verl_agentic.rewards.turns.overlong_episodes import is_overlong
+from verl_agentic.rewards.turns import is_overlong
 from verl_agentic.rewards.worker_pool import Workers
 
 logger = logging.getLogger(__name__)

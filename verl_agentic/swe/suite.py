@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Backend
+from verl_agentic.sandbox.pools.backends import make_backend
 from verl_agentic.swe.grading.run_tests import LIMITS, TestRun, run_repository_tests
 
 _MIN_CPU_S = 5

@@ -18,7 +18,7 @@ from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import AgenticError, ConfigError, DataError, EnvError
 from verl_agentic.base.settings import Settings, setting
 from verl_agentic.base.tools.schema_check import argument_schema
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 
 T = TypeVar("T")
 _ALIVE_S = 5.0  # deadline of a server that must show that it is alive
@@ -240,11 +240,7 @@ class McpTool:
         self.name: str = tool.name
         self.schema: Mapping[str, Any] = {
             "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description or "",
-                "parameters": tool.input_schema,
-            },
+            "function": {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema},
         }
         self.timeout_s = connection.server.call_timeout_s + _SLACK_S
         self._connection = connection

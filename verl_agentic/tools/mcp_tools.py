@@ -19,7 +19,7 @@ from typing import Any
 
 from verl_agentic.base.errors import ConfigError, EnvError
 from verl_agentic.base.settings import read_settings
-from verl_agentic.base.tools.tool import Tool
+from verl_agentic.base.types import Tool
 from verl_agentic.tools.mcp_connection import McpConnection, McpServer
 
 _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, list[McpConnection]]] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Runner
 
 SCHEMA: Mapping[str, Any] = {

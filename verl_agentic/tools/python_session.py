@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Protocol
 
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.sandbox.interface import CommandResult, Limits, Sandbox, SandboxSession
 from verl_agentic.tools.python import read_code, render_result
 
@@ -31,11 +31,7 @@ class Leaser(Protocol):
     """A pool that lends sandboxes to episodes."""
 
     def lease(self) -> AbstractAsyncContextManager[Sandbox]:
-        """Lends a fresh sandbox for the block.
-
-        Raises:
-            SandboxError: no sandbox is available.
-        """
+        """Lends a fresh sandbox for the block. Raises SandboxError if no sandbox is available."""
         ...
 
 

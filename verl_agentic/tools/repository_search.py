@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from verl_agentic.base.tools.tool import Tool, ToolResult
+from verl_agentic.base.types import Tool, ToolResult
 from verl_agentic.sandbox.interface import CommandResult
 
 RunScript = Callable[[str, Sequence[str]], Awaitable[CommandResult]]

@@ -19,7 +19,7 @@ _MODULES = (
     "extensions.server.server_features",
     "rollout.rollout_features",
     "trainer.trainer_features",
-    "extensions.methods.method_features",
+    "extensions.method_features",
     "engine.engine_features",
     "reward.reward_features",
     "replay_buffer.buffer_features",
@@ -63,7 +63,7 @@ class Features:
     """Addresses of classes that act in the trainers `agentic_*` (`verl.trainer.trainer_part`)."""
     curriculum_parts: tuple[str, ...] = ()
     """Addresses of functions of sampler, data set and seed that make a part beside a curriculum, or None
-    (`verl.trainer.curriculum_part`)."""
+    (`verl.trainer.trainer_part`)."""
     curriculum_checks: tuple[Callable[[Any], None], ...] = ()
     """Functions of the settings of a curriculum that raise a ConfigError for what a part cannot read."""
     watchers: tuple[Callable[[Any, dict[str, Any]], None], ...] = ()

@@ -88,7 +88,6 @@ def wrap(owner: Any, *names: str, versions: str = "", lost: str = "") -> Callabl
     first parameter positional-only.
 
     Args:
-        owner: class or module.
         names: attributes that the function serves.
         versions: of verl, as a specifier; with others the attributes stay as they are. Empty for all.
         lost: what the user loses with others, for `verl-agentic doctor`. Empty if others need no patch.
@@ -113,11 +112,7 @@ def replace(owner: Any, name: str, value: Any, *, versions: str = "") -> None:
 
 
 def add(owner: Any, name: str, value: Any, *, versions: str = "") -> None:
-    """Adds an attribute; arguments as for `wrap`.
-
-    Raises:
-        PluginError: verl has such an attribute already.
-    """
+    """Adds an attribute; arguments as for `wrap`. Raises PluginError if verl has such an attribute already."""
     _apply_patch(owner, name, lambda _: value, kind="add", adapter=_find_caller(), versions=versions)
 
 
@@ -126,14 +121,7 @@ def _find_caller() -> str:
 
 
 def _apply_patch(
-    owner: Any,
-    name: str,
-    make: Callable[[Any], Any],
-    *,
-    kind: Kind,
-    adapter: str,
-    versions: str,
-    lost: str = "",
+    owner: Any, name: str, make: Callable[[Any], Any], *, kind: Kind, adapter: str, versions: str, lost: str = ""
 ) -> None:
     is_module = inspect.ismodule(owner)
     symbol = f"{owner.__name__}:{name}" if is_module else f"{owner.__module__}:{owner.__qualname__}.{name}"

@@ -18,7 +18,7 @@ from verl_agentic.base.errors import ConfigError, HealthError
 from verl_agentic.log.metric_log import read_metrics
 from verl_agentic.verl.checkpoints import checkpoint_retention
 from verl_agentic.verl.checkpoints.healthy_checkpoints import HEALTHY, Checkpoints, kept_steps
-from verl_agentic.verl.extensions.monitoring import trainer_log
+from verl_agentic.verl.extensions.monitoring.health import trainer_log
 from verl_agentic.verl.extensions.monitoring.health.health_watch import HealthWatch, watch_of
 
 assert checkpoint_retention

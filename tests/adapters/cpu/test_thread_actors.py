@@ -18,7 +18,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError, TaskCa
 from verl.single_controller.ray import base
 
 from verl_agentic.sandbox.interface import Command, Limits
-from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig
 from verl_agentic.verl.extensions.cpu.cpu_features import THREADS, choose_threads
 from verl_agentic.verl.extensions.cpu.threads import one_process
 from verl_agentic.verl.extensions.node_pool import NodePool

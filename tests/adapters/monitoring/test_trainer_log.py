@@ -20,8 +20,8 @@ from verl_agentic.log.metric_log import read_metrics
 from verl_agentic.log.reader import RunLog, write_run
 from verl_agentic.log.writer import log_writer
 from verl_agentic.observe.diagnosis.evidence import RunEvidence
-from verl_agentic.verl.batches.batch_keys import GROUP_SIZE, PLAYED_UID
-from verl_agentic.verl.extensions.monitoring import trainer_log
+from verl_agentic.verl.batches.row_store import GROUP_SIZE, PLAYED_UID
+from verl_agentic.verl.extensions.monitoring.health import trainer_log
 from verl_agentic.verl.object_state import state_of
 
 

@@ -14,7 +14,7 @@ from queues import Queue, install
 
 from verl_agentic.base.errors import ConfigError, DataError, StarvationError
 from verl_agentic.episode.loop_settings import GREEDY_SESSION
-from verl_agentic.verl.batches.batch_keys import PLAYED_UID
+from verl_agentic.verl.batches.row_store import PLAYED_UID
 from verl_agentic.verl.replay_buffer.gated_buffer import GatedReplayBuffer
 from verl_agentic.verl.replay_buffer.group_replay import forget_memories
 

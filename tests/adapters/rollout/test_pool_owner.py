@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.sandbox.pool_owner import pool_of
-from verl_agentic.sandbox.process_pool import shared_pool
+from verl_agentic.sandbox.pools.pool_owner import pool_of
+from verl_agentic.sandbox.pools.process_pool import shared_pool
 from verl_agentic.verl.extensions.node_pool import NodePool
 
 

@@ -20,7 +20,7 @@ PACKAGE = dedent(
     """Answers searches, if it has a tool."""
 
     from verl_agentic.base.env import ToolEnv
-    from verl_agentic.base.tools.tool import ToolResult
+    from verl_agentic.base.types import ToolResult
     from verl_agentic.base.types import Reward
 
 

@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, PPOTrainer
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.trainer_context import current_context
 from verl_agentic.episode.loop_settings import GREEDY_SESSION
-from verl_agentic.verl.extensions.methods.method_features import check_engine
+from verl_agentic.verl.extensions.method_features import check_engine
 from verl_agentic.verl.rollout import agent_loop
 from verl_agentic.verl.trainer.trainer_features import check_loss
 from verl_agentic.verl.trainer.trainers import CreditMixin, _store_session_weights

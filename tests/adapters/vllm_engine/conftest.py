@@ -13,8 +13,8 @@ def _player(folder: Path, *, is_chat: bool) -> Path:
     from taught_model import teach
 
     from verl_agentic.cpu.tiny_model import make_tiny_model
+    from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
     from verl_agentic.episode.env_package import load_env_package
-    from verl_agentic.episode.limits import EpisodeLimits
 
     make_tiny_model(folder / "model")
     (folder / "tags.yaml").write_text(TAGS)

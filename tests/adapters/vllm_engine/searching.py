@@ -14,7 +14,7 @@ _ENV = '''
 from collections import Counter
 
 from verl_agentic.base.env import ToolEnv
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.base.types import Reward
 
 SCORED = Counter()

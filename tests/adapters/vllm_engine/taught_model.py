@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from verl_agentic.base.env import EnvRow
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import Script, run_episodes, scripted
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.verl.rollout.model_codec import load_codec
 
 _IGNORED = -100

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from fakes import END, LIMITS, ROW, CharCodec, CharTokenizer, FakeEnv, decode, encode, episode_setup
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import Compaction
-from verl_agentic.episode.attempt.exploration import PARTIAL_SOLUTION, Exploration
+from verl_agentic.episode.attempt.episode_setup import PARTIAL_SOLUTION, EpisodeLimits, Exploration
 from verl_agentic.episode.codec.codec import ContextTokens
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from fakes import END, ROW, CharCodec, CharTokenizer, decode, encode, episode_setup
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import (
     DROPPED,
@@ -26,7 +26,7 @@ from verl_agentic.episode.attempt.compaction import (
     Compaction,
     drop_observations,
 )
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.records.episode_samples import to_sample

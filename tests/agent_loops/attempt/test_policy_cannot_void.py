@@ -19,17 +19,17 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import DataError, EnvError, PolicyError, SandboxError, SearchUnavailableError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Message, Reward, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Message, Reward, ToolCall, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import Compaction
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.calls.json_values import MAX_DEPTH, MAX_SIZE, load_json, problem_of
 from verl_agentic.episode.codec.calls.parsed_turn import call_with
 from verl_agentic.episode.codec.calls.tool_calls import CallReader
 from verl_agentic.episode.codec.calls.tool_formats import FORMATS
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.episode.protocols.call_list_actions import CallListActions
 from verl_agentic.episode.protocols.function_actions import FunctionActions
@@ -261,7 +261,7 @@ def test_no_turn_and_no_arguments_void_an_episode(
 @pytest.fixture(autouse=True)
 def _no_log(caplog: pytest.LogCaptureFixture) -> None:
     """Half a character in a traceback cannot be sent from one test process to another."""
-    caplog.set_level(logging.CRITICAL, logger="verl_agentic.base.env")
+    caplog.set_level(logging.CRITICAL, logger="verl_agentic.base.tools.tool_env")
 
 
 @pytest.mark.parametrize("what", sorted(OF_ARGUMENTS))

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from fakes import END, ROW, encode, episode_setup
 
-from verl_agentic.base.env import EnvRow, ToolEnv
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, SegmentKind
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, SegmentKind, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import Compaction
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.attempt.tool_changes import LOST_TOOLS, NEW_TOOLS
 from verl_agentic.episode.codec.codec import Schema
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode
@@ -144,7 +144,7 @@ async def test_the_prompt_of_a_new_row_has_the_tools_of_its_time(monkeypatch: py
 
 
 async def test_a_forced_tool_is_one_of_the_new_ones() -> None:
-    from verl_agentic.episode.attempt.exploration import Exploration
+    from verl_agentic.episode.attempt.episode_setup import Exploration
 
     episode, _ = await play(["a", "b"], ["", "", "42"], exploration=Exploration(epsilon_tool=1.0))
     assert [action.tool_calls[0].name for action in episode.actions[:2]] == ["a", "b"]

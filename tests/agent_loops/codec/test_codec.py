@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Message, Reward, StopReason, ToolCall
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Message, Reward, StopReason, ToolCall, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import MALFORMED_CALL, ChatTemplateCodec
 from verl_agentic.episode.codec.control_tokens import Markers, tokenizer_markers
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode

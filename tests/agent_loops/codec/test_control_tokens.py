@@ -17,15 +17,15 @@ from chat_templates import CHATML_WITH_TOOLS, LLAMA_3, Chat, Family
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.tools.delegate import DelegateTool
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Message, Reward, StopReason, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Message, Reward, StopReason, ToolCall, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import REMOVED, SUMMARY_REQUEST, Compaction
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.calls.tool_formats import FORMATS
 from verl_agentic.episode.codec.control_tokens import Guard, tags_in, tokenizer_markers
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.protocols.load_protocol import known_protocols, load_protocol
 from verl_agentic.episode.protocols.text_codec import TextCodec

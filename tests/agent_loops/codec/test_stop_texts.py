@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Message, Reward, StopReason
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Message, Reward, StopReason, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.protocols.load_protocol import load_protocol
 from verl_agentic.episode.protocols.text_codec import TextCodec

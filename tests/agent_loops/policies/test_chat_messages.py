@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from openai_server import Server, choice, connected, refuse, serving
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import PolicyError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import ContextTokens
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.evaluate.policies.chat_messages import ChatConversation

@@ -10,11 +10,11 @@ from chat_templates import FAMILIES, STRIPS_THINKING, Chat, Family
 
 from verl_agentic.base.text.tags import are_flat, marks
 from verl_agentic.base.types import Message, ToolCall
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.calls.tool_formats import FORMATS
 from verl_agentic.episode.codec.codec import render_next_action
 from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.protocols.load_protocol import load_protocol
 from verl_agentic.episode.protocols.text_codec import TextCodec
 from verl_agentic.episode.run_episode import run_episode

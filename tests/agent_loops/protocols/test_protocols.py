@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Reward, StopReason, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Reward, StopReason, ToolCall, ToolResult
 from verl_agentic.cpu.inference.stop_text import tokens_before_stop
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
-from verl_agentic.episode.codec.token_spans import tokens_between
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
+from verl_agentic.episode.codec.decoding import tokens_between
 from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
 from verl_agentic.episode.protocols.factory import CodecOptions, make_codec
 from verl_agentic.episode.protocols.load_protocol import Protocol, known_protocols, load_protocol

@@ -17,13 +17,12 @@ from fakes import END, CharCodec, CharTokenizer
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall, ToolResult
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.compaction import Compaction
-from verl_agentic.episode.attempt.exploration import PARTIAL_SOLUTION, Exploration
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import PARTIAL_SOLUTION, EpisodeLimits, Exploration
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.protocols.load_protocol import load_protocol
 from verl_agentic.episode.protocols.text_codec import TextCodec

@@ -10,8 +10,9 @@ from typing import Any
 
 from fakes import END, LIMITS, ROW, CharCodec, decode, encode, episode_setup
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.tools.delegate import DelegateTool
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import UNSCORED, Action, Message, Observation, Reward, StopReason, ToolCall
 from verl_agentic.episode.attempt.compaction import SUMMARY_REQUEST, Compaction
 from verl_agentic.episode.env_package import load_env_package

@@ -16,9 +16,9 @@ from sub_agents import play as play_sub_agents
 from sub_agents import script as sub_agent_script
 
 from verl_agentic.base.deadlines import OverrunError, within
-from verl_agentic.base.env import ToolEnv, Transcript
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.base.env import Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall, ToolResult
 from verl_agentic.episode.policies.policy import Completion, ScriptedPolicy
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode

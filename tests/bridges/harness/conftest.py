@@ -16,7 +16,7 @@ from verl_agentic.base.types import Message
 from verl_agentic.bridges.harness import make_env
 from verl_agentic.cpu.testing import tiny_codecs
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode

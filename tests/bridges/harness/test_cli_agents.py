@@ -16,7 +16,7 @@ import pytest
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.paths import recipes_dir
 from verl_agentic.base.types import Message, ToolCall
-from verl_agentic.episode.limits import EpisodeLimits
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 
 RECIPE = recipes_dir() / "cli_agents"
 SCORE = f"{RECIPE / 'score.py'}:score"

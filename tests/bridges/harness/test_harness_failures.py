@@ -23,8 +23,8 @@ from loopback import serving_app
 from verl_agentic.base.errors import ConfigError, EnvError
 from verl_agentic.base.types import StopReason
 from verl_agentic.bridges.harness import gateway
+from verl_agentic.bridges.harness.dialects.wire import ChatAnswer, SessionOptions
 from verl_agentic.bridges.harness.session import EpisodeOverError
-from verl_agentic.bridges.harness.wire import ChatAnswer, SessionOptions
 
 JSON = {"Content-Type": "application/json"}
 

@@ -6,7 +6,8 @@ import asyncio
 import json
 from typing import Any
 
-from verl_agentic.base.env import ToolEnv, Transcript
+from verl_agentic.base.env import Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Message, Reward, StopReason, ToolCall
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.records.step_keys import step_keys

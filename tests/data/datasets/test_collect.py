@@ -13,8 +13,8 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.types import Message
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import run_episodes
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import ScriptedPolicy
 from verl_agentic.evaluate.local_model import LocalModel
 

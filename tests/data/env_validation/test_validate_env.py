@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.env_card import EnvCard
 from verl_agentic.base.errors import ConfigError, EnvUnavailableError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, ToolCall, ToolResult
 from verl_agentic.episode.env_package import EnvPackage
 from verl_agentic.evaluate.env_validation import leaks, validate_env
 from verl_agentic.evaluate.env_validation.answer_checks import exceeds_chance

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Message
 from verl_agentic.evaluate.evaluation_run import attempts
 from verl_agentic.evaluate.selection import SELECTED, highest_log_prob, select_episodes

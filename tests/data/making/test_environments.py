@@ -19,7 +19,7 @@ from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.graders.models.client import Reply
 from verl_agentic.log.files.record_files import read_json_lines
 from verl_agentic.log.files.rows import read_rows
-from verl_agentic.sandbox.backends import probe
+from verl_agentic.sandbox.pools.backends import probe
 
 SKELETON = Path(verl_agentic.__file__).parent / "evaluate" / "cli" / "env" / "skeleton"
 SOURCES = {name: (SKELETON / name).read_text() for name in ("env.py", "rows.py", "gold.py")}

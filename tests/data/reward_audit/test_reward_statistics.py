@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from verl_agentic.graders.reward_audit.group_advantages import dr_grpo, grpo, is_dropped, rloo
+from verl_agentic.graders.groups.group_advantages import dr_grpo, grpo, is_dropped, rloo
 from verl_agentic.graders.reward_audit.reward_statistics import is_constant, percentile, spearman, variance_shares
 
 

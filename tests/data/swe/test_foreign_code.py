@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from verl_agentic.base.errors import ConfigError, DataError
-from verl_agentic.sandbox.backends import probe
+from verl_agentic.sandbox.pools.backends import probe
 from verl_agentic.swe.releases import pip as pip_client
 from verl_agentic.swe.releases import wheels
 from verl_agentic.swe.releases.package_names import parse_named

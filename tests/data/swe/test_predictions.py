@@ -13,9 +13,9 @@ import pytest
 from verl_agentic import EnvRow, Message
 from verl_agentic.cli import main
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import run_episodes, scripted
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.evaluate.evaluation_log import make_log_rows
 from verl_agentic.evaluate.selection import SELECTED
 from verl_agentic.log.reader import write_run

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.observe.check import ORDER, Limit
+from verl_agentic.observe.diagnosis.check import ORDER, Limit
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.health.monitor import ALARMS
-from verl_agentic.observe.history import History
 
 _JUST = 0.01
 """Distance of the values from a limit, as a share of it."""

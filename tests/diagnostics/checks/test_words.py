@@ -12,7 +12,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from verl_agentic.observe.check import check_names, load_check
+from verl_agentic.observe.diagnosis.check import check_names, load_check
 from verl_agentic.observe.health.monitor import ALARMS
 
 PAGE = Path(__file__).parents[3] / "docs" / "health.md"

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.observe.check import check_names, load_check
 from verl_agentic.observe.checklist import HEALTH, LINES, diagnose, exit_code
 from verl_agentic.observe.checks.grader import _is_right, grader
 from verl_agentic.observe.checks.learning import learning
 from verl_agentic.observe.checks.task_variety import task_variety
+from verl_agentic.observe.diagnosis.check import check_names, load_check
 from verl_agentic.observe.diagnosis.evidence import RunEvidence
 from verl_agentic.observe.health.alarm import Alarm
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.observe.check import load_check
 from verl_agentic.observe.checklist import HEALTH, LINES, diagnose
 from verl_agentic.observe.checks.credit_horizon import credit_horizon
 from verl_agentic.observe.checks.entropy_collapse import entropy_collapse
@@ -26,6 +25,7 @@ from verl_agentic.observe.checks.tool_distribution import spread, tool_distribut
 from verl_agentic.observe.checks.truncation import truncation
 from verl_agentic.observe.checks.validation import pass_k, validation
 from verl_agentic.observe.checks.zero_signal_groups import zero_signal_groups
+from verl_agentic.observe.diagnosis.check import load_check
 from verl_agentic.observe.diagnosis.evidence import RunEvidence
 from verl_agentic.observe.diagnosis.record_metrics import pass_rates
 from verl_agentic.observe.diagnosis.series import ends, since

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from verl_agentic.observe.diagnosis.history import History, first_of, gain, has_learnt, ratio, total
 from verl_agentic.observe.health.monitor import ALARMS
-from verl_agentic.observe.history import History, first_of, gain, has_learnt, ratio, total
 
 Row = dict[str, float]
 

@@ -15,9 +15,9 @@ import torch
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.health.health_finding import HealthFinding
 from verl_agentic.observe.health.monitor import ALARMS, HealthMonitor, HealthSettings
-from verl_agentic.observe.history import History
 
 # Of a real run (GRPO, a rubric on arithmetic with a tool): metric -> its value at every step, or the one it always has.
 HEALTHY_RUN = Path(__file__).parents[2] / "fixtures" / "healthy_run.json"

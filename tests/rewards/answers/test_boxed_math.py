@@ -26,11 +26,11 @@ from verl_agentic.base.errors import DataError, ScoringError
 from verl_agentic.base.text.boxes import answer_in_boxes, last_boxed
 from verl_agentic.graders.maths.boxed_math import MAX_ANSWER_CHARS, expression_of, judge, math_answer, truth_problem
 from verl_agentic.graders.maths.forms.math_comparison import are_equal as are_equal_structures
+from verl_agentic.graders.maths.forms.math_expressions import read_expression
 from verl_agentic.graders.maths.forms.math_notation import depth, tidy
 from verl_agentic.graders.maths.forms.math_numbers import are_equal, read_number
 from verl_agentic.graders.maths.forms.math_structures import read_structure
 from verl_agentic.graders.maths.forms.math_values import NoValueError, number_of
-from verl_agentic.graders.maths.math_expressions import read_expression
 from verl_agentic.graders.maths.math_verifiers import VERIFIERS
 
 _NUMBERS = st.recursive(

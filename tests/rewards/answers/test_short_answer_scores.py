@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.rewards.answers.short_answer_scores import (
+from verl_agentic.rewards.answers.short_answers import (
     exact_match,
     f1,
     golden_answers_of,

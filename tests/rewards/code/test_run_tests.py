@@ -13,7 +13,7 @@ from verl_agentic.graders.code.extract_program import extract_code
 from verl_agentic.graders.code.run_tests import CodeRules, CodeTests, TestReport, run_tests
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 ADD = CodeTests(inputs=[f"{n} {n + 1}\n" for n in range(10)], outputs=[f"{2 * n + 1}\n" for n in range(10)])
 RIGHT = "a, b = map(int, input().split())\nprint(a + b)"

@@ -18,7 +18,7 @@ from verl_agentic.graders.components.code_tests import code_tests
 from verl_agentic.graders.components.coderl import coderl, coderl_reward
 from verl_agentic.rewards.component import ABSTAIN, load_component
 from verl_agentic.sandbox.interface import Command, Limits
-from verl_agentic.sandbox.process_pool import shared_pool
+from verl_agentic.sandbox.pools.process_pool import shared_pool
 
 ADD = {
     "inputs": [f"{n} {n + 1}\n" for n in range(10)],

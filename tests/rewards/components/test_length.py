@@ -13,7 +13,7 @@ from verl_agentic.rewards.components.length_linear import length_linear
 from verl_agentic.rewards.components.length_on_failure import length_on_failure
 from verl_agentic.rewards.components.overlong import overlong
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turns.overlong_episodes import is_overlong
+from verl_agentic.rewards.turns import is_overlong
 
 
 def turns(count: int, **options: object) -> Sample:

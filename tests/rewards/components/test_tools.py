@@ -9,13 +9,13 @@ from samples import call, graded, sample, turn, value
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.graders.components.tool_shaping import tool_shaping
+from verl_agentic.rewards.answers.tool_calls import are_redundant, redundancy
 from verl_agentic.rewards.component import ABSTAIN
 from verl_agentic.rewards.components.efficiency import efficiency
 from verl_agentic.rewards.components.tool_diversity import tool_diversity
 from verl_agentic.rewards.components.tool_outcomes import tool_outcomes
 from verl_agentic.rewards.components.tool_validity import tool_validity
 from verl_agentic.rewards.sample import Call
-from verl_agentic.rewards.tool_calls.redundancy import are_redundant, redundancy
 
 # V-TOOLSHAPE: search q1 three times, browse, which does not exist, python.
 SHAPED = (*[call("search", q="q1")] * 3, call("browse", error_kind="unknown_tool", u="u"), call("python", code="1+1"))

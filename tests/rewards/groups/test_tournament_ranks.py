@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from verl_agentic.graders.groups.group_advantages import grpo
 from verl_agentic.graders.groups.tournament_ranks import Match, bracket, rank_reward, tournament
-from verl_agentic.graders.groups.z_scores import z_scores
 
 
 def play(size: int, result: Callable[[int, int], float]) -> tuple[list[float], list[list[Match]]]:
@@ -34,7 +34,7 @@ def test_brackets_and_rewards_are_those_of_the_vector() -> None:
     assert bracket(8) == [0, 7, 3, 4, 1, 6, 2, 5]
     rewards = [rank_reward(rank, 4) for rank in range(4)]
     assert rewards == pytest.approx([1.0, 0.666667, 0.333333, 0.0], abs=1e-6)
-    assert z_scores(rewards) == pytest.approx([1.161892, 0.387297, -0.387297, -1.161892], abs=1e-6)
+    assert grpo(rewards) == pytest.approx([1.161892, 0.387297, -0.387297, -1.161892], abs=1e-6)
 
 
 def test_eight_players_take_fourteen_matches_where_all_against_all_takes_twenty_eight() -> None:

@@ -73,6 +73,17 @@ def raised():
     except ZeroDivisionError as error: return error
 def peek():
 """
+# The functions that the hook has put in the place of others, and those of a test module that it has hidden.
+_BLINDING = """import _posixsubprocess, _signal, sys
+def peek():
+    hidden = [type(module) for name, module in list(sys.modules.items()) if "test_peeks" in name]
+    names = ("__getattribute__", "__setattr__", "__delattr__")
+    methods = [vars(kind)[name] for kind in hidden for name in names if name in vars(kind)]
+    for function in (_posixsubprocess.fork_exec, _signal.signal, *methods):
+        function.__globals__.update(_WATCHED=(), _FRAMES=(), _STARTS=(), _read_inode=None)
+    sys._getframe()
+    return len(methods)
+"""
 _HONEST = """import asyncio, collections, types, dataclasses, enum, functools, inspect, io, json, logging, os
 import pathlib, re, tempfile, traceback, typing, warnings
 Pair = collections.namedtuple("Pair", "a b")
@@ -113,6 +124,14 @@ async def inspections(backend: Backend, site: Path, module: str, call: str) -> l
     run = await run_repository_tests(backend, tree=tree, site=site, targets=["tests/test_peeks.py"])
     assert run.passed == {"tests/test_peeks.py::test_peeks"}, run
     return [(one.kind, one.line, one.target) for one in run.inspections if one.path == "module.py"]
+
+
+@pytest.mark.slow
+async def test_the_hook_cannot_be_switched_off_by_the_globals_of_the_functions_that_it_replaced(
+    backend: Backend, site: Path
+) -> None:
+    found = await inspections(backend, site, _BLINDING, "peek")
+    assert ("frames", 8, "sys._getframe") in found
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from samples import sample
 
 from verl_agentic.base.text.normal_form import normalise
-from verl_agentic.rewards.answers.short_answer_scores import exact_match, f1
+from verl_agentic.rewards.answers.short_answers import exact_match, f1
 from verl_agentic.rewards.component import load_component
 
 TAGGED = ("search_r1", "ssrl")

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from verl_agentic.sampling.gating.comparable_log_probs import truncation_warning
+from verl_agentic.verl.rollout.rollout_features import truncation_warning
 
 
 @pytest.mark.parametrize(

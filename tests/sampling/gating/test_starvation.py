@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from verl_agentic.base.errors import AgenticError, StarvationError
 from verl_agentic.sampling.gate import Decision, Group
-from verl_agentic.sampling.gating.refill import prompts_due
-from verl_agentic.sampling.gating.starvation import StarvationGuard
+from verl_agentic.sampling.gating.starvation import StarvationGuard, prompts_due
 
 GROUP = Group(uid="g", sessions=())
 

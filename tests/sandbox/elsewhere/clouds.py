@@ -15,8 +15,8 @@ from fake_machine import python, skip_unless_possible
 from fake_modal import fake_modal
 from services import answering
 
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Backend
+from verl_agentic.sandbox.pools.backends import make_backend
 
 _KUBECONFIG = """
 apiVersion: v1

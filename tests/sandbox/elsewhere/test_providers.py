@@ -24,11 +24,11 @@ from verl_agentic.base.errors import (
     SandboxUnavailableError,
     is_infrastructure,
 )
-from verl_agentic.sandbox.backends import ELSEWHERE, isolation_of, make_backend
 from verl_agentic.sandbox.elsewhere import guest_client
 from verl_agentic.sandbox.elsewhere.modal_provider import _STATUS
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.backends import ELSEWHERE, isolation_of, make_backend
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 LIMITS = Limits(wall_s=20.0)
 PRINT = Command(code="print(6 * 7)")

@@ -19,13 +19,13 @@ from typing import Any
 
 import verl_agentic
 from verl_agentic.base.errors import MissingDependencyError, SandboxUnavailableError
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.boxes.landlock_backend import LandlockBackend
 from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.docker.docker_backend import DockerBackend, DockerConfig
 from verl_agentic.sandbox.inside import landlock
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.backends import make_backend
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 Run = Callable[[Command, Limits], CommandResult]
 _ORDINARY_USER = 65_534

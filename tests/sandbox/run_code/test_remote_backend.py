@@ -20,11 +20,11 @@ from verl_agentic.base.errors import (
     SandboxError,
     SandboxUnavailableError,
 )
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 from verl_agentic.sandbox.local.local_backend import LocalBackend
+from verl_agentic.sandbox.pools.backends import make_backend
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.sandbox.run_code.remote_backend import RemoteBackend, RemoteConfig, request_body
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 LIMITS = Limits(wall_s=20.0)
 SUCCESS = {
@@ -281,7 +281,9 @@ async def test_a_wrong_token_is_told_and_no_secret_is_shown(ours: Service) -> No
     assert "hunter2" not in repr(RemoteConfig(url=ours.url, token="hunter2"))
 
 
-@pytest.mark.parametrize(("module", "lacking"), [("run_code_server", "fastapi"), ("run_code.remote_backend", "httpx")])
+@pytest.mark.parametrize(
+    ("module", "lacking"), [("pools.run_code_server", "fastapi"), ("run_code.remote_backend", "httpx")]
+)
 def test_a_missing_package_is_told_with_its_install(module: str, lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, lacking, None)
     monkeypatch.delitem(sys.modules, f"verl_agentic.sandbox.{module}")

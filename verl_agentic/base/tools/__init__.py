@@ -1,1 +1,1 @@
-"""Tools from functions, their schemas, and the check of calls."""
+"""The environment with tools; tools from functions, their schemas, and the check of calls."""

@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from verl_agentic.base.env import SUB_AGENT, SubAgentRunner
 from verl_agentic.base.errors import AgenticError, ConfigError, DataError, EnvError
-from verl_agentic.base.tools.tool import Tool, ToolResult
-from verl_agentic.base.types import Message
+from verl_agentic.base.types import Message, Tool, ToolResult
 
 DESCRIPTION = (
     "Gives a part of the work to a helper, who knows nothing but what you write, and returns the helper's answer."
 )
-SUB_AGENT = "sub_agent"
-"""Role of a sub-agent without another one."""
 RESERVED_ROLES = ("all", "agent", "sub_agents")
 """Names of `agentic.credit.roles` that are not roles of sub-agents."""
 
 
 class NoAnswerError(AgenticError, RuntimeError):
     """A sub-agent ended without an answer; the message gives the reason to the policy."""
-
-
-class SubAgentRunner(Protocol):
-    """Runs a task with a fresh copy of the policy; the loop passes it to the environment."""
-
-    async def __call__(
-        self,
-        prompt: Sequence[Message],
-        *,
-        tools: Sequence[Tool],
-        max_turns: int,
-        max_calls: int | None = None,
-        is_trained: bool = True,
-        agent: str = SUB_AGENT,
-    ) -> str:
-        """Returns the final answer, never empty; the turns become training rows of the episode.
-
-        Args:
-            prompt: of the sub-agent.
-            tools: of the sub-agent.
-            max_turns: of the sub-agent.
-            max_calls: of one of its turns; None: that of the episode.
-            is_trained: False leaves its turns out of training, for work whose reward is not that of the episode.
-            agent: its role, which its rows carry; see `credit.estimate.CreditSettings.roles`.
-
-        Raises:
-            NoAnswerError: it ended without an answer; its turns are still training rows.
-            EnvError, PolicyError: it failed; the whole episode becomes void.
-        """
-        ...
 
 
 class DelegateTool:

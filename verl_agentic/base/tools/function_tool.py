@@ -21,7 +21,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 from verl_agentic.base.deadlines import in_thread
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.tools.schema_check import explain
-from verl_agentic.base.tools.tool import Tool, ToolResult
+from verl_agentic.base.types import Tool, ToolResult
 
 P = ParamSpec("P")
 R = TypeVar("R")

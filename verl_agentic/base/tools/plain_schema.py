@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from verl_agentic.base.tools.schema_check import find_target
-from verl_agentic.base.tools.tool import Tool
+from verl_agentic.base.types import Tool
 
 _MAX_PARTS = 2_000
 """Parts of a written schema. A larger one stays as it is."""

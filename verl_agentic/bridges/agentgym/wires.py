@@ -33,7 +33,7 @@ class Wire:
 
 WIRES: Mapping[str, Wire] = {
     "textcraft": Wire(
-        instruction="Craft the goal item. Actions: `get N ITEM`, `craft N ITEM using N ITEM, N ITEM`, `inventory`.",
+        instruction="Craft the goal item. Actions: `get N ITEM`, `craft N ITEM using N ITEM, N ITEM`, `inventory`."
     ),
     "babyai": Wire(instruction="Reach the goal of the grid world. Each observation lists the actions."),
     "sciworld": Wire(
@@ -42,9 +42,7 @@ WIRES: Mapping[str, Wire] = {
         full_reward=100.0,
     ),
     "alfworld": Wire(
-        instruction="Do the household task with the available actions.",
-        task_key="game",
-        reset={"world_type": "Text"},
+        instruction="Do the household task with the available actions.", task_key="game", reset={"world_type": "Text"}
     ),
     "webshop": Wire(
         instruction="Buy the product that is asked for. Actions: `search[KEYWORDS]`, `click[BUTTON]`.",

@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError, DataError, EnvBusyError, EnvError, boundary
 from verl_agentic.base.paths import private_folder
 from verl_agentic.base.tools.function_tool import tool
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Message, Reward
 from verl_agentic.web.http_service import Attempts, HttpService
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from verl_agentic.base.deadlines import in_thread
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolResult
 
 from .data import Apis, functions, needs_bfcl, read_call, task_of
 from .rows import single_turn
@@ -42,11 +42,7 @@ class BfclEnv(ToolEnv):
         """Results of all calls so far."""
 
     async def start(self) -> tuple[Message, ...]:
-        """Loads the APIs.
-
-        Raises:
-            DataError: the installed package does not have the task.
-        """
+        """Loads the APIs. Raises DataError if the installed package does not have the task."""
         await in_thread(self._load_task)
         self._offer_tools()
         return self.row.prompt

@@ -95,11 +95,7 @@ class BrowserGymPage:
 
 
 def make_env(row: EnvRow) -> WebEnv:
-    """Returns the environment of one episode.
-
-    Raises:
-        DataError: the row names no id.
-    """
+    """Returns the environment of one episode. Raises DataError if the row names no id."""
     env_id, seed = row.extra.get("env_id"), row.extra.get("seed")
     if not isinstance(env_id, str) or not env_id.startswith("browsergym/") or not isinstance(seed, int):
         raise DataError(

@@ -14,7 +14,7 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.env_card import EnvCard
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.registry import load_address
-from verl_agentic.bridges.harness.wire import Server, SessionOptions
+from verl_agentic.bridges.harness.dialects.wire import Server, SessionOptions
 from verl_agentic.episode.env_package import load_env_package
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import EnvError
-from verl_agentic.bridges.harness.wire import MODEL
+from verl_agentic.bridges.harness.dialects.wire import MODEL
 
 MAX_OUTPUT_BYTES = 1 << 20
 """Of a program's result; the end is kept."""

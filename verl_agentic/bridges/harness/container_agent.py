@@ -14,13 +14,7 @@ from verl_agentic.base.deadlines import in_thread
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import EnvError, SandboxError
 from verl_agentic.base.settings import Settings, setting
-from verl_agentic.bridges.harness.agent import (
-    MAX_OUTPUT_BYTES,
-    AgentFailedError,
-    PolicyEndpoint,
-    check_exit,
-    task_of,
-)
+from verl_agentic.bridges.harness.agent import MAX_OUTPUT_BYTES, AgentFailedError, PolicyEndpoint, check_exit, task_of
 from verl_agentic.sandbox.docker.attached_stream import StdoutReader, open_stdio
 from verl_agentic.sandbox.docker.docker_engine import Engine, ProgramShape
 

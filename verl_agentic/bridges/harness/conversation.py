@@ -13,7 +13,7 @@ from typing import Any
 
 from verl_agentic.base.env import AgentConversation
 from verl_agentic.base.types import Action, Message
-from verl_agentic.bridges.harness.wire import (
+from verl_agentic.bridges.harness.dialects.wire import (
     ChatAnswer,
     ChatAsked,
     Schema,
@@ -244,7 +244,6 @@ def choose_own(
     was answered last. None of these but the last one depends on which of two requests came first.
 
     Args:
-        conversations: all conversations.
         pattern: see `own_pattern` of the environment.
         result: what the agent returned; None while the episode runs. Then the first one counts, not the last.
     """

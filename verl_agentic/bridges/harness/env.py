@@ -17,9 +17,9 @@ from verl_agentic.base.places.error_places import describe_cause
 from verl_agentic.base.types import UNSCORED, Action, Message, Observation, Reward, StopReason
 from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint, visible_row
 from verl_agentic.bridges.harness.container_agent import ContainerAgent
+from verl_agentic.bridges.harness.dialects.wire import Schema, SessionOptions
 from verl_agentic.bridges.harness.gateway import Place, gateway_servers
 from verl_agentic.bridges.harness.session import AgentSession, CountTokens, OpenConversation
-from verl_agentic.bridges.harness.wire import Schema, SessionOptions
 
 Score = Callable[..., Any]
 OnFailure = Literal["score_0", "void"]

@@ -10,7 +10,7 @@ from verl_agentic.base.env_card import needs_extra
 from verl_agentic.bridges.harness.agent import PolicyEndpoint
 from verl_agentic.graders.maths.boxed_math import math_answer
 from verl_agentic.sandbox.interface import Limits
-from verl_agentic.sandbox.pool_owner import pool_of
+from verl_agentic.sandbox.pools.pool_owner import pool_of
 from verl_agentic.tools.python import PythonTool
 
 _MAX_TURNS = 8

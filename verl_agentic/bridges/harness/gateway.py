@@ -29,8 +29,8 @@ from urllib.parse import urlsplit
 from verl_agentic.base.env_card import needs_extra
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.bridges.harness.dialects import DIALECTS, Dialect
+from verl_agentic.bridges.harness.dialects.wire import MODEL, ChatAnswer, SessionOptions, check_history, events
 from verl_agentic.bridges.harness.session import AgentSession, EpisodeOverError
-from verl_agentic.bridges.harness.wire import MODEL, ChatAnswer, SessionOptions, check_history, events
 from verl_agentic.web.listening.guarded_server import ConnectionLimits, GuardedServer
 from verl_agentic.web.listening.listening_socket import open_socket, url_of
 from verl_agentic.web.listening.request_guard import RequestGuard, RequestRefusedError

@@ -22,7 +22,7 @@ from verl_agentic.bridges.harness.conversation import (
     task_of,
     with_turns_of,
 )
-from verl_agentic.bridges.harness.wire import ChatAnswer, ChatAsked, Schema, num_shared
+from verl_agentic.bridges.harness.dialects.wire import ChatAnswer, ChatAsked, Schema, num_shared
 
 OpenConversation = Callable[[], AgentConversation]
 CountTokens = Callable[[Sequence[Message], Sequence[Schema]], Awaitable[int]]
@@ -120,7 +120,6 @@ class AgentSession:
         """Returns the answer to a request.
 
         Args:
-            request: the request.
             key: the same for equal requests.
             is_retry: whether the client says that it has sent the request before.
 

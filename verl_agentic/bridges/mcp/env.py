@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import UNSCORED, Message, Reward, StopReason
-from verl_agentic.rewards.answers.short_answer_scores import exact_match, golden_answers_of
+from verl_agentic.rewards.answers.short_answers import exact_match, golden_answers_of
 from verl_agentic.tools.mcp_tools import McpTools
 
 _DEMO = {"demo": {"command": sys.executable, "args": ["-I", str(Path(__file__).with_name("demo_server.py"))]}}

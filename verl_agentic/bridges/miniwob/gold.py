@@ -55,11 +55,7 @@ Script = Callable[[View], list[ToolCall]]
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the solution of a row.
-
-    Raises:
-        DataError: the row names no task with a solution.
-    """
+    """Returns the solution of a row. Raises DataError if the row names no task with a solution."""
     script = SCRIPTS.get(row.extra.get("task", ""))
     if script is None:
         raise DataError(f"no solution is known for the task {row.extra.get('task')!r}; use the rows of make_rows")

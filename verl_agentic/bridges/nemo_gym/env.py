@@ -13,11 +13,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError, DataError, ScoringError, boundary
 from verl_agentic.base.settings import read_settings
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Message, Reward, ToolCall
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Message, Reward, ToolCall, ToolResult
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack
 from verl_agentic.web.http_service import HttpService
 

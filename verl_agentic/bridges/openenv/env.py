@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError, EnvError, boundary
 from verl_agentic.base.settings import read_settings
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Message, Reward
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import Message, Reward, ToolResult
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack, draw_numbers, with_observation
 from verl_agentic.bridges.openenv.connection import OpenEnvConnection, RefusedActionError
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from verl_agentic.base.deadlines import in_thread
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import DataError
 from verl_agentic.base.text.tags import last_block
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Message, Reward, StopReason
 
 from .grading import grade
@@ -52,11 +53,7 @@ class ReasoningGymEnv(ToolEnv):
 
 
 def make_env(row: EnvRow) -> ReasoningGymEnv:
-    """Returns the environment of one episode.
-
-    Raises:
-        DataError: the row names no problem.
-    """
+    """Returns the environment of one episode. Raises DataError if the row names no problem."""
     return ReasoningGymEnv(row)
 
 

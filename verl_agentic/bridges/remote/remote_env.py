@@ -15,8 +15,7 @@ from verl_agentic.base.deadlines import left_s
 from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import AgenticError, EnvBusyError, EnvError, EnvUnavailableError, boundary
 from verl_agentic.base.settings import Settings, setting
-from verl_agentic.base.tools.tool import Tool, ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward
+from verl_agentic.base.types import Action, Message, Observation, Reward, Tool, ToolResult
 from verl_agentic.bridges.remote.link import EnvLink, result_of
 from verl_agentic.bridges.remote.wire import error_of, to_messages, to_observation, to_reward
 from verl_agentic.web.http_service import Attempts
@@ -51,8 +50,7 @@ class _Fleet:
         """Returns the servers: those that did not fail lately first, and of those the least loaded."""
         now = time.monotonic()
         return sorted(
-            self._links,
-            key=lambda link: (now - link.failed_at < _AVOIDED_S, len(link.sessions), random.random()),
+            self._links, key=lambda link: (now - link.failed_at < _AVOIDED_S, len(link.sessions), random.random())
         )
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any, cast
 
 from verl_agentic.base.deadlines import OverrunError, in_thread, within
-from verl_agentic.base.env import Env, Guides, HasStateKey, PlaysConversations, ToolEnv, optional, require_selection
+from verl_agentic.base.env import Env, Guides, HasStateKey, PlaysConversations, optional, require_selection
 from verl_agentic.base.errors import (
     AgenticError,
     ConfigError,
@@ -26,15 +26,9 @@ from verl_agentic.base.errors import (
 from verl_agentic.base.settings import Settings, setting
 from verl_agentic.base.tools.delegate import DelegateTool
 from verl_agentic.base.tools.plain_schema import list_schemas
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Observation, Reward
-from verl_agentic.bridges.remote.wire import (
-    SERVICE,
-    failure_of,
-    to_action,
-    to_messages,
-    to_row,
-    to_transcript,
-)
+from verl_agentic.bridges.remote.wire import SERVICE, failure_of, to_action, to_messages, to_row, to_transcript
 from verl_agentic.episode.env_package import EnvPackage
 from verl_agentic.rewards.sample import Sample
 

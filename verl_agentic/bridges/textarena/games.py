@@ -183,8 +183,7 @@ GAMES: Mapping[str, ArenaGame] = {
     "KuhnPoker": ArenaGame(players=2, candidates=_offer_words("Check", "Bet", "Fold", "Call")),
     "LiarsDice": ArenaGame(players=2, candidates=lambda game: ["[Call]", *_BIDS], prefer=_plausible_bids),
     "Nim": ArenaGame(
-        players=2,
-        candidates=lambda game: [f"[{p} {n}]" for p in range(len(game.initial_piles)) for n in range(1, 12)],
+        players=2, candidates=lambda game: [f"[{p} {n}]" for p in range(len(game.initial_piles)) for n in range(1, 12)]
     ),
     "Othello": ArenaGame(players=2, candidates=lambda game: _list_cells(len(_get_board(game)), len(_get_board(game)))),
     "PigDice": ArenaGame(players=2, candidates=_offer_words("roll", "hold")),

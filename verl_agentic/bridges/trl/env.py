@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from verl_agentic.base.deadlines import in_thread
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError, DataError, is_infrastructure
 from verl_agentic.base.registry import load_address
 from verl_agentic.base.tools.function_tool import FunctionTool
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import UNSCORED, Message, Reward
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import UNSCORED, Message, Reward, ToolResult
 
 from .rewards import RewardFunction, check_function, name_of, reward_of
 

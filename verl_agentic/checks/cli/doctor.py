@@ -14,7 +14,7 @@ from typing import Any
 from verl_agentic.base.finding import Finding
 from verl_agentic.checks.machine import can_use_cuda, list_gpus, machine_checks
 from verl_agentic.cli.findings import print_findings
-from verl_agentic.cli.options.numbers import positive
+from verl_agentic.cli.options.option_values import positive
 
 _DEADLINE_S = 180.0
 _REINSTALL = "pip install --force-reinstall --no-deps verl-agentic (in a checkout: pip install -e .)"

@@ -9,11 +9,7 @@ SECTION = "actor_rollout_ref.rollout.custom.agentic"
 
 
 def loop_settings(run: PlannedRun) -> LoopSettings:
-    """Returns the settings of the section.
-
-    Raises:
-        ConfigError: it is invalid.
-    """
+    """Returns the settings of the section. Raises ConfigError if it is invalid."""
     response = int(run.number("actor_rollout_ref.rollout.response_length", 1))
     prompt = int(run.number("actor_rollout_ref.rollout.prompt_length", 1))
     return read_loop_settings(

@@ -17,11 +17,7 @@ def device_option(work: str, default: DeviceChoice = "auto") -> Any:
 
 
 def read_device(choice: DeviceChoice) -> Device:
-    """Returns the device of `--device`.
-
-    Raises:
-        ConfigError: it is cuda, and torch has no GPU.
-    """
+    """Returns the device of `--device`. Raises ConfigError if it is cuda, and torch has no GPU."""
     if choice == "cpu":
         return "cpu"
     import torch

@@ -1,4 +1,4 @@
-"""Options of a command as fields of a class, so that the functions of a command get typed values."""
+"""Options of a command as fields of a class, so that its functions get typed values; their help, brief or whole."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import argparse
 import dataclasses
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from verl_agentic.base.settings import Bounds, Settings, hints_of, is_sequence
-from verl_agentic.cli.options.brief_help import RareHelp
-from verl_agentic.cli.options.numbers import positive, whole
+from verl_agentic.cli.options.option_values import positive, whole
 
 T = TypeVar("T", bound="Options")
 
@@ -107,3 +106,35 @@ def typed_command(
         return work(read_options(options, args))
 
     return add_arguments, run
+
+
+class RareHelp(str):
+    """Help of an option that only `--help all` shows."""
+
+
+class _BriefFormatter(argparse.HelpFormatter):
+    def add_usage(
+        self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[Any], prefix: str | None = None
+    ) -> None:
+        super().add_usage(usage, [action for action in actions if not _is_rare(action)], groups, prefix)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        if not _is_rare(action):
+            super().add_argument(action)
+
+
+class BriefParser(argparse.ArgumentParser):
+    """Parser whose help leaves out rare options and names the command that shows them. So do its subcommands."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _BriefFormatter, **options})
+
+    def format_help(self) -> str:
+        """Returns the help."""
+        num_rare = sum(map(_is_rare, self._actions))
+        ending = f"\nShow {num_rare} more options: {self.prog} --help all\n" if num_rare else ""
+        return super().format_help() + ending
+
+
+def _is_rare(action: argparse.Action) -> bool:
+    return isinstance(action.help, RareHelp)

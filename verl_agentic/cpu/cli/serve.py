@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.cli.options.device_option import Device, DeviceChoice, device_option, dtype_on, read_device
-from verl_agentic.cli.options.numbers import MAX_PORT, whole
+from verl_agentic.cli.options.option_values import MAX_PORT, whole
 from verl_agentic.cli.options.typed_options import Options, add_options, declare, read_options
 from verl_agentic.web.listening.listening_options import add_listening_options, listen, print_use, token_of
 from verl_agentic.web.listening.listening_socket import url_of

@@ -74,7 +74,6 @@ class InferenceEngine:
 
         Args:
             prompt_ids: the whole stream; a cached prefix is not computed again.
-            params: of the sampling.
             request_id: for the caller's own records.
 
         Raises:

@@ -42,11 +42,7 @@ class SamplingParams(Settings):
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
-        """Returns the parameters from a dict in verl's or vLLM's form.
-
-        Raises:
-            ConfigError: a name is unknown.
-        """
+        """Returns the parameters from a dict in verl's or vLLM's form. Raises ConfigError if a name is unknown."""
         fields = {("max_tokens" if k == "max_new_tokens" else k): v for k, v in values.items()}
         stop = fields.get("stop") or ()
         fields["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)

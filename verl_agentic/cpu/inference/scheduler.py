@@ -78,11 +78,7 @@ class Scheduler:
         return self._cache.slots * self._cache.positions + self._prefixes.num_tokens
 
     def submit(self, request: Running) -> None:
-        """Queues a request.
-
-        Raises:
-            ConfigError: it exceeds the configured memory.
-        """
+        """Queues a request. Raises ConfigError if it exceeds the configured memory."""
         if _round_up(request.needed) > self._config.max_cached_tokens:
             raise ConfigError(
                 f"a request of {len(request.prompt_ids)} prompt and up to {request.max_tokens} new tokens does not fit "

@@ -62,7 +62,6 @@ def tokens_before_stop(tokenizer: Any, new_ids: Sequence[int] | np.ndarray, stop
     Args:
         tokenizer: decodes ids.
         new_ids: all sampled ids.
-        stop: the texts.
     """
     # A token has at least one byte, so a text spans no more tokens than it has bytes; the margin is for tokens that
     # decode to a placeholder because their character begins further left.

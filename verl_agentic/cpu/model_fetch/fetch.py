@@ -45,7 +45,6 @@ def fetch_model(name: str, out: Path, *, dtype: Dtype, gguf: Path | None = None)
 
     Args:
         name: one of `known_models.MODELS`.
-        out: the folder.
         dtype: of the weights.
         gguf: a copy of the model's file on this machine; None: it is downloaded.
 

@@ -43,9 +43,7 @@ def convert_gguf(gguf: Path, out: Path, *, dtype: Dtype) -> ConvertedModel:
     Quantised weights are expanded. The folder appears when it is complete.
 
     Args:
-        gguf: the file.
         out: the folder; replaced if it exists.
-        dtype: of the weights.
 
     Raises:
         MissingDependencyError: the package `gguf` or `accelerate` is not installed.

@@ -86,11 +86,7 @@ MODELS = {
 
 
 def known_model(name: str) -> KnownModel:
-    """Returns the model of a name.
-
-    Raises:
-        ConfigError: no such model.
-    """
+    """Returns the model of a name. Raises ConfigError if there is no such model."""
     if name not in MODELS:
         raise ConfigError(
             f"unknown model, got {name!r}{did_you_mean(name, MODELS)} Use one of {sorted(MODELS)}, or --from-hub or "

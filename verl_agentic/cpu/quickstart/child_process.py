@@ -127,11 +127,7 @@ def run_child(
 
 
 def _run_once(
-    command: Sequence[str],
-    log: Path,
-    environment: Mapping[str, str],
-    meter: MemoryMeter,
-    on_poll: Callable[[], None],
+    command: Sequence[str], log: Path, environment: Mapping[str, str], meter: MemoryMeter, on_poll: Callable[[], None]
 ) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:

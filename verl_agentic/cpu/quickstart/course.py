@@ -12,8 +12,8 @@ import yaml
 from verl_agentic.base import paths
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import check_keys, read_settings
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.env_package import EnvPackage, load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 
 
 @dataclass(frozen=True, kw_only=True)

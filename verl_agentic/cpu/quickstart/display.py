@@ -8,24 +8,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from verl_agentic.observe.live.step_line import list_alarms
 
-_TITLES = {
-    "model": "make a tiny model",
-    "data": "make tasks and demonstrations",
-    "eval": "evaluate held-out tasks:",
-}
+_TITLES = {"model": "make a tiny model", "data": "make tasks and demonstrations", "eval": "evaluate held-out tasks:"}
 """First word of a phase's name -> what is shown in its place."""
 
 

@@ -12,8 +12,8 @@ from verl_agentic.base.errors import ConfigError, boundary
 from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.cpu.quickstart.tasks import run_demonstrations
 from verl_agentic.cpu.tiny_model import MAX_POSITIONS, make_tiny_tokenizer
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.env_package import absolute_id
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
 
 _BASE = "quickstart"

@@ -157,7 +157,6 @@ class Quickstart:
         """Runs a phase, unless its record shows a run with the same inputs after the same phases.
 
         Args:
-            name: of the phase.
             work: what it does; returns its record.
             inputs: what its result depends on, besides the phases before it.
             title: for the display.

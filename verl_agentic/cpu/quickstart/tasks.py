@@ -21,8 +21,8 @@ from verl_agentic.cpu.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.data.row_checks import task_of
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import run_episodes, scripted
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.evaluate.evaluation_log import EvaluationLog, make_log_rows
 from verl_agentic.evaluate.evaluation_run import attempts, summarise

@@ -60,11 +60,7 @@ class _Request(BaseModel):
         return [self.stop] if isinstance(self.stop, str) else self.stop
 
     def params(self, choice: int, *, max_tokens: int | None, logprobs: bool) -> SamplingParams:
-        """Returns the sampling parameters of choice number `choice`.
-
-        Raises:
-            ConfigError: a value out of range.
-        """
+        """Returns the sampling parameters of choice number `choice`. Raises ConfigError for a value out of range."""
         return SamplingParams(
             temperature=self.temperature,
             top_p=self.top_p,
@@ -100,11 +96,7 @@ class ChatRequest(_Request):
     logprobs: bool = False
 
     def to_messages(self) -> list[Message]:
-        """Returns the conversation.
-
-        Raises:
-            DataError: a message is malformed, or has parts other than text.
-        """
+        """Returns the conversation. Raises DataError if a message is malformed, or has parts other than text."""
         return [Message.from_dict({**message, "content": _text_of(message)}) for message in self.messages]
 
 

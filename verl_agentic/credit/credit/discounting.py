@@ -20,7 +20,6 @@ def discount_complaint(*, gamma: float, steps: int, min_share: float = 0.1) -> s
     """Returns a message if discounting leaves almost nothing of an outcome at the first step, else None.
 
     Args:
-        gamma: discount of a step.
         steps: length of an episode, in the steps that are discounted.
         min_share: minimum share of the outcome at the first step. Our choice.
 

@@ -49,7 +49,7 @@ def write_hindsight(options: EpisodeRowOptions, package: EnvPackage, folder: Pat
         DataError: the environment has no `describe`, or no stored episode gives a row.
     """
     from verl_agentic.base.errors import ConfigError, DataError
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.data.datasets.hindsight_rows import write_hindsight_rows
     from verl_agentic.verl.rollout.model_codec import load_codec
 
@@ -87,7 +87,7 @@ def write_rewritten(options: EpisodeRowOptions, package: EnvPackage, folder: Pat
     """
     from verl_agentic.base.errors import ConfigError, DataError
     from verl_agentic.base.settings import read_settings
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.data.datasets.retrospective_rows import write_retrospective_rows
     from verl_agentic.graders.models.chat_model import ChatModel
     from verl_agentic.verl.rollout.model_codec import load_codec

@@ -42,7 +42,7 @@ class PrepareOptions(EpisodeRowOptions):
 def prepare_rows(options: PrepareOptions) -> int:
     """Writes the files, or checks some; returns 0."""
     from verl_agentic.base.errors import ConfigError
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.data.file_checks import check_records
     from verl_agentic.data.prepare import tools_of
     from verl_agentic.episode.env_package import load_env_package
@@ -89,7 +89,7 @@ def _check_files(options: PrepareOptions, check: Callable[..., Coroutine[Any, An
 
 def _write_files(options: PrepareOptions, package: Any, check: Callable[..., Coroutine[Any, Any, None]]) -> int:
     from verl_agentic.base.errors import ConfigError
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.data.prepare import make_rows, to_records, write_parquet
     from verl_agentic.episode.env_package import absolute_id
 

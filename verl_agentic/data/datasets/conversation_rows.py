@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolResult
 from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.episode.records.episode import Episode

@@ -14,8 +14,7 @@ from typing import Any
 from verl_agentic.base.deadlines import within
 from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import DataError, EnvError, boundary
-from verl_agentic.base.tools.tool import Tool
-from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.base.types import Action, Message, Observation, Reward, StopReason, Tool, ToolCall
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.episode.codec.calls.tool_formats import THINK
 from verl_agentic.episode.codec.codec import Codec

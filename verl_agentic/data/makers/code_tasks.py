@@ -23,7 +23,7 @@ from verl_agentic.data.prepare import read_records
 from verl_agentic.graders.code.run_tests import CodeTests, run_tests
 from verl_agentic.graders.code.task_prompts import WITHOUT_TESTS
 from verl_agentic.graders.models.chat_model import ChatModel
-from verl_agentic.sandbox.process_pool import shared_pool
+from verl_agentic.sandbox.pools.process_pool import shared_pool
 
 _ASKED = (
     "Write programming task number {number} about {topic}. Answer with one JSON object: `question` (the statement, "

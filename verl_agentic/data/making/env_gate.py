@@ -20,9 +20,9 @@ from verl_agentic.base.finding import log_only_from
 from verl_agentic.data.making.boxed_env import EnvBox, boxed_package
 from verl_agentic.evaluate.env_validation.script_codec import make_script_codec
 from verl_agentic.evaluate.env_validation.validate_env import rows_to_validate, validate
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
-from verl_agentic.sandbox.process_pool import shared_pool
+from verl_agentic.sandbox.pools.backends import make_backend
+from verl_agentic.sandbox.pools.process_pool import shared_pool
 
 BACKENDS = ("namespaces", "landlock")
 EXAMPLES = "example.jsonl"

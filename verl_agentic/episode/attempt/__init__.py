@@ -1,1 +1,1 @@
-"""One attempt at an episode: its turns, budgets, compaction and checks."""
+"""One attempt at an episode, built on its record, its budgets, its context and its rows. Import `Attempt`."""

@@ -1,18 +1,22 @@
-"""Episodes of an agent program: several conversations of the policy, one of which is the agent's own."""
+"""Attempts inside an attempt: the conversations of an agent program, one of which is its own, and sub-agents."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from verl_agentic.base.env import SUB_AGENT, EnvRow
 from verl_agentic.base.errors import DataError, EnvError, boundary
-from verl_agentic.base.tools.delegate import SUB_AGENT, NoAnswerError
-from verl_agentic.base.types import VOID_REASONS, Action, Observation, StopReason, TurnLimits
+from verl_agentic.base.tools.delegate import NoAnswerError
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import VOID_REASONS, Action, Message, Observation, StopReason, Tool, TurnLimits
 from verl_agentic.episode.attempt.attempt import Attempt
 from verl_agentic.episode.attempt.call_choice import make_constraint
-from verl_agentic.episode.attempt.stopped import WITHOUT_ANSWER, Stopped
+from verl_agentic.episode.attempt.episode_setup import Exploration
+from verl_agentic.episode.attempt.turn_end import WITHOUT_ANSWER, Stopped
 from verl_agentic.episode.trace import timeline
 from verl_agentic.episode.trace.tool_spans import StepWatch
 
@@ -165,3 +169,43 @@ class ConversationAttempt:
         finally:
             parent.num_sampled += child.num_sampled - before
             self._agent_time.answers(child)
+
+
+async def run_sub_agent(
+    parent: Attempt,
+    prompt: Sequence[Message],
+    *,
+    tools: Sequence[Tool],
+    max_turns: int,
+    max_calls: int | None = None,
+    is_trained: bool = True,
+    agent: str = SUB_AGENT,
+) -> str:
+    """Runs a sub-agent to its end; see `base.env.SubAgentRunner`."""
+    parent.info["sub_agents"] += 1
+    limits = parent.setup.limits
+    limits = replace(limits, max_turns=max_turns, max_calls_per_turn=max_calls or limits.max_calls_per_turn)
+    if limits.max_episode_tokens is not None:
+        limits = replace(limits, max_episode_tokens=max(1, limits.max_episode_tokens - parent.num_sampled))
+    row = EnvRow(prompt=tuple(prompt))
+    helper = Attempt(
+        setup=replace(parent.setup, limits=limits, exploration=Exploration(), instruction="", constraint=""),
+        row=row,
+        request_id=f"{parent.request_id}-sub{int(parent.info['sub_agents'])}",
+        agent=agent,
+        label=timeline.SUB_AGENT,
+    )
+    try:
+        stop = await helper.run(ToolEnv(row, tools))
+    finally:
+        parent.num_sampled += helper.num_sampled
+    if stop in VOID_REASONS:
+        raise EnvError(f"a sub-agent could not be played to its end, got {stop.value}: {helper.error}")
+    if is_trained:
+        parent.side_rows += helper.finish(is_void=False, filler_id=0)
+    for name, count in helper.info.items():
+        parent.info[name] += count
+    answer = helper.transcript(stop).final_answer
+    if stop in WITHOUT_ANSWER or not answer.strip():
+        raise NoAnswerError(f"{WITHOUT_ANSWER.get(stop, 'it said nothing')}; ask for less, or ask again")
+    return answer

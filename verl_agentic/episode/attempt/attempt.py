@@ -16,10 +16,9 @@ from verl_agentic.base.types import Action, Message, Observation, SegmentKind, S
 from verl_agentic.episode.attempt import boundary_checks, compaction
 from verl_agentic.episode.attempt.call_choice import choose_call, make_constraint
 from verl_agentic.episode.attempt.episode_setup import EpisodeSetup as EpisodeSetup
-from verl_agentic.episode.attempt.parts.training_rows import AttemptRows, await_guarded
-from verl_agentic.episode.attempt.stop_texts import ends_in_stop_text
-from verl_agentic.episode.attempt.stopped import ENDED_BY_SERVER, Stopped
 from verl_agentic.episode.attempt.tool_changes import announcement, tool_name
+from verl_agentic.episode.attempt.training_rows import AttemptRows, await_guarded
+from verl_agentic.episode.attempt.turn_end import ENDED_BY_SERVER, Stopped, ends_in_stop_text
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.trace import timeline, tool_spans
 

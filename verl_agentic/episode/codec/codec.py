@@ -19,8 +19,8 @@ from verl_agentic.episode.codec.control_tokens import Guard
 from verl_agentic.episode.codec.decoding import exact_decoder
 from verl_agentic.episode.codec.message_forms import to_template
 from verl_agentic.episode.codec.served_tools import ToolForm, served_tool
+from verl_agentic.episode.codec.threads import offload, offload_if_long
 from verl_agentic.episode.codec.turn_boundary import ContextBuilder, TurnBoundary
-from verl_agentic.episode.threads import offload, offload_if_long
 
 __all__ = ["MALFORMED_CALL", "ChatTemplateCodec", "Codec", "ContextTokens", "Schema", "check_schemas"]
 logger = logging.getLogger(__name__)
@@ -62,7 +62,6 @@ class Codec(Protocol):
         Reasoning that the header of the turn has opened is closed first.
 
         Args:
-            message: the turn.
             continues: the turn follows an observation that the protocol writes into the policy's turn, so it has no
                 header; see `render_next_action`.
         """
@@ -123,7 +122,6 @@ class ChatTemplateCodec:
         Args:
             builder: verl's token builder.
             parser: verl's tool parser.
-            tokenizer: the model's.
             tool_format: name of the parser in verl's registry. Parsers that verl does not bring are taken as they
                 are: what they drop is malformed, and nothing is known of their reasoning.
             repair: fix calls that are almost right.
@@ -313,7 +311,6 @@ def continue_reasoning(text: str, tags: tuple[str, str]) -> str:
     A turn that closes the block itself stays as it is, without a second opening tag.
 
     Args:
-        text: the turn.
         tags: what opens and closes the block.
     """
     opening, closing = tags

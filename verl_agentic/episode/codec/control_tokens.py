@@ -99,7 +99,6 @@ class Guard:
         """Makes the guard of a protocol and a model.
 
         Args:
-            tokenizer: the model's.
             around: tags that stand around an observation.
             tags: tags of calls and answers.
             reasoning: tags of reasoning, which the policy writes and prompts speak of.

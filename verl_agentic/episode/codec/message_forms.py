@@ -46,7 +46,6 @@ def prompt_forms(messages: Sequence[ChatMessage], *, write_calls: WriteCalls) ->
     """Yields forms of a whole conversation.
 
     Args:
-        messages: the conversation.
         write_calls: writes calls, given as tool and arguments, as the policy does.
     """
     yield list(messages)

@@ -63,7 +63,6 @@ class TurnBoundary:
 
         Args:
             builder: verl's token builder.
-            tokenizer: the model's.
             stop_token_ids: ids that end a turn and that the template writes itself before what follows.
         """
         self._prompt_builder, self._builder = builder, _remember_renderings(builder)
@@ -76,7 +75,6 @@ class TurnBoundary:
         """Returns the tokens of a conversation up to and with the header of the policy's turn.
 
         Args:
-            messages: the conversation.
             tools: the schemas of the prompt, or None.
             write_calls: see `message_forms.prompt_forms`.
 

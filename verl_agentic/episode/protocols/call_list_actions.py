@@ -9,8 +9,14 @@ from typing import Any
 
 from verl_agentic.base.text.tags import Scanner, Tag, TagSpan
 from verl_agentic.base.types import Message, ToolCall
-from verl_agentic.episode.codec.calls.json_repair import repair_object, require_repair
-from verl_agentic.episode.codec.calls.json_values import UNREADABLE, load_json, problem_of, reason_of
+from verl_agentic.episode.codec.calls.json_values import (
+    UNREADABLE,
+    load_json,
+    problem_of,
+    reason_of,
+    repair_object,
+    require_repair,
+)
 from verl_agentic.episode.codec.calls.parsed_turn import ParsedTurn, Schema, bad_call, call_with, fit_arguments
 from verl_agentic.episode.codec.calls.tool_calls import REPAIRED
 from verl_agentic.episode.protocols.load_protocol import Protocol

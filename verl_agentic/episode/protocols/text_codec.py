@@ -10,24 +10,17 @@ from typing import Any
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.types import Action, Message
 from verl_agentic.episode.codec.calls.parsed_turn import parameters_of
-from verl_agentic.episode.codec.codec import (
-    ContextTokens,
-    Schema,
-    check_schemas,
-    continue_reasoning,
-    from_last_turn,
-)
+from verl_agentic.episode.codec.codec import ContextTokens, Schema, check_schemas, continue_reasoning, from_last_turn
 from verl_agentic.episode.codec.control_tokens import Guard, tags_in
-from verl_agentic.episode.codec.decoding import exact_decoder
+from verl_agentic.episode.codec.decoding import exact_decoder, tokens_between
 from verl_agentic.episode.codec.message_forms import to_template
-from verl_agentic.episode.codec.token_spans import tokens_between
+from verl_agentic.episode.codec.threads import offload, offload_if_long
 from verl_agentic.episode.codec.turn_boundary import ContextBuilder, TurnBoundary
 from verl_agentic.episode.protocols.call_list_actions import CallListActions
 from verl_agentic.episode.protocols.function_actions import TAGS, FunctionActions, list_functions
 from verl_agentic.episode.protocols.json_actions import JsonActions
 from verl_agentic.episode.protocols.load_protocol import Protocol
 from verl_agentic.episode.protocols.tag_actions import INVALID, TagActions
-from verl_agentic.episode.threads import offload, offload_if_long
 
 _ANY_TOOLS = ("functions", "call_list")
 """Kinds of protocols that can call any tool."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from verl_agentic.base.text.repeated_text import repeated_share
+from verl_agentic.rewards.answers.tool_calls import call_key, normalised_entropy, succeeded, was_carried_out
 from verl_agentic.rewards.sample import Call, Turn
-from verl_agentic.rewards.tool_calls.calls import call_key, normalised_entropy, succeeded, was_carried_out
 
 NGRAM = 20
 """Words per n-gram; shorter n-grams repeat in any long text."""

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
-from verl_agentic.base.env import call_watch
+from verl_agentic.base.tools.tool_env import call_watch
 from verl_agentic.base.types import Action, Observation, ToolCall
 from verl_agentic.episode.trace import timeline as activity
 

@@ -21,7 +21,7 @@ from verl_agentic.evaluate.cli.cluster_options import ClusterOptions, work_of
 
 if TYPE_CHECKING:
     from verl_agentic.base.env import EnvRow
-    from verl_agentic.cpu.inference.log_ratio import LogRatio
+    from verl_agentic.cpu.log_ratio import LogRatio
     from verl_agentic.episode.codec.codec import Codec
     from verl_agentic.episode.env_package import EnvPackage
     from verl_agentic.evaluate.evaluation_log import EpisodeRows
@@ -164,7 +164,7 @@ async def evaluate_model(options: EvaluateOptions) -> dict[str, Any]:
     """Runs missing episodes, writes all files and returns the summary."""
     import json
 
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.episode.circuit_breaker import CircuitBreaker
     from verl_agentic.episode.env_package import load_env_package
     from verl_agentic.evaluate.evaluation_log import EvaluationLog
@@ -285,7 +285,7 @@ def _choose_folder(options: EvaluateOptions) -> Path:
 
 
 def _load_rows(options: RowOptions, package: EnvPackage) -> list[EnvRow]:
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.data.prepare import make_rows
     from verl_agentic.log.files.rows import read_rows
 
@@ -306,7 +306,7 @@ def _collect_settings(options: EvaluateOptions, config: Mapping[str, Any]) -> di
 
 
 def _make_endpoint_config(options: EvaluateOptions) -> EndpointConfig:
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.evaluate.policies.completions import EndpointConfig
 
     return EndpointConfig(
@@ -349,7 +349,7 @@ def _make_chooser(options: EvaluateOptions) -> Choose | None:
 
 
 def _load_phi(options: EvaluateOptions) -> LogRatio | None:
-    from verl_agentic.cpu.inference.log_ratio import LogRatio
+    from verl_agentic.cpu.log_ratio import LogRatio
 
     if options.phi is None or options.reference is None:
         return None
@@ -359,8 +359,8 @@ def _load_phi(options: EvaluateOptions) -> LogRatio | None:
 def _make_backend_config(options: EvaluateOptions, endpoint: Endpoint) -> BackendConfig:
     from verl_agentic.base.errors import ConfigError
     from verl_agentic.base.settings import read_settings
-    from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.episode.limits import EpisodeLimits
+    from verl_agentic.cli.options.option_values import parse_key_values
+    from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
     from verl_agentic.evaluate.policies.completions import Sampling
     from verl_agentic.evaluate.policy_backends import BackendConfig
 

@@ -35,8 +35,8 @@ def play_question(options: PlayOptions) -> int:
     from rich.text import Text
 
     from verl_agentic.base.errors import DataError
+    from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
     from verl_agentic.episode.env_package import load_env
-    from verl_agentic.episode.limits import EpisodeLimits
     from verl_agentic.evaluate.local_model import LocalModel
     from verl_agentic.verl.rollout.model_codec import load_codec
 

@@ -123,11 +123,7 @@ def _cut_text(text: str) -> str:
 
 
 def _empty_call(text: str) -> str:
-    """Returns the call without content.
-
-    Raises:
-        ValueError: the protocol writes no braces.
-    """
+    """Returns the call without content. Raises ValueError if the protocol writes no braces."""
     hollow = re.sub(r"\{.*\}", "", text, flags=re.DOTALL)
     if hollow == text:
         raise ValueError(text)

@@ -15,10 +15,10 @@ from verl_agentic.base.errors import EnvError
 from verl_agentic.base.tools.plain_schema import list_schemas
 from verl_agentic.base.types import Action, Message
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.codec.codec import Codec, Schema, render_next_action
 from verl_agentic.episode.collect import Script, run_episodes, scripted
 from verl_agentic.episode.env_package import EnvPackage
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.evaluate.env_validation.adversaries import NULL, NextText

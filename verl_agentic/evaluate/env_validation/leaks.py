@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
-from verl_agentic.sandbox.process_pool import open_pools
+from verl_agentic.sandbox.pools.process_pool import open_pools
 
 Counts = Mapping[str, int]
 _SETTLE_S = 5.0

@@ -95,7 +95,6 @@ def script_problems(
     """Returns what scripted policies get that they must not.
 
     Args:
-        results: of all policies.
         max_outcome: the highest mean outcome that the environment declares (`EnvCard.max_scripted`).
         solution: of the same rows; None without one.
     """

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from verl_agentic.base.env import Env, EnvFactory, EnvRow, Transcript
-from verl_agentic.base.tools.tool import Tool
-from verl_agentic.base.types import Action, Message, Observation, Reward
+from verl_agentic.base.types import Action, Message, Observation, Reward, Tool
 
 
 class Stopwatch:

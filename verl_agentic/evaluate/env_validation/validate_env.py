@@ -104,7 +104,6 @@ async def validate(
     """Validates an environment.
 
     Args:
-        package: the environment.
         rows: to run.
         codec: the protocol.
         tokenizer: of the codec.

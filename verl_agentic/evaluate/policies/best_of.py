@@ -23,7 +23,7 @@ QFunction = Callable[[Sequence[Message], str], float | Awaitable[float]]
 
 @runtime_checkable
 class TokenValue(Protocol):
-    """The value of sampled tokens (`cpu.inference.log_ratio.LogRatio`)."""
+    """The value of sampled tokens (`cpu.log_ratio.LogRatio`)."""
 
     async def of(self, prompt_ids: Sequence[int], response_ids: Sequence[int], mask: Sequence[int]) -> float:
         """Returns the value of the response's tokens with mask 1."""

@@ -11,7 +11,7 @@ from verl_agentic.base.text.normal_form import normalise
 from verl_agentic.base.text.reasoning import outside_reasoning
 from verl_agentic.graders.maths.boxed_math import MAX_ANSWER_CHARS, judge
 from verl_agentic.rewards.answers.empty_work import is_empty_box, is_refusal
-from verl_agentic.rewards.answers.turn_texts import without_end_tokens
+from verl_agentic.rewards.turns import without_end_tokens
 
 _MAX_CHARS = 2000
 _MAX_JUDGED = 8

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from verl_agentic.base.errors import DataError
 from verl_agentic.base.text.normal_form import normalise
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import golden_answers_of
 
 Family = Literal["math", "qa"]
 FAMILIES: Mapping[str, Family] = {

@@ -11,10 +11,10 @@ from verl_agentic.graders.code.compare_outputs import TOLERANCE
 from verl_agentic.graders.code.extract_program import extract_code
 from verl_agentic.graders.code.run_tests import CodeRules, CodeTests, TestReport, run_tests
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.sandbox.backends import NAMES
 from verl_agentic.sandbox.interface import Runner
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
-from verl_agentic.sandbox.process_pool import shared_pool
+from verl_agentic.sandbox.pools.backends import NAMES
+from verl_agentic.sandbox.pools.process_pool import shared_pool
 
 
 @dataclass(frozen=True, kw_only=True)

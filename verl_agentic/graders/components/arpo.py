@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verl_agentic.base.text.tags import are_flat, marks
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of, has_research_form
-from verl_agentic.rewards.answers.short_answers import boxed_answer, overlap
-from verl_agentic.rewards.answers.turn_texts import texts
+from verl_agentic.rewards.answers.short_answers import boxed_answer, golden_answers_of, has_research_form, overlap
+from verl_agentic.rewards.answers.tool_calls import was_carried_out
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import was_carried_out
+from verl_agentic.rewards.turns import texts
 
 BOTH_TOOLS = 0.1
 

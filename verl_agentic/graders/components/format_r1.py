@@ -6,9 +6,9 @@ import re
 
 from verl_agentic.base.text.tags import has_one_block, marks
 from verl_agentic.rewards.answers.empty_work import is_silent
-from verl_agentic.rewards.answers.turn_texts import texts
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.turns import texts
 
 _JOIN = re.compile(r"</think>\s*<answer>")
 _OPENING, _CLOSING = "<think>", "</answer>"

@@ -9,9 +9,9 @@ from pathlib import Path
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.graders.models.discriminator import Discriminator
 from verl_agentic.rewards.answers.empty_work import is_silent
-from verl_agentic.rewards.answers.turn_texts import texts
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.turns import texts
 
 
 def _check_options(model: str, bound: float) -> None:

@@ -7,7 +7,7 @@ import math
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turns.episode_length import Unit, length
+from verl_agentic.rewards.turns import Unit, length
 
 
 def sigmoid_factor(steps: float, *, target: float, scale: float) -> float:

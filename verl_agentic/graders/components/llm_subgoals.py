@@ -6,7 +6,7 @@ from verl_agentic.graders.turns.planned_subgoals import MAX_SUBGOALS, read_plan
 from verl_agentic.graders.turns.subgoal_checks import reached_turns
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turns.turn_rewards import clip_total
+from verl_agentic.rewards.turns import clip_total
 
 
 @component(high=lambda total: total, inline=True, info=("unverifiable",))

@@ -25,13 +25,7 @@ def _load_estimator(estimator: str, model: str) -> ProgressEstimator:
 
 @component(low=lambda cap: -cap, high=lambda cap: cap, info=("grounded_share",), check=_load_estimator)
 def progress(
-    sample: Sample,
-    *,
-    estimator: str = "",
-    model: str = "",
-    alpha: float = 1.0,
-    beta: float = 0.5,
-    cap: float = 1.0,
+    sample: Sample, *, estimator: str = "", model: str = "", alpha: float = 1.0, beta: float = 0.5, cap: float = 1.0
 ) -> Graded:
     """Returns alpha * contribution + beta * grounded of each turn; scales the sum down to at most `cap`.
 

@@ -8,11 +8,10 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.text.reasoning import without_thoughts
 from verl_agentic.graders.text.bleu import length_aware_bleu
 from verl_agentic.rewards.answers.empty_work import is_empty
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
-from verl_agentic.rewards.answers.short_answers import is_endless
+from verl_agentic.rewards.answers.short_answers import golden_answers_of, is_endless
+from verl_agentic.rewards.answers.tool_calls import is_well_formed, was_carried_out
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import is_well_formed, was_carried_out
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 

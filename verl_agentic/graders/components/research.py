@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from verl_agentic.rewards.answers.empty_work import is_empty_box
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of, has_research_form, research_reward
-from verl_agentic.rewards.answers.short_answers import boxed_answer, is_endless, overlap
-from verl_agentic.rewards.answers.turn_texts import texts
+from verl_agentic.rewards.answers.short_answers import (
+    boxed_answer,
+    golden_answers_of,
+    has_research_form,
+    is_endless,
+    overlap,
+    research_reward,
+)
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.turns import texts
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verl_agentic.base.text.tags import blocks, last_block
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
-from verl_agentic.rewards.answers.short_answers import matches, mentions
+from verl_agentic.rewards.answers.short_answers import golden_answers_of, matches, mentions
+from verl_agentic.rewards.answers.tool_calls import was_carried_out
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample, Turn
-from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 VERDICTS = {"good": True, "yes": True, "bad": False, "no": False}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from verl_agentic.graders.maths.boxed_math import truth_problem
 from verl_agentic.graders.maths.math_outcome import math_outcome
+from verl_agentic.rewards.answers.tool_calls import was_carried_out
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 
 def softened(num_turns: int) -> float:

@@ -9,7 +9,7 @@ from verl_agentic.graders.answers.reference_chain import ReferenceChain, content
 from verl_agentic.rewards.answers.empty_work import is_empty
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.sandbox.process_pool import shared_pool
+from verl_agentic.sandbox.pools.process_pool import shared_pool
 
 
 @component(low=0.0, high=2.0, kind="outcome", own_deadline=True, info=("content", "style"), needs_ground_truth=True)

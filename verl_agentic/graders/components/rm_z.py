@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.graders.groups.z_scores import z_scores
+from verl_agentic.graders.groups.group_advantages import grpo
 from verl_agentic.graders.judge.panel import gathered
 from verl_agentic.graders.models.assessment import Assessment, Form, assess
 from verl_agentic.graders.models.reward_model import RewardModel
@@ -66,7 +66,7 @@ async def rm_z(
     for index in range(len(samples)):
         if _counts_as_least(assessments.get(index), on_invalid=on_invalid):
             scores[index] = min_score
-    normalised = dict(zip(scores, z_scores(list(scores.values())), strict=True))
+    normalised = dict(zip(scores, grpo(list(scores.values())), strict=True))
     return [
         _make_failure() if index not in normalised else _grade_z(normalised[index], assessments.get(index), max_z)
         for index in range(len(samples))

@@ -8,11 +8,10 @@ from typing import Literal
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.text.tags import are_flat, blocks, last_block, marks
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
-from verl_agentic.rewards.answers.short_answers import matches, overlap
-from verl_agentic.rewards.answers.turn_texts import texts
+from verl_agentic.rewards.answers.short_answers import golden_answers_of, matches, overlap
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.turns import texts
 
 Metric = Literal["em", "f1"]
 _TAGS = ("think", "search", "information", "answer")

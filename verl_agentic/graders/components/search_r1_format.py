@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.text.tags import last_block
 from verl_agentic.rewards.answers.empty_work import is_empty
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
-from verl_agentic.rewards.answers.short_answers import matches, mentions
-from verl_agentic.rewards.answers.turn_texts import texts
+from verl_agentic.rewards.answers.short_answers import golden_answers_of, matches, mentions
+from verl_agentic.rewards.answers.tool_calls import was_carried_out
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import was_carried_out
+from verl_agentic.rewards.turns import texts
 
 _TAG = re.compile(r"(</?(?:think|search|information|answer)>)")
 

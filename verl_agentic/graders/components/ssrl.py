@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from verl_agentic.base.text.tags import blocks, last_block, marks
 from verl_agentic.rewards.answers.empty_work import is_empty
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
-from verl_agentic.rewards.answers.short_answers import matches
-from verl_agentic.rewards.answers.turn_texts import texts
+from verl_agentic.rewards.answers.short_answers import golden_answers_of, matches
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.turns import texts
 
 MATCH, FORM = 0.9, 0.1
 MAX_THOUGHTS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.graders.turns.subgoal_checks import reached_turns, read_subgoals
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turns.turn_rewards import clip_total
+from verl_agentic.rewards.turns import clip_total
 
 
 @component(high=lambda cap: cap, inline=True)

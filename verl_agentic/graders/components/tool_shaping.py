@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from verl_agentic.base.errors import DataError
+from verl_agentic.rewards.answers.tool_calls import call_key, was_carried_out
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import call_key, was_carried_out
-from verl_agentic.rewards.turns.turn_rewards import clip_total
+from verl_agentic.rewards.turns import clip_total
 
 _NEEDED, _DUPLICATE, _UNKNOWN = 0.1, -0.05, -0.3
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from verl_agentic.graders.turns.toolrl_scores import HIGHEST, LOWEST, ExpectedTurn, call_score, has_toolrl_form
 from verl_agentic.rewards.answers.empty_work import is_silent
-from verl_agentic.rewards.answers.turn_texts import texts
+from verl_agentic.rewards.answers.tool_calls import is_well_formed
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import is_well_formed
+from verl_agentic.rewards.turns import texts
 
 
 def toolrl_form(sample: Sample, expected: ExpectedTurn | None, *, starts_in_reasoning: bool) -> float:

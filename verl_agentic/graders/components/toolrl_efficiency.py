@@ -9,11 +9,10 @@ from verl_agentic.base.text.reasoning import without_thoughts
 from verl_agentic.graders.components.toolrl import toolrl_form
 from verl_agentic.graders.turns.toolrl_scores import HIGHEST, ExpectedTurn, call_score
 from verl_agentic.rewards.answers.empty_work import is_empty
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
-from verl_agentic.rewards.answers.short_answers import matches
+from verl_agentic.rewards.answers.short_answers import golden_answers_of, matches
+from verl_agentic.rewards.answers.tool_calls import are_redundant, redundancy
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.redundancy import are_redundant, redundancy
 
 By = Literal["calls", "answer"]
 

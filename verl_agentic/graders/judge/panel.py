@@ -256,9 +256,5 @@ def _make_failed_opinion(invalid: Invalid, reply: Reply, member: Member) -> Opin
         )
     cost = member.price.of(reply.input_tokens, reply.output_tokens)
     return Opinion(
-        failure=f"{outcome}: {reason}",
-        is_invalid=is_invalid,
-        is_cut=reply.is_cut,
-        cost=cost,
-        latency_s=reply.latency_s,
+        failure=f"{outcome}: {reason}", is_invalid=is_invalid, is_cut=reply.is_cut, cost=cost, latency_s=reply.latency_s
     )

@@ -16,11 +16,11 @@ from typing import Any
 from verl_agentic.base.errors import DataError, ScoringError
 from verl_agentic.base.text.boxes import answer_in_boxes
 from verl_agentic.base.text.boxes import last_boxed as last_boxed
+from verl_agentic.graders.maths.forms.math_expressions import may_be_product
 from verl_agentic.graders.maths.forms.math_notation import tidy
 from verl_agentic.graders.maths.forms.math_numbers import PlainNumber, are_equal, read_number
 from verl_agentic.graders.maths.forms.math_scalars import plain_text
 from verl_agentic.graders.maths.math_choices import are_same_choices, split_choice
-from verl_agentic.graders.maths.math_expressions import may_be_product
 from verl_agentic.graders.maths.math_verifiers import VERIFIERS
 
 MAX_ANSWER_CHARS = 512

@@ -40,8 +40,6 @@ class Discriminator:
         Both sets have the same total weight.
 
         Args:
-            expert: texts of experts.
-            policy: texts of the policy.
             steps: number of steps of gradient descent over all texts.
             l2: weight of the squared weights in the loss.
 

@@ -105,7 +105,7 @@ async def look_at_repeats(bench: Bench, units: Sequence[Unit]) -> Repeats:
 async def needs_env(bench: Bench, units: Sequence[Unit]) -> bool:
     """Returns whether a term uses the environment's score, which cannot be repeated for other episodes."""
     tried = [unit for unit in units if any(sample.env is not None for sample in unit)][:_TRIED]
-    bare = [[_without_env(sample) for sample in unit] for unit in tried]
+    bare = [[replace(sample, env=None) for sample in unit] for unit in tried]
     pairs = zip(await bench.judge(tried), await bench.judge(bare), strict=True)
     return any(not a.is_like(b) for with_env, without in pairs for a, b in zip(with_env, without, strict=True))
 
@@ -240,7 +240,3 @@ def _with_gold(samples: Sequence[Sample]) -> list[tuple[Sample, tuple[str, ...]]
 
 def _pick_first_answers(rows: Sequence[tuple[Sample, tuple[str, ...]]]) -> list[tuple[Sample, str]]:
     return [(sample, gold[0]) for sample, gold in rows]
-
-
-def _without_env(sample: Sample) -> Sample:
-    return replace(sample, env=None)

@@ -112,7 +112,6 @@ async def audit(
     """Returns the audit of a rubric on stored trajectories.
 
     Args:
-        rubric: to audit.
         groups: the trajectories; at least one.
         thresholds: limits of the results.
         score: scores samples by the terms of the rubric, here or elsewhere; default: in this process.
@@ -152,12 +151,7 @@ async def audit(
 
 
 async def _audit_term(
-    bench: Bench,
-    groups: Sequence[Sequence[Sample]],
-    thresholds: Thresholds,
-    share: float | None,
-    *,
-    is_dead: bool,
+    bench: Bench, groups: Sequence[Sequence[Sample]], thresholds: Thresholds, share: float | None, *, is_dead: bool
 ) -> TermAudit:
     term, units = bench.term, bench.units(groups)
     repeats = await look_at_repeats(bench, units)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.graders.reward_audit.group_advantages import ESTIMATORS, Estimator, is_dropped
+from verl_agentic.graders.groups.group_advantages import ESTIMATORS, Estimator, is_dropped
 from verl_agentic.graders.reward_audit.reward_statistics import spearman
 from verl_agentic.graders.stored_samples import StoredSample
 from verl_agentic.rewards.rubric import Rubric

@@ -44,7 +44,6 @@ def silent(sample: Sample, gold: Sequence[str] = ()) -> Sample:
     """Returns the episode with all observations, but no text of the policy.
 
     Args:
-        sample: the episode.
         gold: right answers, which are inserted into tool output in every form, to find components that read it.
     """
     planted = tuple(form.format(answer) for answer in gold for form in FORMS.values())

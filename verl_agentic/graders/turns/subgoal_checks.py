@@ -15,8 +15,8 @@ from typing import Any
 
 from verl_agentic.base.errors import DataError
 from verl_agentic.rewards.answers.empty_work import is_silent
+from verl_agentic.rewards.answers.tool_calls import succeeded
 from verl_agentic.rewards.sample import Call, Sample, Turn
-from verl_agentic.rewards.tool_calls.calls import succeeded
 
 _KEYS = frozenset({"name", "tool", "arguments", "text", "info", "at_least"})
 

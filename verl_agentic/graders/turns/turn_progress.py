@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from verl_agentic.rewards.answers.tool_calls import was_carried_out
 from verl_agentic.rewards.sample import Sample, Turn
-from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 
 class ProgressEstimator(Protocol):

@@ -21,7 +21,6 @@ def read_parquet(
     """Yields the rows of a file; JSON columns (`extension<arrow.json>`, at any depth) as the values that they hold.
 
     Args:
-        path: of the file.
         columns: those to read; names that the file does not have are left out. None: all.
         row_groups: those to read. None: all.
 

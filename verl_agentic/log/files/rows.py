@@ -19,7 +19,6 @@ def write_rows(rows: Iterable[EnvRow], path: Path) -> int:
     """Writes rows for `data.train_files` or `data.val_files`; returns how many.
 
     Args:
-        rows: of the file.
         path: parquet if the name ends with `.parquet`, else JSON lines.
 
     Raises:

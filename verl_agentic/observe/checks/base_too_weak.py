@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import Limit
+from verl_agentic.observe.diagnosis.check import Limit
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History
 
 _SHARE = Limit(warn=0.9, fail=0.95)
 _NEVER, _SEEN, _OUTCOME = "curriculum/never_solved_share", "curriculum/seen_share", "episode/acc"

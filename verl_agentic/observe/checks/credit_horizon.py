@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verl_agentic.base.finding import Finding, unknown
-from verl_agentic.observe.check import record_check
+from verl_agentic.observe.diagnosis.check import record_check
 from verl_agentic.observe.diagnosis.turn_variance import turn_correlation, variance_of_sum
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 
 from verl_agentic.base.finding import Finding, warn
+from verl_agentic.observe.diagnosis.history import REWARD, History, Quantity, first_of
 from verl_agentic.observe.health.alarm import alarm
 from verl_agentic.observe.health.collapse_signs import CollapseWatch
-from verl_agentic.observe.history import REWARD, History, Quantity, first_of
 
 _STD = "batch/within_group_std"
 _SERIES: dict[str, Quantity] = {
@@ -18,10 +18,7 @@ _SERIES: dict[str, Quantity] = {
 }
 
 
-@alarm(
-    reads=(_STD, "episode/score|critic/score/mean"),
-    also=("batch/entropy", "actor/grad_norm", *REWARD),
-)
+@alarm(reads=(_STD, "episode/score|critic/score/mean"), also=("batch/entropy", "actor/grad_norm", *REWARD))
 def echo_trap(
     history: History,
     *,

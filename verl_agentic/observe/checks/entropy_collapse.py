@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import Limit
+from verl_agentic.observe.diagnosis.check import Limit
+from verl_agentic.observe.diagnosis.history import REWARD, History, first_of, gain, has_learnt
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import REWARD, History, first_of, gain, has_learnt
 
 _ENTROPY = "batch/entropy"
 _SHARE = Limit(warn=0.3, fail=0.1)
@@ -13,12 +13,7 @@ _SHARE = Limit(warn=0.3, fail=0.1)
 
 @alarm(reads=(_ENTROPY,), also=REWARD)
 def entropy_collapse(
-    history: History,
-    *,
-    fallen_to: float = _SHARE.warn,
-    floor: float = 0.005,
-    solved: float = 0.95,
-    window: int = 10,
+    history: History, *, fallen_to: float = _SHARE.warn, floor: float = 0.005, solved: float = 0.95, window: int = 10
 ) -> Finding | None:
     """The entropy of the policy has fallen without a higher reward, or hardly any entropy is left.
 

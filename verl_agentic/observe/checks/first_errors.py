@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verl_agentic.base.finding import Finding
-from verl_agentic.observe.check import record_check
 from verl_agentic.observe.checks.run_state import run_state
+from verl_agentic.observe.diagnosis.check import record_check
 from verl_agentic.observe.live.root_causes import ErrorRecord
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.base.errors import DataError
 from verl_agentic.base.finding import Finding, unknown
 from verl_agentic.base.text.normal_form import normalise
-from verl_agentic.observe.check import record_check
+from verl_agentic.observe.diagnosis.check import record_check
 from verl_agentic.observe.diagnosis.row_keys import key_of
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import golden_answers_of
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence

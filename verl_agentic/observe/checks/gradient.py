@@ -6,8 +6,8 @@ import math
 import statistics
 
 from verl_agentic.base.finding import Finding, warn
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History
 
 _NORM = "actor/grad_norm"
 _LOSSES = ("actor/pg_loss", "actor/loss", "actor/kl_loss", "batch/entropy", "critic/grad_norm", "critic/vf_loss")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from verl_agentic.base.finding import Finding, warn
+from verl_agentic.observe.diagnosis.history import History, Quantity, first_of
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History, Quantity, first_of
 
 _DEFAULT = "episode/solved/holdout*"
 

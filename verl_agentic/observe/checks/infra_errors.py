@@ -6,10 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import Limit
+from verl_agentic.observe.diagnosis.check import Limit
+from verl_agentic.observe.diagnosis.history import History, first_of
 from verl_agentic.observe.diagnosis.row_keys import keys_of
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History, first_of
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence

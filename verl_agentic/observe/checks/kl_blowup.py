@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import ORDER, Judgement, Limit
+from verl_agentic.observe.diagnosis.check import ORDER, Judgement, Limit
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History
 
 _LIMITS = {
     "reference": Limit(warn=0.5, fail=10.0),
     "update": Limit(warn=0.1, fail=0.5),
     "rollout": Limit(warn=0.1, fail=0.5),
 }
-_NAMES = {
-    "reference": "its reference",
-    "update": "itself before the update",
-    "rollout": "the rollout policy",
-}
+_NAMES = {"reference": "its reference", "update": "itself before the update", "rollout": "the rollout policy"}
 _SLOWER = (
     "lower actor_rollout_ref.actor.optim.lr or actor_rollout_ref.actor.ppo_epochs, or make mini-batches larger "
     "(actor_rollout_ref.actor.ppo_mini_batch_size)"

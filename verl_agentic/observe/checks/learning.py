@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from verl_agentic.base.finding import Finding, unknown
-from verl_agentic.observe.check import record_check
 from verl_agentic.observe.checks.run_state import is_running
+from verl_agentic.observe.diagnosis.check import record_check
+from verl_agentic.observe.diagnosis.history import REWARD, has_risen
 from verl_agentic.observe.diagnosis.series import Series, ends
-from verl_agentic.observe.history import REWARD, has_risen
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence

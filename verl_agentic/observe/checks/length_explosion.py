@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from verl_agentic.base.finding import Finding, warn
+from verl_agentic.observe.diagnosis.history import REWARD, History, first_of, gain, has_learnt, total
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import REWARD, History, first_of, gain, has_learnt, total
 
 _LENGTH = first_of("episode/model_tokens", "response_length/mean")
 _CUT = total(["episode/stop/max_tokens", "episode/stop/context_full"])

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.finding import GROUP_INCOMPLETE, TEXT_MISMATCH, Finding, unknown
-from verl_agentic.observe.check import record_check
+from verl_agentic.observe.diagnosis.check import record_check
 from verl_agentic.observe.diagnosis.row_keys import key_of
 from verl_agentic.observe.diagnosis.stored_rows import breaches
 

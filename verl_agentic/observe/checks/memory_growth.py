@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import Limit
+from verl_agentic.observe.diagnosis.check import Limit
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History
 
 _HOST, _DEVICE = "*perf/cpu_memory_used_gb", "*perf/max_memory_allocated_gb"
 _SLOW = Limit(warn=1.5, fail=2.0)
@@ -26,12 +26,7 @@ _ADVICE = {
 
 @alarm(reads=(f"{_HOST}|{_DEVICE}",), patience=5)
 def memory_growth(
-    history: History,
-    *,
-    growth: float = 0.2,
-    least_gb: float = 1.0,
-    steadiness: float = 0.8,
-    window: int = 30,
+    history: History, *, growth: float = 0.2, least_gb: float = 1.0, steadiness: float = 0.8, window: int = 30
 ) -> Finding | None:
     """Memory of a machine or device grows step by step.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from verl_agentic.base.finding import Finding, warn
+from verl_agentic.observe.diagnosis.history import History, ratio
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History, ratio
 
 _CALLS = ratio("episode/duplicate_calls", "episode/tool_calls")
 _TEXT = "episode/repeated_ngrams"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verl_agentic.base.finding import Finding, judged
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.diagnosis.row_keys import keys_of
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence

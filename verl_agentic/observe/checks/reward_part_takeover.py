@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import Limit
+from verl_agentic.observe.diagnosis.check import Limit
+from verl_agentic.observe.diagnosis.history import REWARD, History, gain, has_learnt
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import REWARD, History, gain, has_learnt
 
 _SHARES = "batch/shaping_share/"
 _OUTCOME = "batch/outcome_share"

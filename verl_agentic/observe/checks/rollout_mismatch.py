@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import Limit
+from verl_agentic.observe.diagnosis.check import Limit
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.diagnosis.record_metrics import token_distances
 from verl_agentic.observe.diagnosis.row_keys import key_of
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from verl_agentic.base.finding import Finding, unknown
-from verl_agentic.observe.check import record_check
+from verl_agentic.observe.diagnosis.check import record_check
 from verl_agentic.observe.diagnosis.series import recent_mean
 
 if TYPE_CHECKING:

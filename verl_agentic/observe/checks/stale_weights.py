@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verl_agentic.base.finding import Finding, judged, unknown
-from verl_agentic.observe.check import record_check
+from verl_agentic.observe.diagnosis.check import record_check
 from verl_agentic.observe.diagnosis.row_keys import keys_of
 from verl_agentic.observe.diagnosis.series import Series, since
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 
 from verl_agentic.base.finding import Finding, warn
+from verl_agentic.observe.diagnosis.history import REWARD, History, Row, first_of
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import REWARD, History, Row, first_of
 
 
 def _read_spread(row: Row) -> float | None:

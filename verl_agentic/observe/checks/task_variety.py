@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.finding import Finding, unknown
-from verl_agentic.observe.check import record_check
+from verl_agentic.observe.diagnosis.check import record_check
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.finding import Finding, judged, unknown
-from verl_agentic.observe.check import Limit, record_check
+from verl_agentic.observe.diagnosis.check import Limit, record_check
 from verl_agentic.observe.diagnosis.row_keys import calls_of, key_of
 from verl_agentic.observe.diagnosis.series import ends, recent_mean
 

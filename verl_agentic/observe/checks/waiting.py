@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.finding import Finding
-from verl_agentic.observe.check import record_check
 from verl_agentic.observe.checks.run_state import has_ended, is_running
+from verl_agentic.observe.diagnosis.check import record_check
 from verl_agentic.observe.live.stuck_episodes import WaitingOptions, describe, is_fresh
 
 if TYPE_CHECKING:

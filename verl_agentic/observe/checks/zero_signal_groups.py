@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verl_agentic.base.finding import Finding, judged
-from verl_agentic.observe.check import ORDER, Judgement, Limit
+from verl_agentic.observe.diagnosis.check import ORDER, Judgement, Limit
+from verl_agentic.observe.diagnosis.history import History, first_of
 from verl_agentic.observe.diagnosis.row_keys import keys_of
 from verl_agentic.observe.health.alarm import alarm
-from verl_agentic.observe.history import History, first_of
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_agentic.cli.options.numbers import MAX_PORT
+from verl_agentic.cli.options.option_values import MAX_PORT
 from verl_agentic.cli.options.typed_options import Options, declare, typed_command
 
 if TYPE_CHECKING:

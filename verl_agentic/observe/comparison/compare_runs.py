@@ -72,9 +72,7 @@ def compare_runs(run_dirs: Sequence[Path], *, num_last: int = 10) -> RunComparis
     names = name_runs(run_dirs)
     runs = [read_figures(path, name=name, num_last=num_last) for path, name in zip(run_dirs, names, strict=True)]
     return RunComparison(
-        runs=runs,
-        differences=[_subtract_runs(run, runs[0]) for run in runs[1:]],
-        config=_find_differing_keys(runs),
+        runs=runs, differences=[_subtract_runs(run, runs[0]) for run in runs[1:]], config=_find_differing_keys(runs)
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from verl_agentic.base.errors import DataError
 from verl_agentic.log.run_files import require_one_run
+from verl_agentic.observe.diagnosis.history import REWARD
 from verl_agentic.observe.diagnosis.run_records import RunRecords, is_number
-from verl_agentic.observe.history import REWARD
 from verl_agentic.observe.success_over_attempts import Mean, clustered_mean, success_interval
 
 Z_95 = 1.96

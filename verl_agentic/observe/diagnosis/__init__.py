@@ -1,1 +1,1 @@
-"""The diagnosis of a finished or running run: one finding per line, with numbers and advice."""
+"""Checks of a run, the evidence that they read, and the diagnosis: one finding per line, with numbers and advice."""

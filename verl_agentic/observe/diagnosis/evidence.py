@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.diagnosis.record_metrics import fill_metrics
 from verl_agentic.observe.diagnosis.run_records import RunRecords, is_number
 from verl_agentic.observe.diagnosis.series import Series
-from verl_agentic.observe.history import History
 
 
 class RunEvidence(RunRecords):

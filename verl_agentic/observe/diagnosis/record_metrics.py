@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verl_agentic.observe.diagnosis.history import REWARD
 from verl_agentic.observe.diagnosis.row_keys import calls_of
-from verl_agentic.observe.history import REWARD
 from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 if TYPE_CHECKING:

@@ -10,13 +10,7 @@ import numpy as np
 
 from verl_agentic.base.finding import LOG_PROBS_MISALIGNED, OBSERVATION_TRAINED, TEXT_MISMATCH
 from verl_agentic.base.types import Segment
-from verl_agentic.log.row_audit import (
-    audit_row,
-    describe_shift,
-    find_foreign_text,
-    find_wrong_lengths,
-    measure_shifts,
-)
+from verl_agentic.log.row_audit import audit_row, describe_shift, find_foreign_text, find_wrong_lengths, measure_shifts
 
 _MAX_RATIO = 0.1
 """Log-probs of one row are shifted if a neighbour's fit at least ten times better."""

@@ -15,8 +15,8 @@ from verl_agentic.observe.hacking.python_signs import PythonSigns, acts, names_h
 from verl_agentic.observe.hacking.shell_signs import edits_of, reads_history, tries_network
 from verl_agentic.observe.hacking.shell_words import split_commands
 from verl_agentic.observe.hacking.written_files import Edit, edits_of_call, edits_of_diff, is_test_file
+from verl_agentic.rewards.answers.tool_calls import was_carried_out
 from verl_agentic.rewards.sample import Call, Turn
-from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 Kind = Literal[
     "test_edits",
@@ -70,11 +70,7 @@ _MIN_ECHO_SHARE = 0.5
 
 
 def hacking_counts(
-    prompt: Sequence[Message],
-    turns: Sequence[Turn],
-    final_answer: str,
-    *,
-    reported: Mapping[str, float] | None = None,
+    prompt: Sequence[Message], turns: Sequence[Turn], final_answer: str, *, reported: Mapping[str, float] | None = None
 ) -> dict[str, float]:
     """Returns `hacking/<kind>`, the number of calls with such an attempt (the final answer counts as one), and
     `hacking/any`.

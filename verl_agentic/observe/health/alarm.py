@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.finding import Finding, unknown
 from verl_agentic.base.registry import Registry
-from verl_agentic.observe.check import Check
-from verl_agentic.observe.history import MAX_FIRST, History, Row
+from verl_agentic.observe.diagnosis.check import Check
+from verl_agentic.observe.diagnosis.history import MAX_FIRST, History, Row
 
 if TYPE_CHECKING:
     from verl_agentic.observe.diagnosis.evidence import RunEvidence
@@ -81,11 +81,7 @@ class Alarm(Check):
         return [need.format_map({**self.defaults, **options}) for need in self.reads]
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Checks its options.
-
-        Raises:
-            ConfigError: an option is unknown or of the wrong type.
-        """
+        """Checks its options. Raises ConfigError if an option is unknown or of the wrong type."""
         if unknown := sorted(set(options) - set(self.defaults)):
             raise ConfigError(f"the alarm {self.name} has no options {unknown}; it has {sorted(self.defaults)}")
         for name, value in options.items():

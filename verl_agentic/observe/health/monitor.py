@@ -12,10 +12,10 @@ from verl_agentic.base.finding import Finding
 from verl_agentic.base.metric import Metric
 from verl_agentic.base.settings import Settings, check_value, did_you_mean, setting
 from verl_agentic.graders.judge.drift import JudgeDriftSettings
-from verl_agentic.observe.check import check_names, load_check
+from verl_agentic.observe.diagnosis.check import check_names, load_check
+from verl_agentic.observe.diagnosis.history import History
 from verl_agentic.observe.health.alarm import Alarm, load_alarm
 from verl_agentic.observe.health.health_finding import HealthFinding
-from verl_agentic.observe.history import History
 
 Action = Literal["log", "warn", "rollback", "stop", "off"]
 ROLLED_BACK_TO = "health/rolled_back_to"
@@ -103,7 +103,6 @@ class HealthSettings(Settings):
 
         Args:
             config: verl's whole configuration, as plain mappings.
-            section: of the alarms.
 
         Raises:
             ConfigError: the trainer is asynchronous, or its checkpoints are incomplete.

@@ -90,7 +90,6 @@ def last_frame(error: BaseException, text: str = "") -> str:
     """Returns `file:line` where an exception was raised; empty if unknown.
 
     Args:
-        error: the exception.
         text: its traceback as text, if it comes from another process.
     """
     frames = traceback.extract_tb(error.__traceback__)

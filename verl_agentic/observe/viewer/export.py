@@ -53,11 +53,7 @@ def newest_rows(view: RunView, *, limit: int, query: Query, keys: Sequence[tuple
 
 
 def spot_check_rows(view: RunView, *, count: int, seed: int) -> dict[int, list[str]]:
-    """Returns lines of the summaries for a spot check -> the reason of each.
-
-    Raises:
-        DataError: the run has none.
-    """
+    """Returns lines of the summaries for a spot check -> the reason of each. Raises DataError if the run has none."""
     chosen = spot_check(view.groups.table, view.record, count=count, seed=seed)
     if not chosen:
         raise DataError(f"no trajectories to check, got {view.run_dir}; wait until the run has logged some")

@@ -129,11 +129,7 @@ class RunView:
         }
 
     def group(self, split: str, step: int, uid: str) -> list[dict[str, Any]]:
-        """Returns the summaries of a group's rows.
-
-        Raises:
-            DataError: there is no such group.
-        """
+        """Returns the summaries of a group's rows. Raises DataError if there is no such group."""
         with self._lock:
             return self.summaries(_find_rows(self._groups.table, {"split": split, "step": step, "uid": uid}))
 
@@ -155,11 +151,7 @@ class RunView:
         return [{name: finite(value) for name, value in line.items()} for line in table.to_pylist()]
 
     def trajectory(self, key: Key) -> dict[str, Any]:
-        """Returns all of one trajectory.
-
-        Raises:
-            DataError: there is no such trajectory.
-        """
+        """Returns all of one trajectory. Raises DataError if there is no such trajectory."""
         with self._lock:
             return self.detail_of(int(_find_rows(self._groups.table, dict(zip(PLACE, key, strict=True)))[0]))
 

@@ -179,7 +179,7 @@ def _get_trajectory(view: RunView, params: _Params) -> Any:
 
 
 def _get_comparison(run_dirs: Sequence[Path]) -> Any:
-    from verl_agentic.observe.comparison.comparison_data import describe_comparison  # imports pandas
+    from verl_agentic.observe.comparison.comparison_page import describe_comparison  # imports pandas
 
     return describe_comparison(run_dirs)
 

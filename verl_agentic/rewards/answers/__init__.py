@@ -1,1 +1,1 @@
-"""Final answers and texts of an episode: short answers, empty work, texts of turns."""
+"""Final answers and tool calls of an episode: short answers, empty work, useless calls."""

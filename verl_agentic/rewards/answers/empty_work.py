@@ -7,8 +7,8 @@ import unicodedata
 
 from verl_agentic.base.text.normal_form import normalise
 from verl_agentic.base.text.reasoning import without_thoughts
-from verl_agentic.rewards.answers.turn_texts import without_end_tokens
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.turns import without_end_tokens
 
 # The form of an answer with nothing in it: tags of a protocol, special tokens, an empty box, fences.
 _BLANK_LATEX = r"(?:\s|[~$]|\\[,;:! ]|\\q?quad|\\(?:text|mathrm|mbox)\{\s*\}|\{\s*\})"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.tool_calls import are_redundant, redundancy
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.redundancy import are_redundant, redundancy
-from verl_agentic.rewards.turns.turn_rewards import clip_total
+from verl_agentic.rewards.turns import clip_total
 
 
 @component(low=-1.0, high=0.0, inline=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.base.text.reasoning import without_thoughts
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
-from verl_agentic.rewards.answers.short_answers import overlap
+from verl_agentic.rewards.answers.short_answers import golden_answers_of, overlap
 from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from verl_agentic.base.text.tags import blocks, has_one_block, marks
 from verl_agentic.rewards.answers.empty_work import is_silent
-from verl_agentic.rewards.answers.turn_texts import texts
+from verl_agentic.rewards.answers.tool_calls import is_well_formed, was_carried_out
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import is_well_formed, was_carried_out
+from verl_agentic.rewards.turns import texts
 
 
 @component(inline=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turns.episode_length import Unit, length
+from verl_agentic.rewards.turns import Unit, length
 
 
 def linear_penalty(steps: float, *, target: float, per_step: float, max_penalty: float) -> float:

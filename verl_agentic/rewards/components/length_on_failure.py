@@ -6,7 +6,7 @@ from verl_agentic.base.errors import ScoringError
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.components.length_linear import length_linear
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turns.episode_length import Unit
+from verl_agentic.rewards.turns import Unit
 
 
 @component(low=lambda max_penalty: -max_penalty, high=0.0, inline=True)

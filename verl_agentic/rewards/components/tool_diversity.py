@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from verl_agentic.base.errors import ConfigError
+from verl_agentic.rewards.answers.tool_calls import normalised_entropy, was_carried_out
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import normalised_entropy, was_carried_out
 
 
 def _check_options(tools: Sequence[str]) -> None:

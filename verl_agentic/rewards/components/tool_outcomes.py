@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.tool_calls import succeeded
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import succeeded
-from verl_agentic.rewards.turns.turn_rewards import clip_total
+from verl_agentic.rewards.turns import clip_total
 
 
 @component(

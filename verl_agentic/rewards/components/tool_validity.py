@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.tool_calls import is_well_formed, was_carried_out
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tool_calls.calls import is_well_formed, was_carried_out
 
 
 @component(inline=True)

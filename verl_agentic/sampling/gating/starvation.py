@@ -1,7 +1,8 @@
-"""Stops dynamic sampling with an error if no full batch can be expected."""
+"""Stops dynamic sampling with an error if no full batch can be expected; the prompts that fill a batch."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 
 from verl_agentic.base.errors import ConfigError, StarvationError
@@ -98,3 +99,20 @@ def _describe_drops(reasons: list[str]) -> str:
     listed = ", ".join(f"{reason} {count / len(reasons):.0%}" for reason, count in parts) or "nothing"
     advice = _ADVICE.get(parts[0][0], "loosen that gate") if parts else "look at the gates"
     return f"{dropped / max(1, len(reasons)):.0%} of the last {len(reasons)} were dropped ({listed}); {advice}"
+
+
+def prompts_due(*, batch_size: int, num_useful: int, num_open: int, keep_rate: float, allowed: int) -> int:
+    """Returns the expected number of prompts needed beyond the open ones, at most `allowed`.
+
+    Open groups give `keep_rate * num_open` useful ones. For each missing group, `1 / keep_rate` prompts are sent out.
+
+    Args:
+        batch_size: number of wanted groups.
+        num_useful: number of finished useful groups.
+        num_open: number of groups that run or wait for gates.
+        keep_rate: expected share of useful groups, above 0.
+        allowed: maximum result.
+    """
+    missing = batch_size - num_useful - keep_rate * num_open
+    # The small constant prevents one prompt more due to rounding.
+    return max(0, min(allowed, math.ceil(missing / keep_rate - 1e-9)))

@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from verl_agentic.sandbox.backends import BackendProbe, probe_all
 from verl_agentic.sandbox.elsewhere.providers import states
+from verl_agentic.sandbox.pools.backends import BackendProbe, probe_all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

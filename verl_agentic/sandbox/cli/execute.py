@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.cli.options.numbers import positive, whole
+from verl_agentic.cli.options.option_values import positive, whole
 from verl_agentic.sandbox.cli.limit_options import add_backend_options, backend_of
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits
 

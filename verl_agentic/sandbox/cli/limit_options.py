@@ -6,10 +6,10 @@ import argparse
 from typing import Any
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.cli.options.key_values import parse_value
-from verl_agentic.sandbox.backends import NAMES, make_backend
+from verl_agentic.cli.options.option_values import parse_value
 from verl_agentic.sandbox.interface import Backend
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
+from verl_agentic.sandbox.pools.backends import NAMES, make_backend
 
 
 def add_backend_options(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from verl_agentic.cli.options.numbers import MAX_PORT, positive, whole
+from verl_agentic.cli.options.option_values import MAX_PORT, positive, whole
 from verl_agentic.sandbox.cli.limit_options import add_backend_options, backend_of
 from verl_agentic.web.listening.listening_options import add_listening_options, listen, print_use, token_of
 from verl_agentic.web.listening.listening_socket import url_of
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve_sandboxes(args: argparse.Namespace, token: str, is_made: bool) -> None:
-    from verl_agentic.sandbox.run_code_server import SandboxServer, ServerConfig, make_app
+    from verl_agentic.sandbox.pools.run_code_server import SandboxServer, ServerConfig, make_app
     from verl_agentic.web.listening.guarded_server import GuardedServer
 
     size = {} if args.size is None else {"size": args.size}

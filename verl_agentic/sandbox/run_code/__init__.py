@@ -1,1 +1,1 @@
-"""SandboxFusion's contract `POST /run_code`: a server over our sandboxes, and the backend `remote`."""
+"""SandboxFusion's contract `POST /run_code`: its languages, its requests, and the backend `remote`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.option_values import whole
 from verl_agentic.cli.options.typed_options import add_options, read_options
 from verl_agentic.evaluate.cli.cluster_options import ClusterOptions, work_of
 from verl_agentic.swe.cli.progress import CommandTimer, add_run_options, progress, show_results

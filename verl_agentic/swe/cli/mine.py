@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.option_values import whole
 from verl_agentic.swe.cli.progress import (
     CommandTimer,
     add_index_options,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.option_values import whole
 from verl_agentic.swe.cli.bug_tasks import add_bug_options, make_bug_tasks
 from verl_agentic.swe.cli.progress import add_index_options, add_out, mine_options
 

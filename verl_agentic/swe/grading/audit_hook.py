@@ -226,8 +226,12 @@ def install(
         _SIGNAL: _signal.signal,
         _MODULE: use,
     }
-    _posixsubprocess.fork_exec = subprocess._fork_exec = _start_process  # pyright: ignore[reportAttributeAccessIssue]
-    _signal.signal = _set_handler  # pyright: ignore[reportAttributeAccessIssue]
+    start_process, set_handler = _set_apart(_start_process), _set_apart(_set_handler)
+    _posixsubprocess.fork_exec = subprocess._fork_exec = start_process  # pyright: ignore[reportAttributeAccessIssue]
+    _signal.signal = set_handler  # pyright: ignore[reportAttributeAccessIssue]
+    for name, value in list(vars(_HiddenModule).items()):
+        if type(value) is FunctionType:
+            setattr(_HiddenModule, name, _set_apart(value))
     with contextlib.suppress(ImportError):  # pytest imports it, too: an import by the repository would not be seen
         readline = importlib.import_module("readline")
         for name in ("read_history_file", "read_init_file"):
@@ -261,6 +265,16 @@ def _set_handler(*args: Any) -> Any:
     box: list[Any] = [args]
     sys.audit(_SIGNAL, box)
     return box[0]
+
+
+def _set_apart(function: FunctionType) -> FunctionType:
+    """Returns a copy of a function whose globals are those that it uses.
+
+    Code of the repository gets hold of the function, and may read `__globals__` without an event. With the globals of
+    this module it could switch the hook off.
+    """
+    names = {name: globals()[name] for name in function.__code__.co_names if name in globals()}
+    return FunctionType(function.__code__, {"__builtins__": {}, **names}, function.__name__)
 
 
 def _codes_with(*words: str, modules: Collection[str]) -> frozenset[int]:

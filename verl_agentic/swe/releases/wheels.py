@@ -22,8 +22,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from verl_agentic.base.errors import DataError
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Backend, Limits, SandboxSession, Tree
+from verl_agentic.sandbox.pools.backends import make_backend
 from verl_agentic.swe.releases import sandboxed_pip
 from verl_agentic.swe.releases.package_names import parse_named
 from verl_agentic.swe.releases.pip import IndexFile, PipIndex, pip_folder

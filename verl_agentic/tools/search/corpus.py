@@ -22,11 +22,7 @@ class Corpus:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Opens the files.
-
-        Raises:
-            DataError: there are no files.
-        """
+        """Opens the files. Raises DataError if there are no files."""
         self.folder = folder
         self.paths = sorted(path for path in folder.glob("*.jsonl") if path.is_file())
         if not self.paths:

@@ -13,13 +13,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from verl_agentic.base.errors import (
-    AgenticError,
-    ConfigError,
-    SearchError,
-    SearchUnavailableError,
-    boundary,
-)
+from verl_agentic.base.errors import AgenticError, ConfigError, SearchError, SearchUnavailableError, boundary
 from verl_agentic.base.settings import Settings, setting
 from verl_agentic.tools.search.retriever import Passage, QueryRefusedError
 from verl_agentic.tools.search.search_wire import (

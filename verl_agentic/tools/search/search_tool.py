@@ -7,7 +7,7 @@ from typing import Any
 
 from verl_agentic.base.deadlines import OverrunError, within
 from verl_agentic.base.errors import SearchUnavailableError
-from verl_agentic.base.tools.tool import ToolResult
+from verl_agentic.base.types import ToolResult
 from verl_agentic.tools.search.retriever import Passage, QueryRefusedError, Retriever
 
 SCHEMA: Mapping[str, Any] = {
@@ -56,11 +56,7 @@ class SearchTool:
         return SCHEMA
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Returns the matching passages, or a text that there are none.
-
-        Raises:
-            SearchError: the retriever failed.
-        """
+        """Returns the matching passages, or a text that there are none. Raises SearchError if the retriever failed."""
         query = arguments.get("query")
         if not isinstance(query, str) or set(arguments) != {"query"}:
             return _build_refusal('the arguments must be {"query": "<string>"}')

@@ -118,7 +118,6 @@ def pack_rows(engine: Any, micro_batch: Any, inputs: Mapping[str, Any]) -> Packe
     """Returns the rows of a micro-batch as one; None if the model does not allow it.
 
     Args:
-        engine: with the model.
         micro_batch: nested rows, and the mask of the loss.
         inputs: verl's inputs of these rows.
     """

@@ -24,10 +24,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_agentic.base.deadlines import MIN_CODE_S, code_left_s, running_code, spend_code, waiting
 from verl_agentic.base.errors import AgenticError, ConfigError, SandboxError
-from verl_agentic.sandbox.backends import make_backend, required
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.backends import make_backend, required
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.verl.extensions.cpu.cpu_features import THREADS
 
 NAMESPACE = "verl_agentic"

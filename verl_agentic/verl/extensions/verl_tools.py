@@ -18,10 +18,10 @@ from verl.tools.tool_registry import load_all_tools
 from verl.utils.reward_score import default_compute_score
 
 from verl_agentic.base.deadlines import in_thread
-from verl_agentic.base.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.base.env import EnvRow, Transcript
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.tools.tool import ToolResult
-from verl_agentic.base.types import UNSCORED, Reward, StopReason
+from verl_agentic.base.tools.tool_env import ToolEnv
+from verl_agentic.base.types import UNSCORED, Reward, StopReason, ToolResult
 
 
 class VerlTool:

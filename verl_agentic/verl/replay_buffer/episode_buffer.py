@@ -27,8 +27,7 @@ from verl_agentic.base.metric import NUM_EPISODES, CountedMean
 from verl_agentic.episode.circuit_breaker import CircuitBreaker, agent_error
 from verl_agentic.episode.trace.call_statistics import tool_metrics
 from verl_agentic.rewards.verl_result import is_result
-from verl_agentic.verl.batches.batch_keys import extras_of, last_rows
-from verl_agentic.verl.batches.row_store import split_key
+from verl_agentic.verl.batches.row_store import extras_of, last_rows, split_key
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import add, wrap
 from verl_agentic.verl.replay_buffer.buffer_features import poll_interval_s

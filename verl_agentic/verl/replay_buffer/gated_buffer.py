@@ -30,10 +30,8 @@ from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
 from verl_agentic.sampling.gate import decide, decide_together
 from verl_agentic.sampling.gating.gate_stats import GateStats
-from verl_agentic.sampling.gating.refill import prompts_due
-from verl_agentic.sampling.gating.starvation import StarvationGuard
-from verl_agentic.verl.batches.batch_keys import GROUP_SIZE
-from verl_agentic.verl.batches.row_store import session_of
+from verl_agentic.sampling.gating.starvation import StarvationGuard, prompts_due
+from verl_agentic.verl.batches.row_store import GROUP_SIZE, session_of
 from verl_agentic.verl.patching import wrap
 from verl_agentic.verl.replay_buffer.finished_groups import FinishedGroup, read_groups
 from verl_agentic.verl.replay_buffer.gate_options import GateOptions

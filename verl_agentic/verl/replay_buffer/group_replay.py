@@ -28,8 +28,7 @@ from verl_agentic.episode.loop_settings import GREEDY_SESSION
 from verl_agentic.sampling.curriculum import check_bounds
 from verl_agentic.sampling.gating.replay_memory import GroupReplay, ReplayGroup, check_replayable, is_worth_replaying
 from verl_agentic.sampling.prompts.pass_rates import task_values
-from verl_agentic.verl.batches.batch_keys import PLAYED_UID
-from verl_agentic.verl.batches.row_store import read_columns, split_key
+from verl_agentic.verl.batches.row_store import PLAYED_UID, read_columns, split_key
 from verl_agentic.verl.checkpoints.healthy_checkpoints import is_kept
 from verl_agentic.verl.replay_buffer.finished_groups import FinishedGroup
 

@@ -37,11 +37,7 @@ def has_rubric(config: Any) -> bool:
 
 
 def choose_manager(config: Any) -> Iterator[tuple[str, Any, str]]:
-    """Yields the reward manager of a rubric.
-
-    Raises:
-        ConfigError: another one is configured.
-    """
+    """Yields the reward manager of a rubric. Raises ConfigError if another one is configured."""
     if not has(config, "reward.rubric") or has_rubric(config):
         return
     manager = OmegaConf.select(config, "reward.reward_manager")

@@ -15,8 +15,8 @@ from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.rewards.answers.response_samples import Task, sample_of_tokens, to_messages
 from verl_agentic.rewards.compute_score import refuse_unknown_turns
+from verl_agentic.rewards.response_samples import Task, sample_of_tokens, to_messages
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer

@@ -19,7 +19,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWo
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
 from verl_agentic.log.files.parquet import decoded_columns
-from verl_agentic.rewards.answers.response_samples import Task, sample_of_tokens, to_messages, to_spans
+from verl_agentic.rewards.response_samples import Task, sample_of_tokens, to_messages, to_spans
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
 from verl_agentic.rewards.verl_result import SAMPLE, read_score, row_numbers, to_pending

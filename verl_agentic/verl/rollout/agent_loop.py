@@ -41,9 +41,10 @@ from verl_agentic.base.registry import load_address
 from verl_agentic.base.trajectory import Trajectory
 from verl_agentic.base.types import Message
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
-from verl_agentic.episode.attempt.exploration import Exploration
+from verl_agentic.episode.attempt.episode_setup import Exploration
 from verl_agentic.episode.codec.codec import Codec
 from verl_agentic.episode.codec.decoding import exact_decoder
+from verl_agentic.episode.codec.threads import offload_if_long
 from verl_agentic.episode.env_package import choose_env, load_env
 from verl_agentic.episode.loop_settings import GREEDY_SESSION, INSTRUCTION, NOT_SHARED
 from verl_agentic.episode.policies.policy import Completion, FinishReason
@@ -54,7 +55,6 @@ from verl_agentic.episode.records.episode_samples import to_sample
 from verl_agentic.episode.records.step_keys import step_keys
 from verl_agentic.episode.records.text_audit import text_breach
 from verl_agentic.episode.run_episode import run_episode
-from verl_agentic.episode.threads import offload_if_long
 from verl_agentic.log.files.parquet import env_row
 from verl_agentic.log.writer import log_writer
 from verl_agentic.rewards.sample import Sample

@@ -19,7 +19,7 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError, DataError, boundary
 from verl_agentic.base.settings import Bounds, check_value
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
-from verl_agentic.episode.attempt.exploration import Exploration
+from verl_agentic.episode.attempt.episode_setup import Exploration
 from verl_agentic.episode.collect import Script, scripted
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.episode.loop_settings import LoopSettings

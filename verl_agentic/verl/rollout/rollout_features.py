@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from verl_agentic.sampling.gating.comparable_log_probs import truncation_warning
+from verl_agentic.base.settings import read_settings
 from verl_agentic.verl.features import Adapter, Features
-from verl_agentic.verl.rollout import log_sections  # noqa: F401  # declares sections
 from verl_agentic.verl.sections import AGENTIC, ROLLOUT, has, plain_section, section
 
 if TYPE_CHECKING:
     from verl_agentic.episode.circuit_breaker import CircuitBreaker
-    from verl_agentic.episode.loop_settings import LoopSettings
+    from verl_agentic.episode.loop_settings import Audit, LoopSettings
+    from verl_agentic.log.log_options import LogOptions
 
 
 @section(AGENTIC)
@@ -52,12 +52,50 @@ def circuit_breaker(config: Any) -> CircuitBreaker:
     return CircuitBreaker(max_void_share=loop_settings(config).max_void_share)
 
 
+@section(f"{AGENTIC}.log")
+def log_options(config: Any) -> LogOptions:
+    """Returns the options of the run's log."""
+    from verl_agentic.log.log_options import LogOptions
+
+    return read_settings(LogOptions, plain_section(config, f"{AGENTIC}.log"), section=f"{AGENTIC}.log")
+
+
+@section(f"{AGENTIC}.audit")
+def audit(config: Any) -> Audit:
+    """Returns the action for a row whose tokens, mask and text do not match."""
+    from verl_agentic.episode.loop_settings import to_audit
+
+    return to_audit(plain_section(config, f"{AGENTIC}.audit"), name=f"{AGENTIC}.audit")
+
+
 @section(f"{AGENTIC}.external_sessions")
 def external_sessions(config: Any) -> None:
     """Refuses sessions of a script that cannot be trained on beside those of the policy."""
     from verl_agentic.verl.rollout.external_sessions import check_external_sessions
 
     check_external_sessions(config)
+
+
+def truncation_warning(*, top_p: float, top_k: int, uses_rollout_log_probs: bool) -> str | None:
+    """Returns a warning if truncated sampling biases importance weights, else None.
+
+    With `top_p` below 1 or a positive `top_k`, a server samples from the most likely tokens and normalises log-probs
+    over them (verl's `logprobs_mode: processed_logprobs`). Trainers normalise over the whole vocabulary. So the ratio
+    `pi_train / pi_rollout` is too low by the cut mass, which differs per token.
+
+    Args:
+        top_p: `rollout.top_p`.
+        top_k: `rollout.top_k`; -1 or 0 for none.
+        uses_rollout_log_probs: whether a loss corrects by these log-probs (`algorithm.rollout_correction`, its
+            `bypass_mode`, replayed rows).
+    """
+    if not uses_rollout_log_probs or (top_p >= 1 and top_k <= 0):
+        return None
+    return (
+        f"importance weights need samples of the whole distribution, got top_p={top_p} and top_k={top_k}: rollout "
+        "log-probs are those of the truncated one; set actor_rollout_ref.rollout.top_p=1.0 and top_k=-1, or switch "
+        "algorithm.rollout_correction off"
+    )
 
 
 def warn_of_truncation(config: Any) -> None:

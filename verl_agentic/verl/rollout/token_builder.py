@@ -25,7 +25,6 @@ def token_builder(tokenizer: Any, model_path: str, **options: Any) -> Any:
     """Returns verl's builder for a model.
 
     Args:
-        tokenizer: the model's.
         model_path: folder, or name on the hub.
         options: further keyword arguments for verl.
     """

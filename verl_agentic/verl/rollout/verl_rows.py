@@ -25,7 +25,7 @@ from verl_agentic.log.writer import log_writer
 from verl_agentic.rewards.verl_result import read_score, row_numbers
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
-from verl_agentic.verl.rollout.log_sections import log_options
+from verl_agentic.verl.rollout.rollout_features import log_options
 
 
 @dataclass(kw_only=True)

@@ -36,8 +36,7 @@ from verl_agentic.credit.credit.group_statistics import group_counts, is_constan
 from verl_agentic.credit.credit.joined_rows import JoinedRows
 from verl_agentic.credit.estimate import CreditSettings, estimate
 from verl_agentic.credit.trainer_context import AddedRewards, current_context
-from verl_agentic.verl.batches.batch_keys import group_keys, is_padding, stored_rows
-from verl_agentic.verl.batches.row_store import split_key
+from verl_agentic.verl.batches.row_store import group_keys, is_padding, split_key, stored_rows
 from verl_agentic.verl.patching import wrap
 
 logger = logging.getLogger(__name__)
@@ -166,7 +165,7 @@ def _adapt_verl_estimator(
         rows_N = last_valid_rows(batch) if name in BY_SESSION else batch.valid_B.nonzero().squeeze(-1)
         if group_size > 1 and name in BY_GROUP:
             # verl gives them the raw reward, which is right for groups of one, but not if all siblings are void.
-            rows_N = rows_N[_has_siblings(batch)[rows_N]]
+            rows_N = rows_N[_has_siblings_S(batch)[batch.session_B][rows_N]]
         zeros_BT = torch.zeros_like(batch.rewards_BT)
         if not len(rows_N):
             return Advantages(advantages_BT=zeros_BT, returns_BT=zeros_BT)
@@ -234,10 +233,6 @@ def _require_column(name: str, column: Any) -> Any:
 
 def _has_siblings_S(batch: CreditBatch) -> Tensor:
     return group_counts(batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups) > 1
-
-
-def _has_siblings(batch: CreditBatch) -> Tensor:
-    return _has_siblings_S(batch)[batch.session_B]
 
 
 def _adapt_our_estimator(name: str) -> Callable[..., tuple[Tensor, Tensor]]:

@@ -33,13 +33,12 @@ from verl_agentic.sampling.curriculum import CurriculumSettings, load_curriculum
 from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler
 from verl_agentic.sampling.prompts.pass_rates import Floats
 from verl_agentic.sampling.prompts.task_sets import TaskSet
-from verl_agentic.verl.batches.batch_keys import last_rows
-from verl_agentic.verl.batches.row_store import read_columns, split_key, unwrap
+from verl_agentic.verl.batches.row_store import last_rows, read_columns, split_key, unwrap
 from verl_agentic.verl.features import all_features
 from verl_agentic.verl.object_state import state_of
 from verl_agentic.verl.patching import wrap
-from verl_agentic.verl.trainer.curriculum_part import CurriculumPart
 from verl_agentic.verl.trainer.trainer_features import curriculum_settings
+from verl_agentic.verl.trainer.trainer_part import CurriculumPart
 
 _log = logging.getLogger(__name__)
 _EXTRA = "extra_info"
@@ -236,11 +235,7 @@ def _sample_and_report(
 
 
 def check_group_sizes(settings: CurriculumSettings, group_size: int) -> None:
-    """Checks that group sizes can be `rollout.n` on average.
-
-    Raises:
-        ConfigError: they cannot.
-    """
+    """Checks that group sizes can be `rollout.n` on average. Raises ConfigError if they cannot."""
     bounds = settings.group_size
     if bounds is not None and not bounds.least <= group_size <= bounds.most:
         raise ConfigError(

@@ -1,4 +1,5 @@
-"""The parts of methods in a trainer: hooks that `trainers` calls, and helpers for the columns of a batch.
+"""The parts of methods in a trainer and beside a curriculum: hooks that `trainers` and `prompt_order` call, and helpers
+for the columns of a batch.
 
 A method declares its class as `Features.trainer_parts`. No class is named here, so a method is added in its own files.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import transfer_queue as tq
@@ -145,3 +146,19 @@ def read_outcomes(columns: Mapping[str, Any], *, why: str) -> torch.Tensor:
             "from the reward function"
         )
     return parts["acc"]
+
+
+class CurriculumPart(Protocol):
+    """One method beside a curriculum. `Features.curriculum_parts` names the function that makes it."""
+
+    def before_batch(self, step: int) -> None:
+        """Acts before the prompts of a step are drawn. Never waits."""
+        ...
+
+    def after_batch(self, batch: Any, uids: Sequence[str]) -> None:
+        """Adds columns to the prompts of a batch, in place.
+
+        Args:
+            uids: group of each prompt.
+        """
+        ...

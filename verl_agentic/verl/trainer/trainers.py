@@ -22,8 +22,7 @@ from verl_agentic.credit.policy_loss import is_policy_loss
 from verl_agentic.credit.trainer_context import AddedRewards, TrainerContext, use_context
 from verl_agentic.episode.loop_settings import GREEDY_SESSION
 from verl_agentic.verl.batches.batch_columns import stored_columns
-from verl_agentic.verl.batches.batch_keys import group_keys, stored_rows
-from verl_agentic.verl.batches.row_store import split_key
+from verl_agentic.verl.batches.row_store import group_keys, split_key, stored_rows
 from verl_agentic.verl.trainer.loss_checks import is_greedy, takes_sum_pi_squared
 from verl_agentic.verl.trainer.trainer_part import load_parts, load_states, save_states, store_columns
 

@@ -11,11 +11,7 @@ _BACKLOG = 2_048
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Returns a listening socket.
-
-    Raises:
-        ConfigError: the address is in use or does not belong to this machine.
-    """
+    """Returns a listening socket. Raises ConfigError if the address is in use or does not belong to this machine."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)

@@ -179,11 +179,7 @@ def is_shown(token: str, headers: Mapping[str, Sequence[str]]) -> bool:
 
 
 def parse_json(body: bytes) -> Any:
-    """Returns the value of a body.
-
-    Raises:
-        RequestRefusedError: it is not JSON, or too deep.
-    """
+    """Returns the value of a body. Raises RequestRefusedError if it is not JSON, or too deep."""
     try:
         value = json.loads(body)
         if _is_deeper(value, MAX_DEPTH):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from verl_agentic.base.types import Message
 from verl_agentic.bridges.harness.dialects import anthropic_messages, chat_completions, openai_responses
-from verl_agentic.bridges.harness.wire import ChatAnswer, ChatAsked, SessionOptions
+from verl_agentic.bridges.harness.dialects.wire import ChatAnswer, ChatAsked, SessionOptions
 
 Stored = Mapping[str, tuple[Message, ...]]
 """Id of an answer -> the conversation up to and with it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.types import Message
-from verl_agentic.bridges.harness.wire import (
+from verl_agentic.bridges.harness.dialects.wire import (
     MODEL,
     ChatAnswer,
     ChatAsked,

@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from verl_agentic.cli.options.numbers import positive
+from verl_agentic.cli.options.option_values import positive
 
 _TIMEOUT_S = 600.0
 

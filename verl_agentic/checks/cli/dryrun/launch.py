@@ -35,7 +35,6 @@ def launch(plan: DryrunPlan, out: Path, *, timeout_s: float, on_events: Callable
     """Runs one step and returns its report; none of its processes outlives the call.
 
     Args:
-        plan: of the run.
         out: folder for configuration, log and events.
         timeout_s: limit of the run.
         on_events: called as events come, to show progress.
@@ -97,7 +96,6 @@ def report_of(plan: DryrunPlan, out: Path, *, log: str, ended_well: bool) -> Rep
     """Returns the report of a run that has ended.
 
     Args:
-        plan: of the run.
         out: its folder.
         log: its output.
         ended_well: whether it reached its end.

@@ -42,10 +42,7 @@ def _check_sampling(run: PlannedRun) -> list[Finding]:
     findings = []
     if size % steps:
         findings.append(
-            fail(
-                f"data.train_batch_size={size} is no multiple of parameter_sync_step={steps}",
-                "change one of them",
-            )
+            fail(f"data.train_batch_size={size} is no multiple of parameter_sync_step={steps}", "change one of them")
         )
     generated = run.get("data.gen_batch_size")
     is_one_by_one = run.trainer_mode != "sync" or run.get("algorithm.filter_groups.enable")

@@ -89,10 +89,7 @@ KNOBS = (
         when=_is_ours,
     ),
     Knob(
-        path=f"{_ROLLOUT}.multi_turn.max_user_turns",
-        why=_TURNS,
-        instead="set agentic.limits.max_turns",
-        when=_is_ours,
+        path=f"{_ROLLOUT}.multi_turn.max_user_turns", why=_TURNS, instead="set agentic.limits.max_turns", when=_is_ours
     ),
     Knob(path=f"{_ROLLOUT}.over_sample_rate", why="it was of the old sglang rollout", instead="unset it"),
     Knob(path=f"{_ROLLOUT}.do_sample", why="only temperature has an effect", instead="set temperature"),

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_agentic.cli.options.brief_help import RareHelp
 from verl_agentic.cli.options.device_option import DeviceChoice, device_option, read_device
-from verl_agentic.cli.options.typed_options import Options, add_options, declare, read_options
+from verl_agentic.cli.options.typed_options import Options, RareHelp, add_options, declare, read_options
 
 if TYPE_CHECKING:
     from verl_agentic.base.finding import Finding

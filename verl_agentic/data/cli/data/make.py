@@ -44,7 +44,7 @@ class MakeOptions(ModelOptions, EncodingOptions, ClusterOptions):
 def make_rows(options: MakeOptions) -> int:
     """Makes the rows and prints the report; returns 0 if there is at least one row and no reply is missing, else 1."""
     from verl_agentic.base.errors import ConfigError
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.data.making.make_data import finishing_here, make_data
     from verl_agentic.graders.models.chat_model import ChatModel
 

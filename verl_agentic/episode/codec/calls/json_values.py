@@ -1,4 +1,8 @@
-"""JSON as arguments of a call may be: values that tools, templates and trainers can take."""
+"""JSON as arguments of a call may be: values that tools, templates and trainers can take.
+
+Tolerant reading repairs JSON that a model almost got right. It is only on request, because it hides mistakes from
+training.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import json
 import math
 from collections import Counter
 from typing import Any
+
+from verl_agentic.base.env_card import needs_extra
 
 UNREADABLE = (ValueError, RecursionError)
 """Exceptions that reading a text of the policy may raise."""
@@ -105,3 +111,34 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_make_object, parse_constant=_refuse_constant)
+
+
+def repair_object(text: str) -> dict[str, Any] | None:
+    """Returns the object that `text` was meant to be, or None when it is no attempt at one.
+
+    Mends trailing commas, single quotes, missing closing braces, Python's literals, raw line breaks in strings, and
+    a fence around the object.
+
+    Raises:
+        MissingDependencyError: `json-repair` is not installed.
+    """
+    try:
+        value = _import_json_repair().loads(text)
+    except (ValueError, RecursionError):  # numbers of thousands of digits, or nested too deeply
+        return None
+    return value if isinstance(value, dict) and value else None
+
+
+def require_repair() -> None:
+    """Fails early when tolerant reading is asked for and cannot be had.
+
+    Raises:
+        MissingDependencyError: `json-repair` is not installed.
+    """
+    _import_json_repair()
+
+
+def _import_json_repair() -> Any:
+    with needs_extra("repair", what="repairing calls"):
+        import json_repair
+    return json_repair

@@ -20,8 +20,14 @@ from verl_agentic.base.text.tags import Scan, Scanner, Tag, TagSpan
 from verl_agentic.base.types import ToolCall, load_arguments
 from verl_agentic.episode.codec.calls.argument_notations import CallError
 from verl_agentic.episode.codec.calls.call_grammar import WrittenCall, read_block, read_call
-from verl_agentic.episode.codec.calls.json_repair import repair_object, require_repair
-from verl_agentic.episode.codec.calls.json_values import MAX_SIZE, UNREADABLE, load_json, reason_of
+from verl_agentic.episode.codec.calls.json_values import (
+    MAX_SIZE,
+    UNREADABLE,
+    load_json,
+    reason_of,
+    repair_object,
+    require_repair,
+)
 from verl_agentic.episode.codec.calls.parsed_turn import (
     ParsedTurn,
     Schema,
@@ -60,8 +66,7 @@ class CallReader:
 
         Args:
             parser: verl's parser of that format, which this reader stands in for.
-            tool_format: the format.
-            repair: fix calls that are almost right; see `json_repair.repair_object`.
+            repair: fix calls that are almost right; see `json_values.repair_object`.
             check_arguments: calls whose arguments do not fit the schema of their tool carry an error.
 
         Raises:

@@ -25,7 +25,6 @@ def property_schema(parameters: Mapping[str, Any], name: str) -> Mapping[str, An
 
     Args:
         parameters: the schema of all arguments.
-        name: of the argument.
     """
     schemas = list(_property_schemas(parameters, parameters, name, depth=0))
     definitions = {key: parameters[key] for key in ("$defs", "definitions") if key in parameters}

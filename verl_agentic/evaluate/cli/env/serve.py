@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from verl_agentic.cli.options.key_values import parse_key_values
-from verl_agentic.cli.options.numbers import MAX_PORT, whole
+from verl_agentic.cli.options.option_values import MAX_PORT, parse_key_values, whole
 from verl_agentic.cli.options.typed_options import Options, add_options, declare, read_options
 from verl_agentic.web.listening.listening_options import add_listening_options, listen, print_use, token_of
 from verl_agentic.web.listening.listening_socket import url_of

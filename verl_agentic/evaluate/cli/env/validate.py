@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.finding import Finding, log_only_from
 from verl_agentic.cli.findings import print_findings, print_tracebacks
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.option_values import whole
 from verl_agentic.evaluate.cli.env.codec_options import add_codec_options, make_chosen_codec
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.episode.env_package import load_env_package
     from verl_agentic.evaluate.env_validation.validate_env import rows_to_validate, validate
     from verl_agentic.log.files.rows import read_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.option_values import whole
 
 if TYPE_CHECKING:
     from verl_agentic.graders.judge.options import JudgeOptions
@@ -28,7 +28,7 @@ def add_panel_options(parser: argparse.ArgumentParser) -> None:
 
 def panel_of(args: argparse.Namespace) -> JudgeOptions:
     """Returns the panel. Raises ConfigError if an option is invalid."""
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.graders.judge.options import JudgeOptions
 
     options = parse_key_values(args.option, option="--option")

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read_texts(args: argparse.Namespace) -> list[str]:
-    from verl_agentic.rewards.answers.turn_texts import texts
+    from verl_agentic.rewards.turns import texts
 
     samples = [stored.sample for group in chosen_groups(args).groups for stored in group]
     return ["\n".join(texts(sample.turns, starts_in_reasoning=False)) for sample in samples]

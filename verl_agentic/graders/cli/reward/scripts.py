@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.base.finding import log_only_from
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.option_values import whole
 
 if TYPE_CHECKING:
     from verl_agentic.evaluate.env_validation.answer_checks import AnswerFindings
@@ -42,7 +42,7 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
 
 def audit_env(args: argparse.Namespace) -> int:
     """Prints what each policy is paid; returns 1 if one is paid more than the bound, or a guess beyond chance."""
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.episode.env_package import load_env_package
     from verl_agentic.evaluate.env_validation.env_harness import EnvHarness
     from verl_agentic.evaluate.env_validation.script_codec import make_script_codec

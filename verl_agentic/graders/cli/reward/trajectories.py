@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.option_values import whole
 
 if TYPE_CHECKING:
     from verl_agentic.graders.stored_samples import StoredSample
@@ -53,11 +53,7 @@ def add_trajectory_arguments(parser: argparse.ArgumentParser, *, limit: int, nar
 
 
 def chosen_groups(args: argparse.Namespace) -> Chosen:
-    """Returns the chosen groups.
-
-    Raises:
-        DataError: there are none.
-    """
+    """Returns the chosen groups. Raises DataError if there are none."""
     from verl_agentic.base.errors import DataError
     from verl_agentic.graders.stored_samples import read_samples, take_groups
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from verl_agentic.graders.maths.forms.math_expressions import Node, UnreadableError, read_expression
 from verl_agentic.graders.maths.forms.math_regions import Structure, as_region, merged_pieces, real_value, scalars_of
 from verl_agentic.graders.maths.forms.math_scalars import are_scalars_equal, is_scalar_evaluated
 from verl_agentic.graders.maths.forms.math_values import are_proportional
-from verl_agentic.graders.maths.math_expressions import Node, UnreadableError, read_expression
 
 MAX_PARTS = 64
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
+from verl_agentic.graders.maths.forms.math_expressions import may_be_product
 from verl_agentic.graders.maths.forms.math_units import SCALES, WORD, Unit, is_known, may_be_unit, plain_unit, unit_of
-from verl_agentic.graders.maths.math_expressions import may_be_product
 
 _MAX_CHARS = 2_000
 _INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d{1,3}(?:'\d{3})+|\d+(?:_\d+)+|\d+)"

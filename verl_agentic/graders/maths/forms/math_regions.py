@@ -9,9 +9,9 @@ from typing import Any
 
 import mpmath
 
+from verl_agentic.graders.maths.forms.math_expressions import UnreadableError, names_of, read_expression
 from verl_agentic.graders.maths.forms.math_scalars import split_scalar
 from verl_agentic.graders.maths.forms.math_values import NoValueError, number_of
-from verl_agentic.graders.maths.math_expressions import Node, UnreadableError, names_of, read_expression
 
 _DIGITS = 100
 
@@ -57,15 +57,11 @@ def infinite(sign: str) -> Bound:
 def real_value(text: str) -> Any:
     """Returns the value of a text without variables, or None."""
     try:
-        tree = _read_scalar_tree(text)
+        tree = read_expression(split_scalar(text)[0])
         value = None if names_of(tree) else number_of(tree)
     except (UnreadableError, NoValueError):
         return None
     return None if value is None or mpmath.im(to_mp(value)) else value
-
-
-def _read_scalar_tree(text: str) -> Node:
-    return read_expression(split_scalar(text)[0])
 
 
 def to_mp(value: Any) -> Any:

@@ -13,12 +13,12 @@ import sympy
 from latex2sympy2_extended.math_normalization import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse
 
+from verl_agentic.graders.maths.forms.math_expressions import Node, UnreadableError, names_of, nodes_of, read_expression
+from verl_agentic.graders.maths.forms.math_labels import compare_labels
 from verl_agentic.graders.maths.forms.math_notation import tidy
 from verl_agentic.graders.maths.forms.math_numbers import MIN_DECIMALS, are_equal, max_error, read_number
 from verl_agentic.graders.maths.forms.math_units import Unit, split_unit
 from verl_agentic.graders.maths.forms.math_values import NoValueError, have_same_value, number_of
-from verl_agentic.graders.maths.math_expressions import Node, UnreadableError, names_of, nodes_of, read_expression
-from verl_agentic.graders.maths.math_labels import compare_labels
 
 _CALCULUS = re.compile(r"\\(?:sum|prod|i?int|lim|det|max|min|gcd|lcm|frac\{d)(?![a-zA-Z])|\bmod\b|\\bmod")
 _MAX_CHARS = 400

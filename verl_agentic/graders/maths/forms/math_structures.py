@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from verl_agentic.graders.maths.forms.math_comparison import FLIPPED, MAX_PARTS, are_equal
+from verl_agentic.graders.maths.forms.math_expressions import UnreadableError, names_of, read_expression
 from verl_agentic.graders.maths.forms.math_notation import tidy
 from verl_agentic.graders.maths.forms.math_regions import (
     Bound,
@@ -22,7 +23,6 @@ from verl_agentic.graders.maths.forms.math_regions import (
     remove_region,
     to_mp,
 )
-from verl_agentic.graders.maths.math_expressions import UnreadableError, names_of, read_expression
 
 _OR = r"\\l?or(?![a-zA-Z])|\\vee(?![a-zA-Z])|(?<![A-Za-z\\])or(?![A-Za-z])|(?<=\)) *\| *(?=\()"
 _AND = r"\\land(?![a-zA-Z])|\\wedge(?![a-zA-Z])|(?<![A-Za-z\\])and(?![A-Za-z])|\\?&(?= |$)"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import mpmath
 from sympy import integer_nthroot
 
-from verl_agentic.graders.maths.math_expressions import Node, names_of, nodes_of
+from verl_agentic.graders.maths.forms.math_expressions import Node, names_of, nodes_of
 
 _MAX_BITS = 200_000
 _MAX_LOG10 = 5_000

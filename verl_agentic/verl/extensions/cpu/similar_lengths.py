@@ -14,7 +14,6 @@ def groups_of_similar_length(lengths: Sequence[int], *, tokens_of_a_pass: int = 
     """Returns groups of row numbers, the longest rows first, that cost the fewest padded tokens.
 
     Args:
-        lengths: of the rows.
         tokens_of_a_pass: cost of a group, in tokens.
     """
     order = np.argsort(-np.asarray(lengths), kind="stable")

@@ -108,7 +108,7 @@ FEATURES = Features(
             behind=("replay_buffer.episode_buffer",),
         ),
         Adapter(
-            module="extensions.monitoring.trainer_log",
+            module="extensions.monitoring.health.trainer_log",
             needs="verl.trainer.ppo.v1.trainer_base",
             gives="trajectory log, audit and health of a run",
             chosen_by="agentic.{log, audit, health}",

@@ -17,7 +17,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.observe.live.time_ledger import EpisodeTime, Wait, time_ledger, tool_times, turn_times
-from verl_agentic.verl.batches.batch_keys import extras_of, last_rows
+from verl_agentic.verl.batches.row_store import extras_of, last_rows
 from verl_agentic.verl.extensions.monitoring.episode_waits import EPISODE_TIME
 from verl_agentic.verl.log_and_continue import log_and_continue
 from verl_agentic.verl.object_state import state_of

@@ -145,13 +145,11 @@ def row_column(nested: Tensor) -> Tensor:
     return nested.values() if nested.is_nested else nested.squeeze(-1)
 
 
-class ReferenceTrainer(SFTTrainer):
-    """verl's SFT trainer on items; subclasses define items and loss."""
+class OfflineTrainer(SFTTrainer):
+    """verl's SFT trainer on items with a section of settings; subclasses define items and loss."""
 
-    settings_type: type[ReferenceSettings]
-    rows_per_item: int
-    encode: Callable[..., Any]
-    """See `ItemDataset`; a static method."""
+    settings_type: type[Any]
+    rows_per_item: int = 1
     loss: Callable[..., Any]
     """`(model_output, data, dp_group=None, *, settings) -> (loss, metrics)`, static: the share of a micro-batch in the
     mean over a batch of items. The metrics are shares too, and called `train/*`."""
@@ -165,15 +163,12 @@ class ReferenceTrainer(SFTTrainer):
         self.train_dataset = self._read_items(data.train_files, data.get("train_max_samples", -1))
         self.val_dataset = self._read_items(data.val_files, data.get("val_max_samples", -1)) if data.val_files else None
 
-    def _read_items(self, files: Any, max_items: int) -> ItemDataset:
-        return ItemDataset(
-            [files] if isinstance(files, str) else list(files),
-            encode=self.encode,
-            model_path=self.model_config.local_path,
-            settings=self.settings,
-            max_length=self.config.data.max_length,
-            max_items=max_items,
-        )
+    def _read_items(self, files: Any, max_items: int) -> Dataset:
+        return self.make_dataset([files] if isinstance(files, str) else list(files), max_items)
+
+    def make_dataset(self, files: list[str], max_items: int) -> Dataset:
+        """Returns the items of files."""
+        raise NotImplementedError
 
     def _build_engine(self) -> None:
         super()._build_engine()
@@ -181,6 +176,24 @@ class ReferenceTrainer(SFTTrainer):
         client.set_loss_fn(partial(self.loss, settings=self.settings))
         client.train_batch = in_items(client.train_batch, self.rows_per_item)
         client.infer_batch = in_items(client.infer_batch, self.rows_per_item)
+
+
+class ReferenceTrainer(OfflineTrainer):
+    """A trainer whose loss compares with the initial model."""
+
+    encode: Callable[..., Any]
+    """See `ItemDataset`; a static method."""
+
+    def make_dataset(self, files: list[str], max_items: int) -> ItemDataset:
+        """Returns the items of files, encoded."""
+        return ItemDataset(
+            files,
+            encode=self.encode,
+            model_path=self.model_config.local_path,
+            settings=self.settings,
+            max_length=self.config.data.max_length,
+            max_items=max_items,
+        )
 
     def _build_dataloader(self) -> None:
         super()._build_dataloader()

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from verl.trainer.sft_trainer import SFTTrainer
 
-from verl_agentic.base.errors import ConfigError, DataError
-from verl_agentic.base.settings import read_settings
+from verl_agentic.base.errors import DataError
 from verl_agentic.log.files.record_files import numbered_records
 from verl_agentic.methods.losses.pear import PearSettings, pear_weights
-from verl_agentic.verl.extensions.offline.pair_trainer import in_items, run
-from verl_agentic.verl.sections import plain
+from verl_agentic.verl.extensions.offline.pair_trainer import OfflineTrainer, run
 
 _PER_TOKEN = ("response_mask", "turn_ids", "rollout_log_probs")
 
@@ -104,39 +100,20 @@ def weighted_loss(
     return loss / num_tokens * data["dp_size"], {"train/pear_weight": total / num_tokens}
 
 
-class PearTrainer(SFTTrainer):
+class PearTrainer(OfflineTrainer):
     """verl's SFT trainer on rows with the log-probs of their author."""
 
-    settings_type: type[Any] = PearSettings
+    settings_type = PearSettings
     loss: Callable[..., Any] = staticmethod(weighted_loss)
 
-    def _build_dataset(self) -> None:
-        kind = self.settings_type
-        self.settings = read_settings(kind, plain(self.config.get(kind.section)), section=kind.section)
-        data = self.config.data
-        if data.pad_mode != "no_padding":
-            raise ConfigError(f"section {kind.section} needs data.pad_mode=no_padding, got {data.pad_mode!r}; set it")
-        self.train_dataset = self._read_rows(data.train_files, data.get("train_max_samples", -1))
-        self.val_dataset = self._read_rows(data.val_files, data.get("val_max_samples", -1)) if data.val_files else None
+    def make_dataset(self, files: list[str], max_items: int) -> BehaviourDataset:
+        """Returns the rows of files."""
+        size, max_length = len(self.model_config.tokenizer), self.config.data.max_length
+        return self.read_rows(files, vocab_size=size, max_length=max_length, max_rows=max_items)
 
-    def _read_rows(self, files: Any, max_rows: int) -> BehaviourDataset:
-        return self.make_dataset(
-            [files] if isinstance(files, str) else list(files),
-            vocab_size=len(self.model_config.tokenizer),
-            max_length=self.config.data.max_length,
-            max_rows=max_rows,
-        )
-
-    def make_dataset(self, files: list[str], **options: Any) -> BehaviourDataset:
-        """Returns the rows of files; see `BehaviourDataset`."""
+    def read_rows(self, files: list[str], **options: Any) -> BehaviourDataset:
+        """Reads the rows; see `BehaviourDataset`."""
         return BehaviourDataset(files, **options)
-
-    def _build_engine(self) -> None:
-        super()._build_engine()
-        client = self.training_client
-        client.set_loss_fn(partial(self.loss, settings=self.settings))
-        client.train_batch = in_items(client.train_batch, 1)
-        client.infer_batch = in_items(client.infer_batch, 1)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,7 @@ class SuggestionDataset(BehaviourDataset):
     """Suggestions with their rewards, in the order of the files."""
 
     def __init__(self, files: Any, *, threshold: float, **options: Any) -> None:
-        """Reads all suggestions.
-
-        Raises:
-            DataError: a line has another verdict, or is malformed.
-        """
+        """Reads all suggestions. Raises DataError if a line has another verdict, or is malformed."""
         self._threshold = threshold
         super().__init__(files, **options)
 
@@ -75,7 +71,7 @@ class SuggestionTrainer(PearTrainer):
     settings_type = SuggestionSettings
     loss = staticmethod(log_loss)
 
-    def make_dataset(self, files: list[str], **options: Any) -> BehaviourDataset:
+    def read_rows(self, files: list[str], **options: Any) -> BehaviourDataset:
         return SuggestionDataset(files, threshold=self.settings.threshold, **options)
 
 

@@ -20,19 +20,13 @@ from verl.trainer.sft_trainer import SFTTrainer
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings, setting
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.evaluate.evaluation_log import EvaluationLog
 from verl_agentic.evaluate.evaluation_run import attempts, summarise
 from verl_agentic.evaluate.local_model import LocalModel
 from verl_agentic.evaluate.model_probe import probe_figures
-from verl_agentic.evaluate.warm_start import (
-    WarmStartCheck,
-    WarmStartRule,
-    choose_check,
-    make_check,
-    reason_to_stop,
-)
+from verl_agentic.evaluate.warm_start import WarmStartCheck, WarmStartRule, choose_check, make_check, reason_to_stop
 from verl_agentic.log.files.rows import read_rows
 from verl_agentic.verl.extensions.offline.pair_trainer import run
 from verl_agentic.verl.rollout.model_codec import load_codec

@@ -70,9 +70,7 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
         if not config_dir.is_dir():
             raise ConfigError(f"--config-dir must be a folder, got {str(config_dir)!r}; name the recipe's")
         search_path.prepend(
-            provider="command-line",
-            path=f"file://{config_dir.resolve()}",
-            anchor=SearchPathQuery(provider="schema"),
+            provider="command-line", path=f"file://{config_dir.resolve()}", anchor=SearchPathQuery(provider="schema")
         )
     try:
         composed = _compose_config(search_path, config_name or "ppo_trainer", overrides)

@@ -251,7 +251,6 @@ async def find_refused_messages(
     Args:
         codec: of the protocol.
         tokenizer: the model's.
-        prompt: its messages.
         schemas: the tools in it.
         ids: its tokens.
     """

@@ -93,11 +93,7 @@ def _iter_paths(config: DictConfig, keys: tuple[str, ...]) -> Iterator[tuple[str
 
 
 def _try_to_write(folder: Path) -> None:
-    """Makes the folder and writes a file into it, then removes what it made.
-
-    Raises:
-        OSError: one of them fails.
-    """
+    """Makes the folder and writes a file into it, then removes what it made. Raises OSError if one of them fails."""
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     try:
         folder.mkdir(parents=True, exist_ok=True)

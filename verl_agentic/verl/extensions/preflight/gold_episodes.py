@@ -78,12 +78,7 @@ async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]])
         short_deadlines.reset(outer)
         if scorer is not None:
             scorer.close()
-    return Trials(
-        gold=gold,
-        metrics=metrics,
-        short_deadlines=frozenset(short),
-        solution=solution,
-    )
+    return Trials(gold=gold, metrics=metrics, short_deadlines=frozenset(short), solution=solution)
 
 
 async def _try_solution(

@@ -16,7 +16,7 @@ from verl_agentic.checks.preflight.planned_run import MISSING, Rows, SharedRows
 from verl_agentic.data.file_checks import foreign_truth, null_arguments
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.truth_checks import truth_problems
-from verl_agentic.episode.attempt.exploration import PARTIAL_SOLUTION
+from verl_agentic.episode.attempt.episode_setup import PARTIAL_SOLUTION
 from verl_agentic.log.files.as_verl import changed_values, load_as_verl
 from verl_agentic.log.files.parquet import extra_of
 from verl_agentic.log.files.record_files import numbered_records
@@ -52,11 +52,7 @@ def data_files(config: DictConfig, split: str) -> list[str]:
 
 
 def read_rows(files: Sequence[str]) -> Rows:
-    """Returns how many rows there are, and who plays them.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
+    """Returns how many rows there are, and who plays them. Raises DataError if a file cannot be read."""
     count, names, has_names = 0, Counter[str | None](), False
     for file in files:
         path = Path(file).expanduser()
@@ -113,11 +109,7 @@ def shared_rows(train: Sequence[str], val: Sequence[str]) -> SharedRows | None:
 
 
 def first_rows(config: DictConfig, files: Sequence[str], *, tokenizer: Any, processor: Any) -> list[dict[str, Any]]:
-    """Returns the first rows as verl's data set hands them out.
-
-    Raises:
-        DataError: it does not take them.
-    """
+    """Returns the first rows as verl's data set hands them out. Raises DataError if it does not take them."""
     from verl.trainer.ppo.utils import create_rl_dataset
 
     data = OmegaConf.create(OmegaConf.to_container(config.data, resolve=True))
@@ -192,11 +184,7 @@ def remote_files(config: DictConfig) -> list[str]:
 
 
 def count_partial_solutions(files: Sequence[str]) -> int:
-    """Returns the number of rows with a partial solution.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
+    """Returns the number of rows with a partial solution. Raises DataError if a file cannot be read."""
     records = (record for file in files for _, record in numbered_records(Path(file).expanduser()))
     return sum(bool(extra_of(record.get("extra_info")).get(PARTIAL_SOLUTION)) for record in records)
 

@@ -43,7 +43,6 @@ async def send_weights(weights: Any, address: str, *, bucket_mb: int, use_shm: b
     """Sends (asynchronous) pairs of name and tensor; waits until the server has copied each bucket.
 
     Args:
-        weights: the pairs.
         address: of `open_address`.
         bucket_mb: memory of the shared buffer.
         use_shm: shares memory of the host instead.

@@ -67,11 +67,7 @@ class ThreadCluster:
         return True
 
     def get(self, refs: Any, *, timeout: float | None = None) -> Any:
-        """Returns the value of a reference, or a list of values.
-
-        Raises:
-            GetTimeoutError: after `timeout` seconds.
-        """
+        """Returns the value of a reference, or a list of values. Raises GetTimeoutError after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
             if isinstance(refs, ObjectRef):

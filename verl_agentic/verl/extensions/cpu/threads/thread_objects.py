@@ -91,11 +91,7 @@ class ObjectRef(Shared):
         self._set_outcome(error)
 
     def get(self, timeout_s: float | None = None) -> Any:
-        """Waits for the value and returns a new copy.
-
-        Raises:
-            TimeoutError: there is none yet.
-        """
+        """Waits for the value and returns a new copy. Raises TimeoutError if there is none yet."""
         outcome = self.done.result(timeout_s)
         if isinstance(outcome, RayTaskError):
             raise outcome.as_instanceof_cause()

@@ -99,7 +99,6 @@ def categorical_value_loss(
 
     Args:
         model_output: nested `values` `[B, P + R]` and `value_logits` `[B, P + R, N]`.
-        data: verl's micro-batch.
         dp_group: not used; verl's engines pass it.
         edges: `[N + 1]` of the bins.
     """

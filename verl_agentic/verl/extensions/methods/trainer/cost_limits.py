@@ -14,8 +14,7 @@ import torch
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.methods.cost_limits import CostCharges, next_multiplier
-from verl_agentic.verl.batches.batch_keys import is_padding
-from verl_agentic.verl.batches.row_store import split_key
+from verl_agentic.verl.batches.row_store import is_padding, split_key
 from verl_agentic.verl.extensions.methods.method_sections import cost_limits
 from verl_agentic.verl.extensions.methods.trainer.added_rewards import check_readers
 from verl_agentic.verl.trainer.trainer_part import TrainerPart, read_columns

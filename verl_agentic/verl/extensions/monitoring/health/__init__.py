@@ -1,1 +1,1 @@
-"""The audit of batches, the alarms of a run, and the actions that they take."""
+"""The log of the trainer, the audit of batches, the alarms of a run, and the actions that they take."""

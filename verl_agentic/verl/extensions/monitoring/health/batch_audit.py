@@ -17,8 +17,7 @@ from verl_agentic.base.types import Segment
 from verl_agentic.log.row_audit import Breach, audit_row, describe_shift, measure_shifts
 from verl_agentic.observe.health.health_finding import HealthFinding
 from verl_agentic.rewards.verl_result import PLACE
-from verl_agentic.verl.batches.batch_keys import GROUP_SIZE
-from verl_agentic.verl.batches.row_store import split_key, unwrap
+from verl_agentic.verl.batches.row_store import GROUP_SIZE, split_key, unwrap
 from verl_agentic.verl.extensions.monitoring.health.health_watch import HealthWatch, watch_of
 from verl_agentic.verl.sections import AGENTIC
 

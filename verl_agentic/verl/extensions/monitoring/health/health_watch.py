@@ -17,7 +17,7 @@ from verl_agentic.observe.health.monitor import ROLLED_BACK_TO, HealthMonitor
 from verl_agentic.verl.checkpoints.healthy_checkpoints import Checkpoints
 from verl_agentic.verl.extensions.monitoring.monitoring_features import health_settings
 from verl_agentic.verl.object_state import state_of
-from verl_agentic.verl.rollout.log_sections import audit, log_options
+from verl_agentic.verl.rollout.rollout_features import audit, log_options
 from verl_agentic.verl.sections import AGENTIC, plain_section
 
 logger = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from verl_agentic.base.errors import DataError, EnvError, boundary
 from verl_agentic.base.types import Message, SegmentKind
-from verl_agentic.episode.attempt.parts.turn_budgets import AttemptBudgets
-from verl_agentic.episode.attempt.stopped import Stopped
+from verl_agentic.episode.attempt.turn_budgets import AttemptBudgets
+from verl_agentic.episode.attempt.turn_end import Stopped
 from verl_agentic.episode.codec.clipping import CHARS_PER_TOKEN, clip, encodable
 from verl_agentic.episode.codec.codec import ContextTokens, Schema
-from verl_agentic.episode.threads import offload_if_long
+from verl_agentic.episode.codec.threads import offload_if_long
 
 
 @dataclass(kw_only=True)

@@ -14,7 +14,6 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from verl_agentic.sandbox.backends import make_backend, required
 from verl_agentic.sandbox.interface import (
     Command,
     CommandResult,
@@ -27,7 +26,8 @@ from verl_agentic.sandbox.interface import (
 )
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 from verl_agentic.sandbox.lasting_threads import LastingThreads, start_no_more_threads
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.pools.backends import make_backend, required
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 
 _T = TypeVar("_T")
 _CLOSE_TIMEOUT_S = 10.0

@@ -2,7 +2,7 @@
 
 A program: it loads adapters that change verl.
 
-python -m verl_agentic.verl.extensions.configuration_page docs/configuration.md verl_agentic/config/agentic/plugin.yaml
+python docs/site/configuration_page.py docs/configuration.md verl_agentic/config/agentic/plugin.yaml
 """
 
 from __future__ import annotations
@@ -130,14 +130,14 @@ estimator or a loss without those that a system or method sets for another estim
 contradicts such a choice is an error.
 
 This page and `agentic/plugin.yaml` are generated:
-`python -m verl_agentic.verl.extensions.configuration_page docs/configuration.md
+`python docs/site/configuration_page.py docs/configuration.md
 verl_agentic/config/agentic/plugin.yaml`.
 """
 _PLUGIN_HEADER = """\
 # @package _global_
 # A recipe that includes this does not start without the plugin verl_agentic. Every key of the plugin is declared, so
 # that the command line takes it: agentic.limits.max_turns=4. docs/configuration.md says what the keys mean.
-# Generated: python -m verl_agentic.verl.extensions.configuration_page docs/configuration.md \\
+# Generated: python docs/site/configuration_page.py docs/configuration.md \\
 #   verl_agentic/config/agentic/plugin.yaml
 
 actor_rollout_ref:

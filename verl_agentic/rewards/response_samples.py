@@ -12,8 +12,8 @@ from typing import Any
 
 from verl_agentic.base.text.reasoning import outside_reasoning
 from verl_agentic.base.types import Message, StopReason
-from verl_agentic.rewards.answers.turn_texts import without_end_tokens
 from verl_agentic.rewards.sample import Call, Sample, Turn
+from verl_agentic.rewards.turns import without_end_tokens
 
 Decode = Callable[[Sequence[int]], str]
 _ROLES = ("system", "user", "assistant", "tool")

@@ -27,8 +27,7 @@ from verl_agentic.log.run_files import ENDED, write_config, write_tokenizer
 from verl_agentic.log.writer import log_writer
 from verl_agentic.observe.health.monitor import ROLLED_BACK_TO
 from verl_agentic.verl.batches.batch_columns import stored_columns
-from verl_agentic.verl.batches.batch_keys import PLAYED_UID
-from verl_agentic.verl.batches.row_store import split_key
+from verl_agentic.verl.batches.row_store import PLAYED_UID, split_key
 from verl_agentic.verl.extensions.monitoring.console_line import short_console
 from verl_agentic.verl.extensions.monitoring.health.batch_audit import audit_batch
 from verl_agentic.verl.extensions.monitoring.health.health_actions import act, target_of_rollback
@@ -133,7 +132,6 @@ def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
 
     Args:
         batch: verl's reference to the rows, with stored advantages.
-        step: step of their update.
     """
     rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
     keys = [batch.keys[row] for row in rows]

@@ -25,11 +25,11 @@ from verl_agentic.base.errors import (
     SandboxUnavailableError,
 )
 from verl_agentic.base.settings import Settings, read_settings, setting
-from verl_agentic.sandbox.backends import isolation_of
 from verl_agentic.sandbox.interface import Backend, Command, Limits
+from verl_agentic.sandbox.pools.backends import isolation_of
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.sandbox.run_code.languages import LANGUAGES, Language, languages_in
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, RunRequest, answer_of, failure_of
-from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.web.listening.request_guard import RequestGuard, require_token
 
 with needs_extra("serve", what="serving sandboxes"):

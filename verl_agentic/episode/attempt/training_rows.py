@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from verl_agentic.base.deadlines import OverrunError, within
 from verl_agentic.base.errors import AgenticError, DataError, EnvError, PolicyError, boundary
 from verl_agentic.base.trajectory import Trajectory
-from verl_agentic.base.types import Message, NewRow, StopReason
+from verl_agentic.base.types import Action, Message, NewRow, SegmentKind, StopReason
 from verl_agentic.episode.attempt import boundary_checks, compaction
+from verl_agentic.episode.attempt.attempt_record import AttemptRecord
 from verl_agentic.episode.attempt.compaction import Compaction
-from verl_agentic.episode.attempt.parts.attempt_record import AttemptRecord
-from verl_agentic.episode.attempt.parts.policy_context import AttemptContext
-from verl_agentic.episode.attempt.row_prompts import encode_row
-from verl_agentic.episode.attempt.stop_texts import cut_at_stop
-from verl_agentic.episode.attempt.stopped import Stopped, check_sampled
+from verl_agentic.episode.attempt.policy_context import AttemptContext
 from verl_agentic.episode.attempt.tool_changes import tool_name
+from verl_agentic.episode.attempt.turn_end import Stopped, check_sampled, cut_at_stop
+from verl_agentic.episode.codec.codec import Codec
+from verl_agentic.episode.codec.threads import offload_if_long
 from verl_agentic.episode.policies.policy import Completion
-from verl_agentic.episode.threads import offload_if_long
 from verl_agentic.episode.trace import timeline
 
 T = TypeVar("T")
+_Attempts = Iterable[tuple[Sequence[Action], Sequence[Trajectory]]]
+"""Turns and rows of each attempt of an episode."""
 
 
 @dataclass(kw_only=True)
@@ -44,7 +45,7 @@ class AttemptRows(AttemptContext):
         self._context = list(new.messages)
         with boundary(DataError, "rendering a conversation"):
             attempts = [(part.actions, (*part.rows, part.trajectory)) for part in self._list_related()]
-            self.trajectory.prompt_ids = await encode_row(new, self.setup.codec, attempts)
+            self.trajectory.prompt_ids = await _encode_row(new, self.setup.codec, attempts)
         room, reason = self._compute_room()
         if room < 1 and self.actions:
             raise Stopped(reason)
@@ -154,3 +155,25 @@ async def await_guarded(awaitable: Awaitable[T], error: type[AgenticError], labe
     """Awaits the code of somebody else; its exceptions become `error`."""
     with boundary(error, label):
         return await awaitable
+
+
+async def _encode_row(new: NewRow, codec: Codec, attempts: _Attempts) -> list[int]:
+    """Returns the prompt of a new row. The tokens of `new.after` and of all before it are not encoded again."""
+    stream = None if new.after is None else _stream_up_to(new.after, attempts)
+    if stream is None:
+        return await codec.encode_prompt(new.messages, new.tools)
+    shared, added = new.messages[: new.num_shared], new.messages[new.num_shared :]
+    edit = await codec.encode_context(shared, added, stream=stream, tools=new.tools)
+    return [*stream[: len(stream) - edit.removed], *edit.token_ids]
+
+
+def _stream_up_to(action: Action, attempts: _Attempts) -> list[int] | None:
+    """Returns the tokens of the row with a turn, up to and with that turn."""
+    for actions, rows in attempts:
+        if not any(other is action for other in actions):
+            continue
+        for row in rows:
+            ends = [s.end for s in row.segments() if s.turn == action.turn and s.kind is SegmentKind.MODEL]
+            if ends:
+                return [*row.prompt_ids, *row.response_ids[: ends[-1]]]
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verl_agentic.base.types import StopReason
-from verl_agentic.episode.attempt.parts.attempt_record import AttemptRecord
+from verl_agentic.episode.attempt.attempt_record import AttemptRecord
 
 
 @dataclass(kw_only=True)

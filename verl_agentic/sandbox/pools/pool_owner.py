@@ -6,8 +6,8 @@ import importlib
 from typing import Any, Literal
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.sandbox.process_pool import shared_pool
-from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.sandbox.pools.process_pool import shared_pool
+from verl_agentic.sandbox.pools.sandbox_pool import PoolConfig
 
 PoolOwner = Literal["process", "node"]
 # Imported by name, because only processes that share a pool import Ray, and this layer must not import adapters.

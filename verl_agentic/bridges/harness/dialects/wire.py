@@ -122,18 +122,12 @@ def num_shared(messages: Sequence[Message], other: Sequence[Message]) -> int:
 
 
 def read_fields(
-    body: Any,
-    *,
-    known: Collection[str],
-    fixed: Mapping[str, Any],
-    unused: Collection[str],
-    ignore: Collection[str],
+    body: Any, *, known: Collection[str], fixed: Mapping[str, Any], unused: Collection[str], ignore: Collection[str]
 ) -> dict[str, Any]:
     """Returns the fields of a request that have an effect. A null counts as missing.
 
     Args:
         body: the parsed JSON.
-        known: fields with an effect.
         fixed: field -> its only value.
         unused: fields that are about other things than the turn.
         ignore: fields that the user has chosen to ignore.
@@ -241,11 +235,7 @@ def limits_of(*, max_tokens: Any, stop: Any, tool: str, tools: Sequence[Schema])
 
 
 def function_schema(name: Any, description: Any, parameters: Any) -> Schema:
-    """Returns the schema of a tool in the form of chat templates.
-
-    Raises:
-        ConfigError: it has no name.
-    """
+    """Returns the schema of a tool in the form of chat templates. Raises ConfigError if it has no name."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"a tool must have a name, got {name!r}")
     details = {"description": description, "parameters": parameters}

@@ -1,4 +1,4 @@
-"""Properties of tool calls that do not depend on the tool."""
+"""Properties of tool calls that do not depend on the tool, and useless calls."""
 
 from __future__ import annotations
 
@@ -45,3 +45,23 @@ def normalised_entropy(counts: Sequence[int]) -> float:
     total = sum(counts)
     shares = [count / total for count in counts if count]
     return max(0.0, -sum(share * math.log(share) for share in shares)) / math.log(len(counts))
+
+
+def are_redundant(calls: Sequence[Call]) -> list[bool]:
+    """Returns for each call of an episode whether it was useless.
+
+    A call is useless if it was not carried out, or if it repeats an earlier one (same tool and arguments) with the same
+    result. A repeated call with a new result (tests after an edit, the next page) is useful.
+    """
+    earlier_calls: set[tuple[str, str | None]] = set()
+    redundant = []
+    for call in calls:
+        key = (call_key(call), call.result)
+        redundant.append(key in earlier_calls or not was_carried_out(call))
+        earlier_calls.add(key)
+    return redundant
+
+
+def redundancy(calls: Sequence[Call]) -> float:
+    """Returns the share of useless calls, in [0, 1]; 0 without calls."""
+    return sum(are_redundant(calls)) / len(calls) if calls else 0.0

@@ -1,1 +1,0 @@
-"""Scores of tool calls, for reward components."""

@@ -1,1 +1,0 @@
-"""Lengths of episodes and bounded rewards of turns, for reward components."""
