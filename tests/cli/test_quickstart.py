@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +16,12 @@ from quickstart_world import World, run_course
 
 from verl_agentic.base import paths
 from verl_agentic.base.errors import ConfigError, MissingDependencyError
+from verl_agentic.cli.options.key_values import parse_key_values
 from verl_agentic.cpu.quickstart import phases
-from verl_agentic.cpu.quickstart.course import load_course
+from verl_agentic.cpu.quickstart.course import Course, load_course
 from verl_agentic.cpu.quickstart.phases import Quickstart
 from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
+from verl_agentic.evaluate.cli import play
 from verl_agentic.log.reader import write_run
 from verl_agentic.verl.extensions.cpu import cpu_features
 
@@ -161,6 +166,19 @@ def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: 
     assert (
         "--env python_math --protocol chat --rows " in printed and "'a question'" in printed
     )  # which the model solves
+
+
+def test_the_suggested_question_is_played_with_the_options_of_the_environment(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Course, "env_config", {"tool": "none", "seed": 3})
+    run(tmp_path)
+    printed = capsys.readouterr().out.replace("\n", "")
+    (suggestion,) = re.findall("try it: verl-agentic (play .*'a question')", printed)
+    arguments = argparse.ArgumentParser()
+    play.add_arguments(arguments)
+    config = arguments.parse_args(shlex.split(suggestion)[1:]).config
+    assert parse_key_values(config, option="--config") == {"tool": "none", "seed": 3}
 
 
 def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World, tmp_path: Path) -> None:

@@ -88,10 +88,12 @@ class Summary:
         if row := self._find_solved_row():
             course = self._state.course
             options = ["--model", str(self._out / "checkpoint"), "--env", course.env, "--protocol", course.protocol]
+            for name, value in course.env_config.items():
+                options += ["--config", f"{name}={json.dumps(value)}"]
             if json.loads(row["extra"]).keys() - {"task_id"}:  # the environment may need them
                 options += ["--rows", str(self._state.data("") / "test.jsonl")]
             command = ["verl-agentic", "play", *options, row["prompt"][0]["content"]]
-            console.print(f"try it: {shlex.join(command)}", soft_wrap=True)
+            console.print(f"try it: {shlex.join(command)}", soft_wrap=True, markup=False)
 
     def _find_solved_row(self) -> Mapping[str, Any] | None:
         """Returns a held-out row of one message that the last model solves greedily, and that is the first row with
