@@ -27,7 +27,7 @@ from verl_agentic.verl.extensions.cpu import cpu_features
 
 KEYS = [
     *("success_base", "success_sft", "success_rl", "greedy_sft", "greedy_rl", "tool_rate_sft", "tool_rate_rl"),
-    *("num_eval_tasks", "steps", "wall_s", "cpu_s", "peak_rss_gb", "seed"),
+    *("num_eval_tasks", "num_eval_tasks_base", "steps", "wall_s", "cpu_s", "peak_rss_gb", "seed"),
 ]
 ALL = ["model", "data", "eval base", "sft", "eval sft", "rl", "eval rl"]
 SETTINGS = {"recipe": "quickstart", "seed": 3, "control": False, "rl_steps": 4, "sft_steps": 2, "eval_tasks": 5}
@@ -57,6 +57,7 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
         "tool_rate_sft": 0.125,
         "tool_rate_rl": 0.4375,
         "num_eval_tasks": 5,
+        "num_eval_tasks_base": 5,
         "steps": 4,
         "seed": 3,
     }
@@ -166,6 +167,18 @@ def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: 
     assert (
         "--env python_math --protocol chat --rows " in printed and "'a question'" in printed
     )  # which the model solves
+
+
+def test_an_untrained_model_that_solves_nothing_tries_few_tasks_and_every_output_says_how_many(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "load_course", lambda recipe: replace(load_course(recipe), num_eval_untrained=2))
+    summary = run(tmp_path)
+    assert (summary["num_eval_tasks_base"], summary["num_eval_tasks"]) == (2, 5)
+    shown = capsys.readouterr().out
+    assert "5 held-out tasks (2 for the untrained model), seed 3" in shown and "0.000 to 0.658" in shown
+    report = (tmp_path / "report.html").read_text()
+    assert "untrained, 2 tasks" in report and "0 to 66" in report and "5 tasks that were not trained on" in report
 
 
 def test_the_suggested_question_is_played_with_the_options_of_the_environment(
