@@ -42,7 +42,7 @@ def test_every_estimator_and_loss_trains(tmp_path: Path, monkeypatch: pytest.Mon
         "+algorithm.gdpo_reward_keys": "[acc, num_turns]",
         "agentic.rubric.components": "[{use: 'cycling:places'}]",
     }
-    steps = run.finish(timeout_s=900)
+    steps = run.finish()
     assert len(steps) == len(PLAN)
     _check_prompt_information(steps, every=10, prompts=4)
     for step, methods in zip(steps, PLAN, strict=True):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from patience import PATIENCE_S
 from verl_runs import Run, make_run, wait_for
 
 pytestmark = pytest.mark.slow
@@ -53,9 +54,9 @@ def test_groups_without_signal_are_replaced_until_there_are_no_others(tmp_path: 
     add_gates(run, keep_surplus=1, window=16)
     run.settings["trainer.total_training_steps"] = 1000
     with run.start() as process:
-        wait_for(lambda: len(run.metrics()) >= 3, timeout_s=400, process=process)
+        wait_for(lambda: len(run.metrics()) >= 3, process=process)
         dry.touch()
-        assert process.wait(300) != 0
+        assert process.wait(PATIENCE_S) != 0
     log = (run.folder / "metrics.log").read_text(errors="replace")
     assert "StarvationError: gates drop nearly everything, got " in log
     assert "% of the last 16 were dropped (all_0 " in log and "the tasks are too hard" in log
