@@ -81,7 +81,7 @@ def test_earlier_groups_take_the_place_of_those_without_signal(tmp_path: Path) -
         "trainer.total_training_steps": 6,
         "trainer.save_freq": 6,
         "trainer.resume_mode": "auto",
-        "algorithm.adv_estimator": "vspo",  # divides by the uses of a row
+        "algorithm.adv_estimator": "per_use",  # divides by the uses of a row
         "algorithm.rollout_correction.rollout_is": "token",
     }
     steps = run.finish()
