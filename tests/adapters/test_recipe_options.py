@@ -80,7 +80,10 @@ def test_the_methods_estimator_keeps_its_options_and_those_of_the_user(tmp_path:
 def test_an_option_of_the_user_stays_also_where_it_has_the_methods_value(place: str, tmp_path: Path) -> None:
     gamma = load_recipe("method", "gigpo").value("agentic.credit.options.gamma")
     more = f"agentic: {{credit: {{options: {{gamma: {gamma}}}}}}}" if place == "file" else ""
-    line = {"line": [f"agentic.credit.options.gamma={gamma}"], "mapping": [f"agentic.credit.options={{gamma: {gamma}}}"]}
+    line = {
+        "line": [f"agentic.credit.options.gamma={gamma}"],
+        "mapping": [f"agentic.credit.options={{gamma: {gamma}}}"],
+    }
     mine = f"algorithm.adv_estimator={tmp_path}/mine.py:mine"
     composed = composed_of(tmp_path, "gigpo", mine, *line.get(place, []), more=more)
     assert dict(credit_settings(composed.config).options) == {"gamma": gamma}

@@ -202,7 +202,9 @@ def test_the_installed_command_is_the_same_program() -> None:
 
 def test_the_module_is_the_command_with_its_exit_codes(tmp_path: Path) -> None:
     for arguments in (["--help"], ["nope"], ["env", "list", "--unknown"]):
-        module, command = (_python(*program, *arguments, cwd=tmp_path) for program in (("-m", "verl_agentic.cli"), _MAIN))
+        module, command = (
+            _python(*program, *arguments, cwd=tmp_path) for program in (("-m", "verl_agentic.cli"), _MAIN)
+        )
         assert (module.returncode, module.stdout, module.stderr) == (command.returncode, command.stdout, command.stderr)
 
 

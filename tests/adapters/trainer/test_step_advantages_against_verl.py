@@ -14,9 +14,9 @@ from verl_agentic.credit.advantage import AdvantageType
 from verl_agentic.credit.advantages.gigpo import gigpo
 from verl_agentic.credit.credit.batch import CreditBatch
 from verl_agentic.methods.advantages.arpo import arpo
+from verl_agentic.methods.advantages.per_use import per_use
 from verl_agentic.methods.advantages.salt import salt
 from verl_agentic.methods.advantages.turn_group import turn_group
-from verl_agentic.methods.advantages.per_use import per_use
 
 ROWS, GROUPS = 24, [f"g{i % 5}" for i in range(24)]
 

@@ -26,10 +26,10 @@ from verl_agentic.credit.credit.step_groups import (
     steps_of,
 )
 from verl_agentic.methods.advantages.arpo import arpo
+from verl_agentic.methods.advantages.per_use import per_use
 from verl_agentic.methods.advantages.salt import salt
 from verl_agentic.methods.advantages.spa import spa
 from verl_agentic.methods.advantages.turn_group import turn_group
-from verl_agentic.methods.advantages.per_use import per_use
 
 BIG = 2**63 - 1
 ESTIMATORS: list[tuple[AdvantageType, dict[str, Any]]] = [

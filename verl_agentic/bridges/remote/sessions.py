@@ -382,8 +382,8 @@ def _refuse_agent(env: Env) -> None:
     if optional(env, PlaysConversations) is not None:
         raise ConfigError(
             "an agent asks the policy of the trainer for several conversations, and a client of `env serve` plays one "
-            f"by steps, got {type(env).__name__}; set agentic.env to this environment in the trainer. Its agent may run "
-            "on another machine: agentic.env_config.agent takes the http address of a server that starts it"
+            f"by steps, got {type(env).__name__}; set agentic.env to this environment in the trainer. Its agent may "
+            "run on another machine: agentic.env_config.agent takes the http address of a server that starts it"
         )
 
 

@@ -31,8 +31,7 @@ class Course:
     num_eval: int = 256
     """Number of held-out rows."""
     num_eval_untrained: int | None = setting(None, min=1)
-    """Number of them that the model tries before its first stage. Set it where that model surely solves none; by default
-    all."""
+    """Number of them that the model tries before its first stage, where it surely solves none; by default all."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment's `make_rows`."""
     demos: Mapping[str, Any] = field(default_factory=dict)

@@ -28,7 +28,7 @@ Frame = Any
 _OFFERED = re.compile(r'"name"\s*:\s*"([\w.-]+)"\s*,\s*"(?:description|parameters)"')
 _SAMPLE = 96
 _SAMPLE_S = 3.0
-"""Limit of CPU time for reading whole records, in seconds. Wall time would make the verdicts depend on other processes."""
+"""Limit of CPU time for reading whole records, in seconds. With wall time, other processes would change verdicts."""
 
 
 class RunRecords:
