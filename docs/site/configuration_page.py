@@ -124,9 +124,10 @@ is an error.
 
 **Choices.** The plugin also chooses what your keys need, and logs it in one line: `trainer.v1.trainer_mode=agentic_*`
 for features that need it, `trainer.v1.sampler.custom_sampler` for gates and replay,
-`reward.reward_manager.name=rubric` for a rubric, the agent loop `env_agent` if `agentic.env` is set, the options of an
-estimator or a loss without those that a system or method sets for another estimator or loss, and
-`rollout.skip_tokenizer_init=False` for SGLang with a protocol whose turns end with a text. A value of yours that
+`reward.reward_manager.name=rubric` for a rubric, and one of verl's reward workers in place of eight, because a rubric
+scores in the event loops, the agent loop `env_agent` if `agentic.env` is set, the options of an estimator or a loss
+without those that a system or method sets for another estimator or loss, and `rollout.skip_tokenizer_init=False` for
+SGLang with a protocol whose turns end with a text. A value of yours that
 contradicts such a choice is an error.
 
 This page and `agentic/plugin.yaml` are generated:

@@ -39,6 +39,17 @@ class Task:
         """The right answer."""
         return str(self.left * self.right)
 
+    @property
+    def worked_answer(self) -> str:
+        """The product by the digits of the right operand, with the answer in a box."""
+        digits = str(self.right)
+        parts = [int(digit) * 10**place for place, digit in enumerate(reversed(digits)) if digit != "0"][::-1]
+        products = " + ".join(f"{self.left}*{part}" for part in parts)
+        values = " + ".join(str(self.left * part) for part in parts)
+        return (
+            rf"{self.expression} is {products}. That is {values} = {self.answer}." + "\n" + rf"\boxed{{{self.answer}}}"
+        )
+
 
 def operands(split: Split) -> list[int]:
     """Returns the operands of a split; the two splits are disjoint."""
@@ -59,8 +70,12 @@ def make_tasks(*, split: Split, count: int, seed: int) -> list[Task]:
     return [Task(task_id=f"{split}-{a}x{b}", left=a, right=b) for a, b in pairs]
 
 
-def make_rows(*, split: Split, count: int, seed: int, tool: Tool = "python") -> list[EnvRow]:
+def make_rows(
+    *, split: Split, count: int, seed: int, tool: Tool = "python", demonstrations: bool = False
+) -> list[EnvRow]:
     """Returns `count` different tasks as dataset rows; see `make_tasks`. With `tool="none"` they have no tool.
+
+    With `demonstrations` each has a worked answer in `extra_info.demonstration`, for the loss `rl_plus`.
 
     Raises:
         ConfigError: an unknown tool.
@@ -72,7 +87,11 @@ def make_rows(*, split: Split, count: int, seed: int, tool: Tool = "python") -> 
             prompt=(Message("user", task.question),),
             ground_truth=task.answer,
             data_source="python_math",
-            extra={"task_id": task.task_id, **tool_column},
+            extra={
+                "task_id": task.task_id,
+                **tool_column,
+                **({"demonstration": task.worked_answer} if demonstrations else {}),
+            },
         )
         for task in make_tasks(split=split, count=count, seed=seed)
     ]

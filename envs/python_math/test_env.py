@@ -70,6 +70,16 @@ async def test_the_solution_scores_1_through_the_tool(chat: Any, row: EnvRow) ->
     assert episode.numbers()["tool_calls"] == 1.0 and episode.numbers()["tool_errors"] == 0.0
 
 
+async def test_a_demonstration_reasons_before_it_answers(chat: Any) -> None:
+    assert TASK.worked_answer == (
+        "837*294 is 837*200 + 837*90 + 837*4. That is 167400 + 75330 + 3348 = 246078.\n\\boxed{246078}"
+    )
+    assert Task(task_id="t", left=837, right=904).worked_answer.startswith("837*904 is 837*900 + 837*4. That is ")
+    for row in make_rows(split="train", count=3, seed=3, tool="none", demonstrations=True):
+        assert (await play(chat, row, turns(row.extra["demonstration"]))).reward.outcome == 1.0
+    assert all("demonstration" not in row.extra for row in make_rows(split="train", count=3, seed=3))
+
+
 async def test_rows_without_a_tool_are_answered_at_once_and_show_none_to_the_policy(chat: Any) -> None:
     (row,) = make_rows(split="test", count=1, seed=3, tool="none")
     assert (len(make_env(row).tools), len(make_env(replace(row, extra={})).tools)) == (0, 1)

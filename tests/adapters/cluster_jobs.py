@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 import ray
+from patience import PATIENCE_S
 from ray.cluster_utils import Cluster
 
 from verl_agentic.base.errors import AgenticError, ConfigError, DataError
@@ -119,7 +120,7 @@ def run_all(folder: str) -> dict[str, Any]:
 
 def on_cluster(command: list[str], address: str) -> Any:
     """Runs a command of the command line on two workers."""
-    return subprocess.run(full(command, address), check=True, capture_output=True, text=True, timeout=120)
+    return subprocess.run(full(command, address), check=True, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def full(command: list[str], address: str) -> list[str]:

@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import ray
+from patience import PATIENCE_S
 
 from verl_agentic.base.errors import SandboxError
 from verl_agentic.sandbox.interface import Command, Limits
@@ -117,12 +118,12 @@ def job() -> dict[str, Any]:
             ray.get(worker.die_with_a_lease.remote())
         except ray.exceptions.RayActorError:
             seen["deaths"] = seen.get("deaths", 0) + 1
-    seen["lease"] = ray.get(workers[2].use_a_lease.remote(), timeout=30)
-    deadline = time.monotonic() + 20
+    seen["lease"] = ray.get(workers[2].use_a_lease.remote(), timeout=PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
     while (running := asyncio.run(pool().metrics())["running"]) and time.monotonic() < deadline:
         time.sleep(0.1)
     seen["still_leased"] = running
-    seen["cancel_s"] = ray.get(workers[2].cancel_a_call.remote(), timeout=60)
+    seen["cancel_s"] = ray.get(workers[2].cancel_a_call.remote(), timeout=PATIENCE_S)
     seen["actors_later"] = len(named())
     seen["after_death"] = asyncio.run(survive_the_actor())
     return seen
@@ -132,13 +133,13 @@ def cluster(folder: str) -> dict[str, Any]:
     context = ray.init(num_cpus=2, _temp_dir=folder, include_dashboard=False, log_to_driver=False)
     command = [sys.executable, __file__, "job"]
     environment = {**os.environ, "RAY_ADDRESS": context.address_info["gcs_address"]}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode:
         return {"error": done.stdout + done.stderr}
-    started = time.monotonic()
-    while named() and time.monotonic() < started + 30:
+    deadline = time.monotonic() + PATIENCE_S
+    while named() and time.monotonic() < deadline:
         time.sleep(0.2)
-    return {**last_object(done.stdout), "actors_left": named(), "ended_s": time.monotonic() - started}
+    return {**last_object(done.stdout), "actors_left": named()}
 
 
 def last_object(output: str) -> dict[str, Any]:

@@ -117,6 +117,7 @@ class Stage:
         reward: dict[str, Any] | None = None,
         rollout: dict[str, Any] | None = None,
         algorithm: dict[str, Any] | None = None,
+        loss: str = "vanilla",
         **section: Any,
     ):
         section = {"env": str(self.folder), "limits": {"max_turns": 3, "turn_timeout_s": 0.6}, **section}
@@ -128,7 +129,8 @@ class Stage:
             **(rollout or {}),
         }
         sections = {"data": DATA, "reward": reward or {}, "algorithm": algorithm or {}}
-        config = OmegaConf.create({"actor_rollout_ref": {"model": {"path": "qwen3"}, "rollout": rollout}, **sections})
+        parts = {"model": {"path": "qwen3"}, "rollout": rollout, "actor": {"policy_loss": {"loss_mode": loss}}}
+        config = OmegaConf.create({"actor_rollout_ref": parts, **sections})
         return hydra.utils.instantiate(
             config={**_agent_loop_registry["env_agent"], **(named or {})},
             trainer_config=DictConfigWrap(config),

@@ -15,6 +15,7 @@ pytest.importorskip("verl")
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.verl.config_root import PLUGIN, ROOT, place_of, prepare, root_key
 from verl_agentic.verl.extensions.preflight.compose import compose
+from verl_agentic.verl.reward.reward_features import VERLS_WORKERS
 from verl_agentic.verl.sections import AGENTIC
 
 _RECIPE = """
@@ -142,6 +143,13 @@ _CURRICULUM = {"curriculum": {"name": "learnability"}}
         ({"env": "x"}, {"actor_rollout_ref__rollout__agent__default_agent_loop": "tool_agent"}, []),
         ({"rubric": "r.yaml"}, {}, ["reward.reward_manager.name=rubric (agentic.rubric)"]),
         ({"rubric": "r.yaml"}, {"reward__reward_manager__name": "rubric"}, []),
+        (
+            {"rubric": "r.yaml"},
+            {"reward__reward_manager__name": "rubric", "reward__num_workers": 8},
+            ["reward.num_workers=1 (agentic.rubric)"],
+        ),
+        ({"rubric": "r.yaml"}, {"reward__reward_manager__name": "rubric", "reward__num_workers": 4}, []),
+        ({"env": None}, {"reward__num_workers": 8}, []),
         ({"sampling": {"poll_interval_s": 0.1}}, {}, []),
         (
             {"sampling": {"poll_interval_s": 0.1, "replay": {"capacity": 4}}},
@@ -226,6 +234,14 @@ def test_the_trainer_that_a_feature_needs_is_that_of_the_users_mode(
 def test_a_rubric_beside_another_reward_manager_is_refused(verls: Any) -> None:
     with pytest.raises(ConfigError, match=r"reward\.rubric"):
         prepare(config_of({"rubric": "r.yaml"}, **verls))
+
+
+def test_a_rubric_leaves_one_of_verls_reward_workers(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(_RECIPE)
+    rubric = "agentic.rubric={components: [{use: env}]}"
+    assert compose(tmp_path, "run", []).config.reward.num_workers == VERLS_WORKERS, "verl's default"
+    assert compose(tmp_path, "run", [rubric]).config.reward.num_workers == 1
+    assert compose(tmp_path, "run", [rubric, "reward.num_workers=3"]).config.reward.num_workers == 3
 
 
 def test_a_choice_whose_configuration_does_not_resolve_is_left_to_verl() -> None:

@@ -7,6 +7,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from patience import PATIENCE_S
+
 import verl_agentic.verl
 from verl_agentic.verl.config_root import ROOT, root_key
 from verl_agentic.verl.features import all_adapters, all_features, is_installed
@@ -42,5 +44,5 @@ def test_features_import_neither_torch_nor_verl() -> None:
         "assert all_adapters()\n"
         "print([name for name in ('torch', 'verl', 'ray') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert found.stdout.split("\n")[-2] == "[]", found.stdout

@@ -38,11 +38,11 @@ WITH_OPTIONS = {
 }
 
 
-def composed_of(folder: Path, method: str, *overrides: str) -> Composed:
+def composed_of(folder: Path, method: str, *overrides: str, more: str = "") -> Composed:
     (folder / "mine.py").write_text(OWN)
     (folder / "run.yaml").write_text(
         "hydra: {searchpath: [pkg://verl_agentic.config]}\n"
-        f"defaults: [ppo_trainer, agentic/plugin, agentic/method: {method}, _self_]\n"
+        f"defaults: [ppo_trainer, agentic/plugin, agentic/method: {method}, _self_]\n{more}\n"
     )
     return compose(folder, "run", overrides)
 
@@ -74,6 +74,22 @@ def test_another_loss_gets_no_option_of_the_methods(method: str, tmp_path: Path)
 def test_the_methods_estimator_keeps_its_options_and_those_of_the_user(tmp_path: Path) -> None:
     composed = composed_of(tmp_path, "gigpo", "agentic.credit.options.gamma=0.9")
     assert options_of(composed, "algorithm.credit.options") == {"gamma": 0.9, "omega": 1.0, "norm": "mean_std"}
+
+
+@pytest.mark.parametrize("place", ["file", "line", "mapping"])
+def test_an_option_of_the_user_stays_also_where_it_has_the_methods_value(place: str, tmp_path: Path) -> None:
+    gamma = load_recipe("method", "gigpo").value("agentic.credit.options.gamma")
+    more = f"agentic: {{credit: {{options: {{gamma: {gamma}}}}}}}" if place == "file" else ""
+    line = {
+        "line": [f"agentic.credit.options.gamma={gamma}"],
+        "mapping": [f"agentic.credit.options={{gamma: {gamma}}}"],
+    }
+    mine = f"algorithm.adv_estimator={tmp_path}/mine.py:mine"
+    composed = composed_of(tmp_path, "gigpo", mine, *line.get(place, []), more=more)
+    assert dict(credit_settings(composed.config).options) == {"gamma": gamma}
+    assert any("the others are gigpo's" in choice for choice in composed.chosen)
+    added = composed_of(tmp_path, "dapo", "agentic/method=gigpo", mine, *line.get(place, []), more=more)
+    assert dict(credit_settings(added.config).options) == {"gamma": gamma}
 
 
 def test_an_unknown_option_is_refused_with_the_override_that_replaces_all(tmp_path: Path) -> None:

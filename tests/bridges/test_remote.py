@@ -327,17 +327,22 @@ async def test_a_client_sets_only_what_the_operator_has_named(monkeypatch: pytes
     assert seen == [given, {"level": None}]
 
 
-class PlayingEnv(ToolEnv):
-    async def play_conversations(self, open_conversation: Any) -> StopReason:
-        return StopReason.ANSWERED
-
-
-@pytest.mark.parametrize(
-    "environment", [lambda row: ToolEnv(row, [DelegateTool()]), lambda row: PlayingEnv(row, [])], ids=["tool", "agent"]
-)
-async def test_an_environment_with_sub_agents_is_refused(environment: Any) -> None:
-    async with serving(environment) as server:
+async def test_an_environment_with_sub_agents_is_refused() -> None:
+    async with serving(lambda row: ToolEnv(row, [DelegateTool()])) as server:
         with pytest.raises(ConfigError, match="sub-agents"):
+            await play(lambda row: make_env(row, url=server.url), "42")
+
+
+async def test_an_agent_is_refused_before_it_starts() -> None:
+    class PlayingEnv(ToolEnv):
+        async def start(self) -> tuple[Message, ...]:
+            raise AssertionError("the agent was started")
+
+        async def play_conversations(self, open_conversation: Any) -> StopReason:
+            return StopReason.ANSWERED
+
+    async with serving(lambda row: PlayingEnv(row, [])) as server:
+        with pytest.raises(ConfigError, match=r"got PlayingEnv; set agentic\.env .*agentic\.env_config\.agent"):
             await play(lambda row: make_env(row, url=server.url), "42")
 
 

@@ -51,7 +51,7 @@ class World:
 
     def evaluate(
         self, course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Any,
-        **engine: str,
+        max_tasks: int | None = None, **engine: str,
     ) -> dict[str, Any]:  # fmt: skip
         self.done.append(f"eval {name}")
         self.engines.append(engine)
@@ -63,7 +63,7 @@ class World:
         write_run(out / "eval" / f"{name}_sampled", trajectories=[row])
         greedily = {"greedy": score + 0.125, "tool_rate_greedy": 0.0} if greedy else {}
         write_run(out / "eval" / f"{name}_greedy", trajectories=[{**row, "acc": float(name == "rl")}])
-        return {"num_tasks": 5, "sampled": score, "tool_rate_sampled": score / 2, **greedily}
+        return {"num_tasks": max_tasks or 5, "sampled": score, "tool_rate_sampled": score / 2, **greedily}
 
     def sample(
         self, course: Course, rows: Sequence[EnvRow], folder: Path, model: Path, *, samples: int, **_: Any

@@ -200,6 +200,14 @@ def test_the_installed_command_is_the_same_program() -> None:
     assert process.stdout.startswith("usage: verl-agentic")
 
 
+def test_the_module_is_the_command_with_its_exit_codes(tmp_path: Path) -> None:
+    for arguments in (["--help"], ["nope"], ["env", "list", "--unknown"]):
+        module, command = (
+            _python(*program, *arguments, cwd=tmp_path) for program in (("-m", "verl_agentic.cli"), _MAIN)
+        )
+        assert (module.returncode, module.stdout, module.stderr) == (command.returncode, command.stdout, command.stderr)
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["preflight", "dryrun"])
 def test_options_may_stand_between_overrides(command: str, monkeypatch: pytest.MonkeyPatch) -> None:

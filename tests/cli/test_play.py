@@ -19,8 +19,8 @@ class StockEnv(ToolEnv):
     async def score(self, transcript):
         return Reward(0.0)
 
-def make_env(row):
-    assert row.extra["stock"] == 7
+def make_env(row, shelf=None):
+    assert row.extra["stock"] == 7 and shelf in (None, [3])
     return StockEnv(row, [])
 """
 
@@ -62,3 +62,6 @@ def test_a_question_of_a_file_has_all_that_its_row_has(
     assert main(["play", "How many?", *options, "--rows", str(rows)]) == 0
     assert main(["play", "How much?", *options, "--rows", str(rows)]) == 2
     assert "got 'How much?'" in capsys.readouterr().err
+    for config, code in (("shelf=[3]", 0), ("shelf=[4]", 1), ("shelves=[3]", 2)):
+        assert main(["play", "How many?", *options, "--rows", str(rows), "--config", config]) == code, config
+    assert "make_env(row, shelf=None)" in capsys.readouterr().err

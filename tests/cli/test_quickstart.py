@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +16,18 @@ from quickstart_world import World, run_course
 
 from verl_agentic.base import paths
 from verl_agentic.base.errors import ConfigError, MissingDependencyError
+from verl_agentic.cli.options.key_values import parse_key_values
 from verl_agentic.cpu.quickstart import phases
-from verl_agentic.cpu.quickstart.course import load_course
+from verl_agentic.cpu.quickstart.course import Course, load_course
 from verl_agentic.cpu.quickstart.phases import Quickstart
 from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
+from verl_agentic.evaluate.cli import play
 from verl_agentic.log.reader import write_run
 from verl_agentic.verl.extensions.cpu import cpu_features
 
 KEYS = [
     *("success_base", "success_sft", "success_rl", "greedy_sft", "greedy_rl", "tool_rate_sft", "tool_rate_rl"),
-    *("num_eval_tasks", "steps", "wall_s", "cpu_s", "peak_rss_gb", "seed"),
+    *("num_eval_tasks", "num_eval_tasks_base", "steps", "wall_s", "cpu_s", "peak_rss_gb", "seed"),
 ]
 ALL = ["model", "data", "eval base", "sft", "eval sft", "rl", "eval rl"]
 SETTINGS = {"recipe": "quickstart", "seed": 3, "control": False, "rl_steps": 4, "sft_steps": 2, "eval_tasks": 5}
@@ -52,6 +57,7 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
         "tool_rate_sft": 0.125,
         "tool_rate_rl": 0.4375,
         "num_eval_tasks": 5,
+        "num_eval_tasks_base": 5,
         "steps": 4,
         "seed": 3,
     }
@@ -161,6 +167,31 @@ def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: 
     assert (
         "--env python_math --protocol chat --rows " in printed and "'a question'" in printed
     )  # which the model solves
+
+
+def test_an_untrained_model_that_solves_nothing_tries_few_tasks_and_every_output_says_how_many(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "load_course", lambda recipe: replace(load_course(recipe), num_eval_untrained=2))
+    summary = run(tmp_path)
+    assert (summary["num_eval_tasks_base"], summary["num_eval_tasks"]) == (2, 5)
+    shown = capsys.readouterr().out
+    assert "5 held-out tasks (2 for the untrained model), seed 3" in shown and "0.000 to 0.658" in shown
+    report = (tmp_path / "report.html").read_text()
+    assert "untrained, 2 tasks" in report and "0 to 66" in report and "5 tasks that were not trained on" in report
+
+
+def test_the_suggested_question_is_played_with_the_options_of_the_environment(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Course, "env_config", {"tool": "none", "seed": 3})
+    run(tmp_path)
+    printed = capsys.readouterr().out.replace("\n", "")
+    (suggestion,) = re.findall("try it: verl-agentic (play .*'a question')", printed)
+    arguments = argparse.ArgumentParser()
+    play.add_arguments(arguments)
+    config = arguments.parse_args(shlex.split(suggestion)[1:]).config
+    assert parse_key_values(config, option="--config") == {"tool": "none", "seed": 3}
 
 
 def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World, tmp_path: Path) -> None:

@@ -150,6 +150,10 @@ def test_an_evaluation_that_needs_no_greedy_figures_plays_every_task_once(made: 
         COURSE, made, "once", made / "model", greedy=False, seed=1, advance=lambda done, total: seen.append(total)
     )
     assert seen == [4] * 4 and "greedy" not in result
+    few = tasks.evaluate(
+        COURSE, made, "few", made / "model", greedy=False, seed=1, max_tasks=3, advance=lambda done, total: None
+    )
+    assert few["num_tasks"] == 3
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from verl_agentic.credit.aggregate import as_floats
 class LossBatch:
     """A micro-batch: B rows, T response tokens, padded at the right.
 
-    Only `log_prob_BT` and `entropy_BT` carry gradients.
+    Only `log_prob_BT`, `entropy_BT` and `top_log_prob_BTK` carry gradients.
     """
 
     log_prob_BT: Tensor
@@ -63,6 +63,10 @@ class LossBatch:
     """`[B, T]` float: mean over the vocabulary of `log pi - log pi_old` at the position of the token."""
     teacher_log_prob_BT: Tensor | None = None
     """`[B, T]` float: log-probs of the tokens under the teacher (self-distillation)."""
+    top_log_prob_BTK: Tensor | None = None
+    """`[B, T, K]` float: log-probs of the K most likely tokens at every place, with gradient."""
+    teacher_top_log_prob_BTK: Tensor | None = None
+    """`[B, T, K]` float: log-probs of these tokens under the teacher."""
 
 
 @dataclass(frozen=True, kw_only=True)

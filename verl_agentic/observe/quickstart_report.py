@@ -173,14 +173,16 @@ def _make_tiles(
 ) -> list[Tile]:
     """Returns the most important numbers."""
     count = int(figures["num_eval_tasks"])
+    counts = {"base": int(figures.get("num_eval_tasks_base", count))}
     shuffled = ", rewards shuffled" if is_control else ""
-    titles = {"base": "untrained", **{name: f"after {name}" for name in stages}}
+    untrained = "untrained" if counts["base"] == count else f"untrained, {counts['base']} tasks"
+    titles = {"base": untrained, **{name: f"after {name}" for name in stages}}
     titles[stages[-1]] += shuffled
     tiles = [
         Tile(
             title,
             _format_percent(figures[f"success_{name}"]),
-            _format_interval(figures[f"success_{name}"], count),
+            _format_interval(figures[f"success_{name}"], counts.get(name, count)),
             "main" if name == stages[-1] else "",
         )
         for name, title in titles.items()

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
+from patience import PATIENCE_S
 from run_logs import log_row
 from samples import sample, turn
 from sandbox_jobs import last_object
@@ -122,7 +123,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         }
         environment = {**os.environ, "COMMANDS": json.dumps(commands)}
         done = subprocess.run([sys.executable, str(_SCRIPT), folder], env=environment, capture_output=True, text=True,
-                              timeout=900, check=False)  # fmt: skip
+                              timeout=PATIENCE_S, check=False)  # fmt: skip
     shutil.rmtree(folder, ignore_errors=True)
     assert done.returncode == 0, done.stderr
     found = last_object(done.stdout)

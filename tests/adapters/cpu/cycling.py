@@ -59,7 +59,7 @@ def _register() -> None:
 
     own_gap: list[float] = []
     teacher_gap: list[float] = []
-    log_probs_of = prompt_effect.log_probs_of
+    log_probs_of, compute_columns = prompt_effect.log_probs_of, self_teacher.compute_columns
 
     def compared(trainer: Any, batch: Any, rows: Any, *, keys: Any, beside: Any) -> Any:
         """Notes how far a text under its own prompt is from what the trainer computed of the batch."""
@@ -78,17 +78,17 @@ def _register() -> None:
         own_gap.append(max(gaps))
         return found
 
-    def taught(trainer: Any, batch: Any, rows: Any, *, asks: Any, sign: Any, **given: Any) -> Any:
+    def taught(trainer: Any, batch: Any, rows: Any, *, asks: Any, answers: Any, **given: Any) -> Any:
         """Notes how far what the teacher says is from what the actor would."""
-        found = log_probs_of(trainer, batch, rows, asks=asks, sign=sign, **given)
+        found = compute_columns(trainer, batch, rows, asks=asks, answers=answers, **given)
         actors = log_probs_of(trainer, batch, rows, **given)
-        teacher_gap.append(float((found.values() - actors.values()).abs().max()))
+        teacher_gap.append(float((found["log_probs"].values() - actors.values()).abs().max()))
         return found
 
     class CyclingTrainer(TRAINER_REGISTRY["agentic_sync"]):
         def __init__(self, config: Any) -> None:
             # Not where this module is only imported, as in the process of the tests.
-            prompt_effect.log_probs_of, self_teacher.log_probs_of = compared, taught
+            prompt_effect.log_probs_of, self_teacher.compute_columns = compared, taught
             super().__init__(config)
 
         def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
@@ -101,6 +101,9 @@ def _register() -> None:
                 self.config.algorithm.implicit_reward = self.implicit_reward if estimator == IMPLICIT else None
                 self.config.algorithm.credit = {"options": _OPTIONS.get(estimator, {})}
                 self.config.algorithm.self_teacher = {"tau": 0.1} if loss == "sdpo" else None
+                # The second step of `sdpo`, whose teacher lags behind, diverges over the most likely tokens.
+                is_second = loss == "sdpo" and PLAN[self.global_steps - 2][1] == "sdpo"
+                actor.policy_loss.options = {"alpha": 0.5, "top_tokens": 8} if is_second else {}
             actor.policy_loss.loss_mode = loss
             loss_function = functools.partial(losses.ppo_loss, config=omega_conf_to_dataclass(actor))
             self.actor_rollout_wg.set_loss_fn(loss_function)

@@ -42,7 +42,7 @@ def test_every_estimator_and_loss_trains(tmp_path: Path, monkeypatch: pytest.Mon
         "+algorithm.gdpo_reward_keys": "[acc, num_turns]",
         "agentic.rubric.components": "[{use: 'cycling:places'}]",
     }
-    steps = run.finish(timeout_s=900)
+    steps = run.finish()
     assert len(steps) == len(PLAN)
     _check_prompt_information(steps, every=10, prompts=4)
     for step, methods in zip(steps, PLAN, strict=True):
@@ -57,6 +57,7 @@ def test_every_estimator_and_loss_trains(tmp_path: Path, monkeypatch: pytest.Mon
             _check_implicit_rewards(step)
     first, second = (step["test/teacher_gap"] for step, (_, loss) in zip(steps, PLAN, strict=True) if loss == "sdpo")
     assert 0 <= first < 1e-6 < second, "the teacher begins as the actor, and lags behind"
+    assert [step["actor/sdpo_divergence"] > 0 for step in steps if "actor/sdpo_divergence" in step] == [True]
 
 
 def _check_prompt_information(steps: list[dict[str, float]], *, every: int, prompts: int) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from verl_runs import Run, make_run
 
 # Whatever the policy says, it is told to go on; four turns fill the row more than once.
@@ -85,7 +86,7 @@ def test_a_run_whose_environments_all_fail_stops_and_says_why(tmp_path: Path) ->
         "actor_rollout_ref.actor.ppo_mini_batch_size": 16,
     }
     with run.start() as process:
-        assert process.wait(300) != 0
+        assert process.wait(PATIENCE_S) != 0
     log = (run.folder / "metrics.log").read_text(errors="replace")
     assert "InfrastructureError: 100% of the last 32 episodes are void" in log
     assert "ConnectionError: the service is gone" in log

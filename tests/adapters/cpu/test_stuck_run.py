@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from verl_runs import make_run
 
 from verl_agentic.log.metric_log import read_metrics
@@ -60,7 +61,7 @@ def test_a_stuck_run_says_what_it_waits_for_where_its_time_went_and_last_why_it_
         "agentic.waiting": "{stuck_after_s: 2, report_every_s: 0.5}",
     }
     with run.start() as process:
-        assert process.wait(400) != 0
+        assert process.wait(PATIENCE_S) != 0
     log = (tmp_path / "metrics.log").read_text(errors="replace")
 
     (step,) = read_metrics(out)

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from patience import PATIENCE_S
 from safetensors import safe_open
 from verl_runs import make_run, wait_for
 
@@ -30,11 +31,11 @@ def test_two_ranks_train_an_actor_with_a_reference_and_a_critic_with_bins(tmp_pa
         "trainer.save_freq": 2,
     }
     with run.start() as process:
-        wait_for(lambda: run.metrics("metrics"), timeout_s=400, process=process)
+        wait_for(lambda: run.metrics("metrics"), process=process)
         family = psutil.Process(process.pid).children(recursive=True)
         (warm,) = (child for child in family if any("warm_process" in word for word in child.cmdline()))
         assert len(warm.children()) >= 6, "workers are forked from one process that has imported verl"
-        assert process.wait(400) == 0
+        assert process.wait(PATIENCE_S) == 0
     first, second = run.metrics("metrics")
     for step in (first, second):
         assert step["training/rollout_probs_diff_max"] < 1e-4
@@ -117,7 +118,7 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_and_back_to_it_a
     run.settings["+agentic.log.dir"] = "null"  # with a log, the alarm is known from the steps before, and not new
     with run.start("killed") as process:
         saved = run.checkpoints / "latest_checkpointed_iteration.txt"
-        wait_for(lambda: saved.is_file() and len(run.metrics("killed")) >= 3, timeout_s=300, process=process)
+        wait_for(lambda: saved.is_file() and len(run.metrics("killed")) >= 3, process=process)
         family = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGKILL)
         process.wait()

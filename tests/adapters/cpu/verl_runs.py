@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 import pytest
 import torch.distributed
+from patience import PATIENCE_S
 
 from verl_agentic.cpu.tiny_model import make_tiny_model
 from verl_agentic.episode.env_package import load_env_package
@@ -103,7 +104,7 @@ def run_ranks(arguments: Sequence[str], folder: Path, *, num_ranks: int = 2, **v
             )
             stack.callback(end, trainer)
             trainers.append(trainer)
-        codes = [trainer.wait(300) for trainer in trainers]
+        codes = [trainer.wait(PATIENCE_S) for trainer in trainers]
     printed = "".join((folder / f"rank_{rank}.log").read_text(errors="replace") for rank in range(num_ranks))
     assert not any(codes), printed[-6_000:]
     return printed
@@ -171,10 +172,10 @@ class Run:
             finally:
                 end(trainer)
 
-    def finish(self, name: str = "metrics", *, timeout_s: float = 400) -> list[dict[str, Any]]:
+    def finish(self, name: str = "metrics") -> list[dict[str, Any]]:
         """Trains to the end and returns the metrics of each step."""
         with self.start(name) as trainer:
-            code = trainer.wait(timeout_s)
+            code = trainer.wait(PATIENCE_S)
         assert code == 0, (self.folder / f"{name}.log").read_text(errors="replace")[-6_000:]
         return self.metrics(name)
 
@@ -195,12 +196,12 @@ def make_run(folder: Path, **settings: Any) -> Run:
     return Run(folder, settings)
 
 
-def wait_for(condition: Any, *, timeout_s: float, process: Trainer) -> None:
+def wait_for(condition: Any, *, process: Trainer) -> None:
     """Waits until `condition()` holds, while the process lives."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert process.poll() is None, f"ended with {process.poll()}"
-        assert time.monotonic() < deadline, f"nothing after {timeout_s} s"
+        assert time.monotonic() < deadline, f"nothing after {PATIENCE_S} s"
         time.sleep(0.1)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import PATIENCE_S
 
 from verl_agentic.credit.cudnn_attention import VARIABLE
 
@@ -25,6 +26,6 @@ def test_an_engine_puts_cudnn_last(chosen: str | None, expected: str) -> None:
         env={**environment, "VERL_PLATFORM": "cpu"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert f"is {expected}" in run.stdout, run.stderr[-2000:]

@@ -136,6 +136,25 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[LossBatch]:
 # What a loss is given.
 
 
+def test_top_tokens_of_policy_and_teacher_are_padded_alike_and_keep_the_gradient() -> None:
+    top = [torch.randn(length, 3) for length in RESPONSES]
+    values = torch.cat(top).requires_grad_()
+    offsets = torch.tensor([0, *RESPONSES]).cumsum(0)
+    of_policy = torch.nested.nested_tensor_from_jagged(values, offsets)
+    masks = nested([torch.ones(length, dtype=torch.int64) for length in RESPONSES])
+    data = {"response_mask": masks, "teacher_top_log_probs": nested([2 * rows for rows in top])}
+    columns = loss_functions._collect_columns({"top_log_probs": of_policy}, data)
+    policy, teacher = columns["top_log_prob_BTK"], columns["teacher_top_log_prob_BTK"]
+    assert policy.shape == teacher.shape == (4, max(RESPONSES), 3) and not teacher.requires_grad
+    for number, rows in enumerate(top):
+        assert torch.equal(policy[number, : len(rows)], rows) and torch.equal(teacher[number, : len(rows)], 2 * rows)
+    (found,) = torch.autograd.grad(policy.sum(), values)
+    assert torch.equal(found, torch.ones_like(values))
+    assert not loss_functions._collect_columns({}, data) and not loss_functions._collect_columns(
+        {"top_log_probs": of_policy}, {"response_mask": masks}
+    )
+
+
 @pytest.mark.slow
 def test_every_column_is_aligned_with_the_log_probs_of_the_response(seen: list[LossBatch]) -> None:
     rows, weight = [0, 1, 2, 3], torch.zeros(())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from patience import PATIENCE_S
 from tensordict import TensorDict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -239,7 +240,7 @@ def test_several_ranks_pack_rows_of_different_prompts(tiny_model: Path, tmp_path
     (tmp_path / "model").symlink_to(tiny_model)
     ranks = [subprocess.Popen([sys.executable, __file__, str(tmp_path), str(rank)]) for rank in range(2)]
     try:
-        assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=PATIENCE_S) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()

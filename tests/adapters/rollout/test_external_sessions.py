@@ -28,6 +28,9 @@ def gold(row):
     if row.extra.get("how") == "unsolved":
         raise LookupError("no solution is known")
 
+    if row.extra.get("how") == "bare":
+        return lambda messages: Message("assistant", r"<answer> \boxed{42} </answer>", reasoning="Easy.")
+
     def next_message(messages):
         if messages[-1].role == "tool":
             return Message("assistant", messages[-1].content)
@@ -150,6 +153,18 @@ async def test_a_demonstration_of_the_row_is_trained_as_it_is_written(stage: Sta
     written = [token for text in texts for token in (*encode(text), eos)]
     assert external["responses"][external["response_mask"].bool()].tolist() == written
     assert external["rm_scores"].sum().item() > 0
+
+
+@pytest.mark.parametrize("loss", ["rl_plus", "vanilla"])
+async def test_a_solution_that_is_the_ground_truth_alone_is_not_imitated(stage: Stage, loss: str) -> None:
+    more = {"extra_info": {**row("bare", session_id=0)["extra_info"], "demonstration": "21 twice is 42."}}
+    await play(stage, 0, loss=loss, more=more)
+    await play(stage, 0, loss=loss)  # with a call of the tool
+    if loss == "vanilla":  # it learns from none as such
+        await play(stage, 0, how="bare", loss=loss)
+        return
+    with pytest.raises(DataError, match=r"got '42'; give the rows .* extra_info\.demonstration"):
+        await play(stage, 0, how="bare", loss=loss)
 
 
 @pytest.mark.parametrize("demonstration", ["", " ", [], [""], 7, ["a", None], {"role": "assistant"}])

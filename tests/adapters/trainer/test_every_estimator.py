@@ -39,14 +39,14 @@ AVERAGES = {
         "spa",
         "token_baseline",
     ),
-    *("turn_group", "vspo", "opo", "grpo", "rloo", "rloo_vectorized", "optimal_token_baseline"),
+    *("turn_group", "per_use", "opo", "grpo", "rloo", "rloo_vectorized", "optimal_token_baseline"),
     "tir_optimal_token_baseline",
 }
 """Nothing but an average of returns is taken off."""
-BASE_OPTIONS: dict[str, dict[str, Any]] = {name: {"base": "dr_grpo"} for name in ("arpo", "salt", "vspo")}
+BASE_OPTIONS: dict[str, dict[str, Any]] = {name: {"base": "dr_grpo"} for name in ("arpo", "salt", "per_use")}
 OF_SESSIONS = {
     *("batch_baseline", "dr_grpo", "lite_ppo", "safe_gdpo", "safe_grpo", "safe_passk", "safe_remax"),
-    *("safe_rloo", "vspo", "gpg", "grpo", "grpo_passk", "grpo_vectorized", "remax", "rloo", "rloo_vectorized"),
+    *("safe_rloo", "per_use", "gpg", "grpo", "grpo_passk", "grpo_vectorized", "remax", "rloo", "rloo_vectorized"),
 }
 """A session's advantage is one number that depends on what sessions earned alone."""
 

@@ -15,8 +15,14 @@ from stage import Chat
 from stored_rows import StoredRows
 
 from verl_agentic.base.errors import ConfigError, DataError, PluginError
+from verl_agentic.verl.extensions.methods.method_features import check_top_tokens
 from verl_agentic.verl.extensions.methods.trainer.extra_rows import max_row_tokens
-from verl_agentic.verl.extensions.methods.trainer.self_teacher import COLUMN, store_teacher_log_probs, teacher_tau
+from verl_agentic.verl.extensions.methods.trainer.self_teacher import (
+    COLUMN,
+    SelfTeacher,
+    store_teacher_log_probs,
+    teacher_tau,
+)
 
 
 class Workers:
@@ -44,6 +50,8 @@ class Workers:
             row["log_probs"] = ids + ids.roll(-1) / 1000
             if "teacher_tau" in batch.extra_info and self.has_plugin:
                 row["teacher_pass"] = torch.ones_like(ids)
+            if batch.extra_info.get("calculate_top_tokens") and self.has_plugin:
+                row["top_log_probs"] = -row["top_ids"].float() - len(row["prompts"])
         return batch
 
 
@@ -220,6 +228,59 @@ def test_a_teacher_that_follows_slowly_is_asked_for_by_its_tau(queue: StoredRows
     with pytest.raises(PluginError, match="teacher_pass"):
         teach(queue, trainer, [0.0])
     assert list(queue.rows) == ["u_0_0"]
+
+
+def test_the_teacher_is_asked_for_the_most_likely_tokens_of_the_policy(queue: StoredRows, trainer: Any) -> None:
+    put(queue, trainer, "u_0_0", "I give up.")
+    put(queue, trainer, "u_1_0", "It is 42.")
+    for row in queue.rows.values():
+        row["top_ids"] = torch.arange(2 * len(row["responses"]), dtype=torch.int32).view(-1, 2)
+    trainer.config.actor_rollout_ref.actor.policy_loss.options = {"alpha": 0.5, "top_tokens": 2}
+    teach(queue, trainer, [0.0, 1.0])
+    (batch,) = trainer.actor_rollout_wg.batches
+    assert batch.extra_info["calculate_top_tokens"] == 2
+    prompts = trainer.actor_rollout_wg.prompts
+    for key, row in queue.rows.items():
+        expected = -row["top_ids"].float() - len(prompts[key])
+        assert torch.equal(row["teacher_top_log_probs"], expected), "of the same tokens, behind its own prompt"
+    trainer.actor_rollout_wg.has_plugin = False
+    with pytest.raises(PluginError, match="top_log_probs"):
+        teach(queue, trainer, [0.0, 1.0])
+
+
+def test_the_engine_is_asked_for_top_tokens_of_the_policy_alone(queue: StoredRows, trainer: Any) -> None:
+    put(queue, trainer, "u_0_0", "one")
+    part = SelfTeacher(trainer.config)
+    batch = queue.meta()
+    part.before_log_probs(batch)
+    assert batch.extra_info == {}, "the loss learns from sampled tokens"
+    trainer.config.actor_rollout_ref.actor.policy_loss.options = {"top_tokens": 5}
+    part.before_log_probs(batch)
+    assert batch.extra_info == {"calculate_top_tokens": 5}
+    assert part.after_log_probs(batch).extra_info == {}, "not of a reference"
+    part.before_update(batch)
+    assert batch.extra_info == {"calculate_top_tokens": 5}
+    trainer.config.actor_rollout_ref.actor.policy_loss.loss_mode = "vapo"
+    part.before_log_probs(other := queue.meta())
+    assert other.extra_info == {}, "another loss has other options"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm.rollout_correction": {"bypass_mode": True}}, "bypass_mode"),
+        ({"actor_rollout_ref.actor.ulysses_sequence_parallel_size": 2}, "ulysses_sequence_parallel_size': 2"),
+        ({"actor_rollout_ref.actor.fsdp_config": {"ulysses_sequence_parallel_size": 2}}, "fsdp_config"),
+        ({"actor_rollout_ref.actor.strategy": "megatron"}, "'megatron'"),
+    ],
+)
+def test_top_tokens_that_nothing_computes_are_refused(trainer: Any, changes: dict[str, Any], message: str) -> None:
+    for key, value in changes.items():
+        OmegaConf.update(trainer.config, key, value, force_add=True)
+    check_top_tokens(trainer.config)
+    trainer.config.actor_rollout_ref.actor.policy_loss.options = {"top_tokens": 5}
+    with pytest.raises(ConfigError, match=message):
+        check_top_tokens(trainer.config)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from verl_agentic.credit.advantage import AdvantageType
 from verl_agentic.credit.advantages.gigpo import gigpo
 from verl_agentic.credit.credit.batch import CreditBatch
 from verl_agentic.methods.advantages.arpo import arpo
+from verl_agentic.methods.advantages.per_use import per_use
 from verl_agentic.methods.advantages.salt import salt
 from verl_agentic.methods.advantages.turn_group import turn_group
-from verl_agentic.methods.advantages.vspo import vspo
 
 ROWS, GROUPS = 24, [f"g{i % 5}" for i in range(24)]
 
@@ -51,7 +51,7 @@ def verl_grpo(data: CreditBatch, *, by_std: bool) -> torch.Tensor:
         (gigpo, {"norm": "mean_std"}, True),
         (arpo, {}, True),
         (arpo, {"mode": "soft", "base": "dr_grpo"}, False),
-        (vspo, {}, True),
+        (per_use, {}, True),
     ],
     ids=lambda item: getattr(item, "name", str(item)),
 )

@@ -67,7 +67,7 @@ def test_sync_trains_on_what_the_newest_weights_sampled_also_in_several_rows_of_
             "data.max_response_length": 128,
         },
     )
-    steps = run.finish(timeout_s=900)
+    steps = run.finish()
     assert [step["step"] for step in steps] == [1, 2, 3]
     _check(steps)
     assert steps[0]["episode/rows"] > 1
@@ -79,7 +79,7 @@ def test_weights_that_are_not_packed_again_are_noticed(
     monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "stale_packing")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     run = _run(tmp_path, chat_player, **{"trainer.total_training_steps": 2})
-    first, second = run.finish(timeout_s=900)
+    first, second = run.finish()
     _check([first])
     assert second["training/rollout_probs_diff_max"] > 1e-3
 
@@ -97,7 +97,7 @@ def test_colocate_async_with_lora_trains_on_what_the_newest_weights_sampled(tmp_
             "actor_rollout_ref.model.target_modules": "all-linear",
         },
     )
-    steps = run.finish(timeout_s=900)
+    steps = run.finish()
     assert [step["step"] for step in steps] == [1, 2, 3]
     _check(steps)
 
@@ -121,7 +121,7 @@ def test_separate_async_trains_on_stop_texts_that_the_newest_weights_sampled(
             "actor_rollout_ref.rollout.n_gpus_per_node": 1,
         },
     )
-    steps = run.finish(timeout_s=900)
+    steps = run.finish()
     assert [step["step"] for step in steps] == [1, 2, 3]
     _check(steps)
     table = load(tmp_path / "log", ["step", "response_ids", "response_mask"])

@@ -26,10 +26,10 @@ from verl_agentic.credit.credit.step_groups import (
     steps_of,
 )
 from verl_agentic.methods.advantages.arpo import arpo
+from verl_agentic.methods.advantages.per_use import per_use
 from verl_agentic.methods.advantages.salt import salt
 from verl_agentic.methods.advantages.spa import spa
 from verl_agentic.methods.advantages.turn_group import turn_group
-from verl_agentic.methods.advantages.vspo import vspo
 
 BIG = 2**63 - 1
 ESTIMATORS: list[tuple[AdvantageType, dict[str, Any]]] = [
@@ -41,7 +41,7 @@ ESTIMATORS: list[tuple[AdvantageType, dict[str, Any]]] = [
     (gigpo, {}),
     (gigpo, {"norm": "mean_std"}),
     (arpo, {}),
-    (vspo, {"clip": 1.0}),
+    (per_use, {"clip": 1.0}),
 ]
 each = pytest.mark.parametrize(("estimator", "options"), ESTIMATORS, ids=lambda item: getattr(item, "name", str(item)))
 

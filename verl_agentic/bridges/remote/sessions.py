@@ -195,6 +195,7 @@ class EnvSessions:
             row, config = to_row(data["row"]), self._config_of(data["config"])
         with boundary(EnvError, "making the environment"):
             env = session.env = self._package.configured(config)(row)
+        _refuse_agent(env)
         with boundary(EnvError, "starting the environment"):
             messages = await env.start()
         _refuse_sub_agents(env)
@@ -370,15 +371,22 @@ def _write_outlook(session: _Session, env: Env) -> dict[str, Any]:
     return outlook
 
 
+def _refuse_agent(env: Env) -> None:
+    """Raises ConfigError for an agent, before it is started."""
+    if optional(env, PlaysConversations) is not None:
+        raise ConfigError(
+            "an agent asks the policy of the trainer for several conversations, and a client of `env serve` plays one "
+            f"by steps, got {type(env).__name__}; set agentic.env to this environment in the trainer. Its agent may "
+            "run on another machine: agentic.env_config.agent takes the http address of a server that starts it"
+        )
+
+
 def _refuse_sub_agents(env: Env) -> None:
-    is_own = (
-        optional(env, PlaysConversations) is not None
-        or getattr(type(env), "use_sub_agents", ToolEnv.use_sub_agents) is not ToolEnv.use_sub_agents
-    )
-    if is_own or any(isinstance(tool, DelegateTool) for tool in env.tools):
+    has_own = getattr(type(env), "use_sub_agents", ToolEnv.use_sub_agents) is not ToolEnv.use_sub_agents
+    if has_own or any(isinstance(tool, DelegateTool) for tool in env.tools):
         raise ConfigError(
             f"sub-agents do not work over a server, because they are turns of the policy, got {type(env).__name__} "
-            "with a tool that delegates or an agent; use the environment without a server, or without that tool"
+            "with a tool that delegates; use the environment without a server, or without that tool"
         )
 
 

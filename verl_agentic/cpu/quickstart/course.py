@@ -11,7 +11,7 @@ import yaml
 
 from verl_agentic.base import paths
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.base.settings import check_keys, read_settings
+from verl_agentic.base.settings import check_keys, read_settings, setting
 from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.env_package import EnvPackage, load_env_package
 
@@ -30,6 +30,8 @@ class Course:
     """Number of demonstrations for the warm start."""
     num_eval: int = 256
     """Number of held-out rows."""
+    num_eval_untrained: int | None = setting(None, min=1)
+    """Number of them that the model tries before its first stage, where it surely solves none; by default all."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment's `make_rows`."""
     demos: Mapping[str, Any] = field(default_factory=dict)

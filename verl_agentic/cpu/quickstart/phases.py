@@ -66,7 +66,8 @@ class Quickstart:
         try:
             with self._display, termination_as_interrupt():
                 self._make_start()
-                self._run_evaluation("base", self.out / MODEL, greedy=False)
+                max_tasks = self._course.num_eval_untrained
+                self._run_evaluation("base", self.out / MODEL, greedy=False, max_tasks=max_tasks)
                 for stage in self._stages:
                     self._run_stage(stage)
         except KeyboardInterrupt:
@@ -125,14 +126,14 @@ class Quickstart:
         if stage.name in state.models:
             self._run_evaluation(stage.name, state.models[stage.name], greedy=True)
 
-    def _run_evaluation(self, name: str, model: Path, *, greedy: bool) -> None:
+    def _run_evaluation(self, name: str, model: Path, *, greedy: bool, max_tasks: int | None = None) -> None:
         self._run_phase(
             f"eval {name}",
-            lambda: self._evaluate_model(name, model, greedy=greedy),
+            lambda: self._evaluate_model(name, model, greedy=greedy, max_tasks=max_tasks),
             [self.settings.device, self._state.dtype],
         )
 
-    def _evaluate_model(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
+    def _evaluate_model(self, name: str, model: Path, *, greedy: bool, max_tasks: int | None) -> dict[str, Any]:
         return tasks.evaluate(
             self._course,
             self.out,
@@ -141,6 +142,7 @@ class Quickstart:
             greedy=greedy,
             seed=self.settings.seed,
             advance=self._display.advance,
+            max_tasks=max_tasks,
             device=self.settings.device,
             dtype=self._state.dtype,
         )

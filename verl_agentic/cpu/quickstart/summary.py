@@ -36,7 +36,8 @@ class Summary:
             **{f"success_{name}": record["sampled"] for name, record in evals.items()},
             **{f"greedy_{name}": evals[name]["greedy"] for name in self._models},
             **{f"tool_rate_{name}": evals[name]["tool_rate_sampled"] for name in self._models},
-            "num_eval_tasks": evals["base"]["num_tasks"],
+            "num_eval_tasks": evals[self._models[-1]]["num_tasks"],
+            "num_eval_tasks_base": evals["base"]["num_tasks"],
             "steps": len(self._rl_rows()),
             "wall_s": sum(record["wall_s"] for record in records.values()),
             "cpu_s": sum(_read_cpu_s(record) for record in records.values()),
@@ -65,7 +66,9 @@ class Summary:
     def show(self) -> None:
         """Prints the table."""
         f, console = self.figures, Console()
-        table = Table(title=f"{f['num_eval_tasks']} held-out tasks, seed {f['seed']}")
+        is_part = f["num_eval_tasks_base"] < f["num_eval_tasks"]
+        part = f" ({f['num_eval_tasks_base']} for the untrained model)" if is_part else ""
+        table = Table(title=f"{f['num_eval_tasks']} held-out tasks{part}, seed {f['seed']}")
         for column in ("", "success, sampled", "95 % interval", "success, greedy", "tool used"):
             table.add_column(column, justify="right" if column else "left")
         for name in ("base", *self._models):
@@ -74,7 +77,7 @@ class Summary:
             table.add_row(
                 "untrained" if name == "base" else f"after {name}",
                 f"{success:.3f}",
-                _format_interval(success, f["num_eval_tasks"]),
+                _format_interval(success, record["num_tasks"]),
                 f"{record['greedy']:.3f}" if "greedy" in record else "",
                 f"{tool:.3f}",
             )
@@ -88,10 +91,12 @@ class Summary:
         if row := self._find_solved_row():
             course = self._state.course
             options = ["--model", str(self._out / "checkpoint"), "--env", course.env, "--protocol", course.protocol]
+            for name, value in course.env_config.items():
+                options += ["--config", f"{name}={json.dumps(value)}"]
             if json.loads(row["extra"]).keys() - {"task_id"}:  # the environment may need them
                 options += ["--rows", str(self._state.data("") / "test.jsonl")]
             command = ["verl-agentic", "play", *options, row["prompt"][0]["content"]]
-            console.print(f"try it: {shlex.join(command)}", soft_wrap=True)
+            console.print(f"try it: {shlex.join(command)}", soft_wrap=True, markup=False)
 
     def _find_solved_row(self) -> Mapping[str, Any] | None:
         """Returns a held-out row of one message that the last model solves greedily, and that is the first row with

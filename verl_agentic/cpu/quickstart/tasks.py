@@ -85,10 +85,14 @@ def evaluate(
     greedy: bool,
     seed: int,
     advance: Advance,
+    max_tasks: int | None = None,
     **engine: str,
 ) -> dict[str, Any]:
-    """Evaluates all held-out tasks at temperature 1, and optionally greedily; keeps the episodes for the report."""
-    rows = read_rows(out / "data" / "test.jsonl")
+    """Evaluates the held-out tasks at temperature 1, and optionally greedily; keeps the episodes for the report.
+
+    `max_tasks`: evaluates the first ones only.
+    """
+    rows = read_rows(out / "data" / "test.jsonl")[:max_tasks]
     local = local_model(course, model, **engine)
     modes = {"sampled": 1.0, "greedy": 0.0} if greedy else {"sampled": 1.0}
     result: dict[str, Any] = {"num_tasks": len(rows)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ class PlayOptions(Options):
     env: str = declare("use this environment (default %(default)s)", "python_math")
     rows: Path | None = declare("take the row with this question from this file, with all that the environment needs",
                                 metavar="FILE")  # fmt: skip
+    config: Sequence[str] = declare("pass an argument to make_env", (), metavar="KEY=VALUE")
     protocol: str = declare("write turns in this protocol (default %(default)s)", "chat", metavar="NAME")
     temperature: float = declare("sample at this temperature; 0 is greedy (default %(default)s)", 0.0)
     seed: int = declare("set the seed of sampling (default %(default)s)", 0)
@@ -35,6 +37,7 @@ def play_question(options: PlayOptions) -> int:
     from rich.text import Text
 
     from verl_agentic.base.errors import DataError
+    from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
     from verl_agentic.episode.env_package import load_env
     from verl_agentic.evaluate.local_model import LocalModel
@@ -50,7 +53,7 @@ def play_question(options: PlayOptions) -> int:
         model_path=options.model,
         tokenizer=tokenizer,
         codec=codec,
-        make_env=load_env(options.env),
+        make_env=load_env(options.env, **parse_key_values(options.config, option="--config")),
         limits=EpisodeLimits(
             max_response_tokens=options.max_tokens,
             max_context_tokens=options.max_tokens + 2_048,

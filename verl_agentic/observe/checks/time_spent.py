@@ -19,7 +19,8 @@ _ADVICE = {
     "tool": "tools are slow: see tool_time/*/p95_s, run more of them in parallel, give them deadlines (timeout_s)",
     "env": "environments are slow: move slow code of `step` to a thread, process or pool",
     "env_start": "starting environments is slow: a pool keeps sandboxes warm (docs/sandboxes.md)",
-    "reward": "scoring is slow: raise reward.num_workers, or use a cheaper component",
+    "reward": "scoring is slow: raise actor_rollout_ref.rollout.agent.num_workers for a rubric, or reward.num_workers "
+    "for a function, or use a cheaper component",
     "checkpoint": "checkpoints are slow: raise trainer.save_freq",
     "validation": "validation is slow: raise trainer.test_freq",
 }

@@ -20,7 +20,7 @@ def value(pool: Pool, *, max_reward: float = 1.0) -> Floats:
     Raises:
         ConfigError: `max_reward` is not above 0.
 
-    Paper: https://arxiv.org/abs/2512.07478 (the formula is from a summary, not from the paper itself)
+    Paper: https://arxiv.org/abs/2512.07478 (two summaries agree on the formula; the paper's text could not be read)
     """
     if max_reward <= 0:
         raise ConfigError(f"value.max_reward must be above 0, got {max_reward}")

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.core_algos import register_policy_loss
 from verl.workers.utils import losses
@@ -93,6 +94,9 @@ def _collect_columns(model_output: Mapping[str, Any], data: Any) -> dict[str, Te
     if "old_mean_log_prob" in data and "mean_log_prob" in model_output:
         new_BT = no_padding_2_padding(model_output["mean_log_prob"], data)
         columns["mean_log_ratio_BT"] = new_BT - data["old_mean_log_prob"].to_padded_tensor(0)[:, :width]
+    if "teacher_top_log_probs" in data and "top_log_probs" in model_output:
+        columns["top_log_prob_BTK"] = pad_sequence(model_output["top_log_probs"].unbind(), batch_first=True)
+        columns["teacher_top_log_prob_BTK"] = pad_sequence(data["teacher_top_log_probs"].unbind(), batch_first=True)
     columns.update({ours: data[theirs] for ours, theirs in _PER_ROW.items() if theirs in data})
     return columns
 

@@ -5,8 +5,8 @@ token of prompts and observations, too, and keeps several arrays `[tokens, vocab
 
 The work is done in the forward pass of the output layer, so that FSDP2 gathers and frees its weights as usual.
 Log-probs and entropies of tokens outside the mask of the loss are 0. A model that changes its logits (soft caps, LoRA
-on the output layer), and a pass that reads all of them (distillation, sums of squares, mean log-probs), computes all,
-as without the option.
+on the output layer), and a pass that reads all of them (distillation, sums of squares, mean log-probs, top tokens),
+computes all, as without the option.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _HEAD = "agentic_output_layer"
 _READ_ALL_LOGITS = (
     "calculate_sum_pi_squared",
     "calculate_mean_log_prob",
+    "calculate_top_tokens",
     "distillation_use_topk",
     "distillation_only",
 )

@@ -39,10 +39,8 @@ def self_teacher_tau(config: Any) -> float | None:
 
 def check_extra_rows(config: Any) -> None:
     """Refuses extra rows under replayed routes."""
-    from verl_agentic.credit.policy_loss import needs_of_loss
-
     loss = str(OmegaConf.select(config, _LOSS))
-    has_teacher = "teacher_log_prob_BT" in needs_of_loss(loss)
+    has_teacher = _needs_teacher(config)
     if has_teacher or has(config, "algorithm.prompt_information"):
         from verl_agentic.verl.extensions.methods.trainer.extra_rows import check_router_replay
 
@@ -62,6 +60,32 @@ def check_engine(config: Any) -> None:
             raise ConfigError(f"{feature} works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it")
     if features[loss]:
         check_old_log_probs(config, feature=loss)
+
+
+def count_top_tokens(config: Any) -> int:
+    """Returns the number of most likely tokens that the loss learns from; 0: the sampled ones."""
+    if not _needs_teacher(config):
+        return 0
+    return int(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.options.top_tokens") or 0)
+
+
+def check_top_tokens(config: Any) -> None:
+    """Refuses engines and settings with which nothing computes the log-probs of the most likely tokens."""
+    from verl_agentic.verl.trainer.loss_checks import check_old_log_probs
+
+    if not count_top_tokens(config):
+        return
+    check_old_log_probs(config, feature="top_tokens of the loss")
+    places = ("actor_rollout_ref.actor", "actor_rollout_ref.actor.fsdp_config")
+    keys = [f"{place}.ulysses_sequence_parallel_size" for place in places]
+    shared = {key: size for key in keys if (size := OmegaConf.select(config, key) or 1) > 1}
+    strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy")
+    if strategy not in ("fsdp", "fsdp2") or shared:
+        raise ConfigError(
+            "top_tokens of the loss works with actor.strategy fsdp and fsdp2 and whole sequences, got "
+            f"{strategy!r} and {shared}; change them, or set top_tokens=0 and "
+            "alpha=1"
+        )
 
 
 def check_cost_limits(config: Any) -> None:
@@ -86,9 +110,17 @@ def check_models(settings: CurriculumSettings) -> None:
 
 
 def _needs_mean_log_prob(config: Any) -> bool:
+    return _needs_column(config, "mean_log_ratio_BT")
+
+
+def _needs_teacher(config: Any) -> bool:
+    return _needs_column(config, "teacher_log_prob_BT")
+
+
+def _needs_column(config: Any, name: str) -> bool:
     from verl_agentic.credit.policy_loss import needs_of_loss
 
-    return "mean_log_ratio_BT" in needs_of_loss(str(OmegaConf.select(config, _LOSS)))
+    return name in needs_of_loss(str(OmegaConf.select(config, _LOSS)))
 
 
 _ALGORITHM = ("cost_limits", "implicit_reward", "length_lr", "linear_lr", "prompt_information", "self_teacher")
@@ -98,7 +130,7 @@ FEATURES = Features(
         **{f"critic.{key}": f"critic.{key}" for key in ("categorical", "target")},
     },
     needs_trainer=(*(f"algorithm.{key}" for key in _ALGORITHM), "critic.target"),
-    checks=(check_extra_rows, check_engine, check_cost_limits),
+    checks=(check_extra_rows, check_engine, check_top_tokens, check_cost_limits),
     curriculum_checks=(check_models,),
     trainer_parts=(
         f"{_TRAINER}.implicit_rewards:ImplicitRewards",
@@ -125,6 +157,13 @@ FEATURES = Features(
             gives="mean log-prob over the vocabulary",
             chosen_by=f"{_LOSS}=rover",
             demanded_by=_needs_mean_log_prob,
+        ),
+        Adapter(
+            module="extensions.methods.engine.top_log_probs",
+            needs=_FSDP,
+            gives="log-probs of the most likely tokens",
+            chosen_by=f"{_LOSS}=sdpo, agentic.policy_loss.options.top_tokens",
+            demanded_by=lambda config: count_top_tokens(config) > 0,
         ),
         Adapter(
             module="extensions.methods.engine.critic_config",

@@ -48,7 +48,7 @@ class ReplayOptions(Settings):
     """Probability that a group is drawn by weight. Other draws go in order."""
     weight: Weight = "reward"
     """A group's mean reward; or `value`, VSPO's `(max_reward - mean) * std`, which with `priority_share: 1`, the gate
-    `zero_variance` and the estimator `vspo` is its replacement of prompts without advantage. It draws from groups of
+    `zero_variance` and the estimator `per_use` is its replacement of prompts without advantage. It draws from groups of
     earlier steps.
 
     Paper: https://arxiv.org/abs/2512.07478"""

@@ -31,6 +31,10 @@ def count_scorer_processes(num_workers: Any) -> int:
     return min(8, max(1, share))
 
 
+VERLS_WORKERS = 8
+"""verl's default of `reward.num_workers`."""
+
+
 def has_rubric(config: Any) -> bool:
     """Tells whether a rubric scores the episodes of a run."""
     return has(config, "reward.reward_manager.name", "rubric")
@@ -50,9 +54,18 @@ def choose_manager(config: Any) -> Iterator[tuple[str, Any, str]]:
     yield "reward.reward_manager.name", "rubric", "reward.rubric"
 
 
+def choose_workers(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields one reward worker of verl: a rubric scores in the event loops, and verl's workers would be idle.
+
+    One, because verl sends rows of an agent loop with an own class of outputs to its workers.
+    """
+    if has(config, "reward.rubric") and has(config, "reward.num_workers", VERLS_WORKERS):
+        yield "reward.num_workers", 1, "reward.rubric"
+
+
 FEATURES = Features(
     places={"rubric": "reward.rubric"},
-    choices=(choose_manager,),
+    choices=(choose_manager, choose_workers),
     adapters=(
         Adapter(
             module="reward.rubric_manager",

@@ -177,6 +177,7 @@ class EnvAgentLoop(AgentLoopBase):
         self._settings = loop_settings(self.config, _to_plain_dict(named))
         self._is_scored_by_verl = is_scored_by_verl(self.config)
         external_sessions.check_external_sessions(self.config)
+        self._is_imitated = external_sessions.imitates_demonstrations(self.config)
         tool_format = self.rollout_config.multi_turn.format
         self._codec = make_codec(
             self._settings.protocol,
@@ -204,7 +205,7 @@ class EnvAgentLoop(AgentLoopBase):
             self._settings, kwargs.get("session_id"), is_training=not _is_validation.get()
         )
         if is_external:
-            setup = external_sessions.solution_setup(setup, row, env_id=env_id)
+            setup = external_sessions.solution_setup(setup, row, env_id=env_id, is_imitated=self._is_imitated)
         options: dict[str, Any] = {"make_env": make_env, "setup": setup, "request_id": request_id}
         branching, shared_ids = self._settings.branching, None
         if branching is None or is_external or _is_validation.get() or not sampling_params.get("temperature"):

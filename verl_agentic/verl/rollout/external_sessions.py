@@ -1,6 +1,7 @@
 """Sessions that a demonstration plays in the policy's place: `agentic.external_sessions`.
 
-The demonstration is the row's own (`extra_info.demonstration`), or else the environment's solution.
+The demonstration is the row's own (`extra_info.demonstration`), or else the environment's solution, which must be more
+than the ground truth where the loss imitates it.
 The same loop and codec play and score them. Their rows carry the column `is_external`, by which the loss `rl_plus`
 tells them from the policy's own; to estimators they are siblings like others, and other losses take them for the
 policy's own. Their `rollout_log_probs` are 0: a script writes what it writes with certainty, and verl's metrics of the
@@ -9,6 +10,8 @@ gap between trainer and rollout (`training/rollout_probs_diff_*`) see that.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +21,8 @@ from omegaconf import OmegaConf
 from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError, DataError, boundary
 from verl_agentic.base.settings import Bounds, check_value
+from verl_agentic.base.types import Message
+from verl_agentic.credit.policy_loss import needs_of_loss
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.episode_setup import Exploration
 from verl_agentic.episode.collect import Script, scripted
@@ -31,6 +36,8 @@ DEMONSTRATION = "demonstration"
 """Key of a row's `extra_info`: the text of the policy's turn, or a list of the texts of its turns. A text is trained
 unchanged, reasoning and calls included, as the policy would sample it after the generation prompt."""
 _CORRECTIONS = ("rollout_is", "rollout_rs", "bypass_mode")
+_MARKUP = re.compile(r"\\boxed|</?\w+>|[^\w.-]")
+"""What protocols write around an answer."""
 
 
 def check_external_sessions(config: Any) -> None:
@@ -73,20 +80,51 @@ def is_external(settings: LoopSettings, session_id: Any, *, is_training: bool) -
     return is_training and int(session_id or 0) < settings.external_sessions
 
 
-def solution_setup(setup: EpisodeSetup, row: EnvRow, *, env_id: str) -> EpisodeSetup:
+def imitates_demonstrations(config: Any) -> bool:
+    """Tells whether the policy loss learns from demonstrations as such (`rl_plus`)."""
+    return "is_external_B" in needs_of_loss(
+        str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
+    )
+
+
+def solution_setup(setup: EpisodeSetup, row: EnvRow, *, env_id: str, is_imitated: bool) -> EpisodeSetup:
     """Returns a setup in which the row's demonstration or the environment's `gold(row)` plays; nothing is forced, and
     there is one attempt.
 
+    Args:
+        setup: of the policy.
+        row: that is played.
+        env_id: its environment.
+        is_imitated: refuses a solution that is the ground truth alone: it would teach to answer without reasoning.
+
     Raises:
         ConfigError: the environment has no solution.
-        DataError: it has none for this row, or the row's demonstration is malformed.
+        DataError: it has none for this row, or it is refused, or the row's demonstration is malformed.
     """
     if (script := _own_demonstration(row)) is None:
         gold = _gold_of(env_id)
         with boundary(DataError, f"the solution of a row of {env_id!r}"):
             script = gold(row)
+        if is_imitated and _is_bare_answer(gold(row), row):
+            raise DataError(
+                f"the solution of {env_id!r} is the ground truth alone, which teaches to answer without reasoning, got "
+                f"{row.ground_truth!r}; give the rows a text with reasoning in extra_info.{DEMONSTRATION}"
+            )
     player = scripted(script, codec=setup.codec, tokenizer=setup.tokenizer, limits=setup.limits)
     return replace(setup, policy=player.policy, exploration=Exploration(), guidance=False)
+
+
+def _is_bare_answer(script: Script, row: EnvRow) -> bool:
+    """Tells whether the first turn of a script is nothing but the ground truth."""
+    try:
+        turn = script(row.prompt)
+    except Exception:  # it answers what the environment says first
+        return False
+    if inspect.iscoroutine(turn):
+        turn.close()
+    if not isinstance(turn, Message) or turn.tool_calls:
+        return False
+    return _MARKUP.sub("", turn.content) == _MARKUP.sub("", str(row.ground_truth))
 
 
 def _own_demonstration(row: EnvRow) -> Script | None:

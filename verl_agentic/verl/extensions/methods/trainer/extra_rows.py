@@ -52,6 +52,13 @@ def check_router_replay(config: Any, *, feature: str) -> None:
 
 
 def log_probs_of(
+    trainer: Any, batch: Any, rows: Sequence[dict[str, Any]], *, keys: Sequence[str], beside: Sequence[int]
+) -> torch.Tensor:
+    """Returns nested `[rows, R]` log-probs of responses under the actor; see `compute_columns`."""
+    return compute_columns(trainer, batch, rows, keys=keys, beside=beside)["log_probs"]
+
+
+def compute_columns(
     trainer: Any,
     batch: Any,
     rows: Sequence[dict[str, Any]],
@@ -59,21 +66,22 @@ def log_probs_of(
     keys: Sequence[str],
     beside: Sequence[int],
     asks: Mapping[str, Any] | None = None,
-    sign: str | None = None,
-) -> torch.Tensor:
-    """Returns nested `[rows, R]` log-probs of responses under the actor.
+    answers: Sequence[str] = (),
+) -> dict[str, torch.Tensor]:
+    """Returns `log_probs` of responses under the actor, nested `[rows, R]`, and further columns.
 
     Args:
         trainer: verl's, with an actor.
+        batch: verl's batch.
         rows: columns of `extra_row`; their number is divisible by the workers.
         keys: temporary keys of the rows.
         beside: for each row, the batch row whose tag it gets.
         asks: further options for the workers.
-        sign: a column by which workers confirm `asks`.
+        answers: columns that workers give if they know `asks`.
 
     Raises:
         DataError: the model's prompts have more than text.
-        PluginError: the workers did not confirm.
+        PluginError: the workers lack a column of `answers`.
     """
     _check_text_only(batch, beside)
     keys = list(keys)
@@ -87,14 +95,15 @@ def log_probs_of(
         temperature = trainer.config.actor_rollout_ref.rollout.temperature
         info = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature, **(asks or {})}
         trainer.actor_rollout_wg.compute_log_prob(dataclasses.replace(batch, keys=keys, tags=tags, extra_info=info))
-        names = ["log_probs", "response_mask", *([] if sign is None else [sign])]
+        names = ["log_probs", "response_mask", *answers]
         fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=names)
-        if sign is not None and sign not in fetched:
+        if missing := [name for name in answers if name not in fetched]:
             raise PluginError(
-                f"workers of the actor have given no {sign}: their processes lack the plugin; install verl-agentic on "
-                "every node, and see what `verl-agentic doctor` says there"
+                f"workers of the actor have given no {missing[0]}: their processes lack the plugin; install "
+                "verl-agentic on every node, and see what `verl-agentic doctor` says there"
             )
-        return response_from_nested(fetched["log_probs"], fetched["response_mask"])
+        log_probs = response_from_nested(fetched["log_probs"], fetched["response_mask"])
+        return {**{name: fetched[name] for name in answers}, "log_probs": log_probs}
     finally:
         tq.kv_clear(keys=keys, partition_id=batch.partition_id)
 

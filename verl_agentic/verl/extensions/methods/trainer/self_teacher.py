@@ -4,6 +4,9 @@ The feedback is the response of a successful sibling. Without one, it is what th
 itself, if the row failed. Rows without feedback get NaN and no loss, as do rows that would exceed
 `rollout.log_prob_max_token_len_per_gpu` with it. With `algorithm.self_teacher: {tau: 0.05}` the teacher is a moving
 average of the policy (`verl.extensions.methods.engine.ema_teacher`), else the policy before the step's updates.
+
+With `top_tokens` of the loss, the pass for old log-probs chooses the most likely tokens of the policy at every place,
+and the teacher gives its log-probs of these (`verl.extensions.methods.engine.top_log_probs`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from typing import Any
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from tensordict import TensorDict
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
@@ -22,16 +24,18 @@ from verl_agentic.credit.policy_loss import needs_of_loss
 from verl_agentic.episode.codec.control_tokens import Markers, special_tokens
 from verl_agentic.methods.losses.target_network import TargetSettings
 from verl_agentic.verl.batches.row_store import split_key
-from verl_agentic.verl.extensions.methods.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
+from verl_agentic.verl.extensions.methods.method_features import count_top_tokens
+from verl_agentic.verl.extensions.methods.trainer.extra_rows import compute_columns, extra_row, max_row_tokens
 from verl_agentic.verl.sections import plain_section
-from verl_agentic.verl.trainer.trainer_part import TrainerPart, read_outcomes
+from verl_agentic.verl.trainer.trainer_part import TrainerPart, read_outcomes, store_columns
 
-COLUMN = "teacher_log_prob"
+COLUMN, TOP_COLUMN = "teacher_log_prob", "teacher_top_log_probs"
 _FIELDS = ["prompts", "responses", "response_mask"]
 SECTION = "algorithm.self_teacher"
-# Read and set by `ema_teacher` in the workers; no other adapter imports it.
+# Read and set by `ema_teacher` and `top_log_probs` in the workers; no other adapter imports them.
 _TEACHER_TAU = "teacher_tau"
 _TEACHER_PASS = "teacher_pass"
+_TOP_TOKENS, _TOP_IDS, _TOP_LOG_PROBS = "calculate_top_tokens", "top_ids", "top_log_probs"
 _MARK = "LASTMESSAGE"
 _SOLUTION_TEXT = "\n\nA correct solution:\n{text}\n\nNow solve it yourself."
 _FEEDBACK_TEXT = "\n\nFeedback on an earlier attempt that failed:\n{text}\n\nNow solve it yourself."
@@ -60,6 +64,16 @@ def teacher_tau(config: Any) -> float | None:
 class SelfTeacher(TrainerPart):
     """Stores the log-probs of the teacher, if the loss learns from them."""
 
+    def before_log_probs(self, batch: Any) -> None:
+        """Asks the engine for the most likely tokens."""
+        if count := count_top_tokens(self.config):
+            batch.extra_info[_TOP_TOKENS] = count
+
+    def after_log_probs(self, batch: Any) -> Any:
+        """Returns the batch; a reference has no use for these tokens."""
+        batch.extra_info.pop(_TOP_TOKENS, None)
+        return batch
+
     def after_advantages(self, trainer: Any, batch: Any, columns: Mapping[str, Any]) -> Any:
         """See `store_teacher_log_probs`."""
         if not self.loss_needs("teacher_log_prob_BT"):
@@ -67,16 +81,24 @@ class SelfTeacher(TrainerPart):
         outcome_B = read_outcomes(columns, why=f"the loss {self.loss} learns from siblings that did the task")
         return store_teacher_log_probs(trainer, batch, outcome_B=outcome_B.tolist())
 
+    def before_update(self, batch: Any) -> None:
+        """Asks the engine for the log-probs of these tokens under the updated policy."""
+        self.before_log_probs(batch)
+
 
 def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[float]) -> Any:
-    """Returns the batch with the column `teacher_log_prob`: `[R]` float, NaN without a solution.
+    """Returns the batch with the column `teacher_log_prob`: `[R]` float, NaN without a solution; with `top_tokens` also
+    `teacher_top_log_probs`: `[R, K]` float.
 
     Args:
         trainer: verl's, with an actor.
         outcome_B: raw outcome of the row's session; at least 1 is a solution, and less is a failure.
     """
-    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
+    count = count_top_tokens(trainer.config)
+    fields = [*_FIELDS, *([_TOP_IDS] if count else [])]
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
+    more = [{_TOP_IDS: ids} for ids in fetched[_TOP_IDS].unbind()] if count else [{} for _ in prompts]
     solutions = _find_solutions(batch.keys, outcome_B, masks)
     max_tokens, closing = max_row_tokens(trainer.config), closing_ids(trainer.tokenizer)
     # Computes all rows, also those without a solution, because a batch must be divisible by the ranks.
@@ -90,18 +112,26 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
         if len(ids):
             taught_prompt = _add_text(trainer.tokenizer, prompt, ids, template, closing=closing, control=control)
         is_taught.append(len(ids) > 0 and len(taught_prompt) + len(response) <= max_tokens)
-        rows.append(extra_row(taught_prompt if is_taught[-1] else prompt, response, mask))
+        rows.append({**extra_row(taught_prompt if is_taught[-1] else prompt, response, mask), **more[place]})
     taught_keys = [f"told-{key}" for key in batch.keys]
     tau = teacher_tau(trainer.config)
-    teacher_options = {} if tau is None else {"asks": {_TEACHER_TAU: tau}, "sign": _TEACHER_PASS}
-    log_probs = log_probs_of(trainer, batch, rows, keys=taught_keys, beside=range(len(rows)), **teacher_options)
+    columns = compute_columns(
+        trainer,
+        batch,
+        rows,
+        keys=taught_keys,
+        beside=range(len(rows)),
+        asks={**({} if tau is None else {_TEACHER_TAU: tau}), **({_TOP_TOKENS: count} if count else {})},
+        answers=[*([] if tau is None else [_TEACHER_PASS]), *([_TOP_LOG_PROBS] if count else [])],
+    )
     teacher_rows = [
         row if taught else torch.full_like(row, torch.nan)
-        for row, taught in zip(log_probs.unbind(), is_taught, strict=True)
+        for row, taught in zip(columns["log_probs"].unbind(), is_taught, strict=True)
     ]
-    column = torch.nested.as_nested_tensor(teacher_rows, layout=torch.jagged)
-    fields = TensorDict({COLUMN: column}, batch_size=len(teacher_rows))
-    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+    stored = {COLUMN: torch.nested.as_nested_tensor(teacher_rows, layout=torch.jagged)}
+    if count:
+        stored[TOP_COLUMN] = columns[_TOP_LOG_PROBS]
+    return store_columns(batch, stored)
 
 
 def _find_solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[torch.Tensor]) -> list[int | None]:

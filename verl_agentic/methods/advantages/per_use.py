@@ -1,4 +1,4 @@
-"""VSPO: scales down the advantage of groups that are used several times."""
+"""Advantages of groups that are used several times, divided by the number of uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verl_agentic.credit.credit.step_groups import Base, session_advantages
 
 
 @advantage(needs=("uses_B",), compares_siblings=True)
-def vspo(batch: CreditBatch, *, base: Base = "grpo", clip: float | None = None) -> Tensor:
+def per_use(batch: CreditBatch, *, base: Base = "grpo", clip: float | None = None) -> Tensor:
     """Returns `[B, T]`: the group advantage, clipped, and divided by the number of uses of the group.
 
     Each copy of a group that is used n times gets 1 / n of its advantage. Clipping comes before the division. Void rows
@@ -21,10 +21,8 @@ def vspo(batch: CreditBatch, *, base: Base = "grpo", clip: float | None = None) 
         batch: each copy of a group is a group with its own sessions; `uses_B` is the number of copies.
         clip: maximum absolute advantage before the division; None: no clipping.
 
-    Replay chooses the groups that are used again, by their value. Deviations: the paper uses "value smoothing
-    clipping"; its formula was not available, so this one is ours.
-
-    Paper: https://arxiv.org/abs/2512.07478
+    Replay chooses the groups that are used again, by their value. This estimator is ours, for the method `vspo`: VSPO
+    (2512.07478) applies "value smoothing clipping" to them, whose formula was not found.
     """
     assert batch.uses_B is not None
     if clip is not None and not clip > 0:

@@ -8,7 +8,7 @@ from batches import make_batch, per_row
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.credit.credit.batch import CreditBatch
-from verl_agentic.methods.advantages.vspo import vspo
+from verl_agentic.methods.advantages.per_use import per_use
 
 OUTCOMES = [1.0, 0.0, 0.0, 0.0, 0.0]
 
@@ -24,7 +24,7 @@ def used(times: int) -> CreditBatch:
 
 
 def values(batch: CreditBatch, **options: object) -> list[float]:
-    return per_row(vspo(batch, **options).advantages_BT, batch.mask_BT)
+    return per_row(per_use(batch, **options).advantages_BT, batch.mask_BT)
 
 
 def test_a_group_that_is_used_once_is_grpo() -> None:
@@ -53,4 +53,4 @@ def test_other_bases_are_divided_too() -> None:
 
 def test_a_clip_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="clip"):
-        vspo(used(1), clip=0.0)
+        per_use(used(1), clip=0.0)
