@@ -16,7 +16,7 @@ from quickstart_world import World, run_course
 
 from verl_agentic.base import paths
 from verl_agentic.base.errors import ConfigError, MissingDependencyError
-from verl_agentic.cli.options.key_values import parse_key_values
+from verl_agentic.cli.options.option_values import parse_key_values
 from verl_agentic.cpu.quickstart import phases
 from verl_agentic.cpu.quickstart.course import Course, load_course
 from verl_agentic.cpu.quickstart.phases import Quickstart

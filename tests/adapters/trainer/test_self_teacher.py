@@ -15,7 +15,7 @@ from stage import Chat
 from stored_rows import StoredRows
 
 from verl_agentic.base.errors import ConfigError, DataError, PluginError
-from verl_agentic.verl.extensions.methods.method_features import check_top_tokens
+from verl_agentic.verl.extensions.method_features import check_top_tokens
 from verl_agentic.verl.extensions.methods.trainer.extra_rows import max_row_tokens
 from verl_agentic.verl.extensions.methods.trainer.self_teacher import (
     COLUMN,

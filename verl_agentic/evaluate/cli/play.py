@@ -37,7 +37,7 @@ def play_question(options: PlayOptions) -> int:
     from rich.text import Text
 
     from verl_agentic.base.errors import DataError
-    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.cli.options.option_values import parse_key_values
     from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
     from verl_agentic.episode.env_package import load_env
     from verl_agentic.evaluate.local_model import LocalModel

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
-from verl_agentic.verl.extensions.methods import method_sections  # noqa: F401  # declares sections
+from verl_agentic.verl.extensions.methods.method_sections import count_top_tokens  # the module declares sections
 from verl_agentic.verl.features import Adapter, Features
 from verl_agentic.verl.sections import has, section
 
@@ -60,13 +60,6 @@ def check_engine(config: Any) -> None:
             raise ConfigError(f"{feature} works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it")
     if features[loss]:
         check_old_log_probs(config, feature=loss)
-
-
-def count_top_tokens(config: Any) -> int:
-    """Returns the number of most likely tokens that the loss learns from; 0: the sampled ones."""
-    if not _needs_teacher(config):
-        return 0
-    return int(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.options.top_tokens") or 0)
 
 
 def check_top_tokens(config: Any) -> None:

@@ -1,4 +1,4 @@
-"""The sections of methods that their own parts read, too."""
+"""The sections and options of methods that their own parts read, too."""
 
 from __future__ import annotations
 
@@ -94,3 +94,13 @@ def read_tau(raw_settings: Any) -> float:
     from verl_agentic.methods.losses.target_network import TargetSettings
 
     return read_settings(TargetSettings, raw_settings, section="critic.target").tau
+
+
+def count_top_tokens(config: Any) -> int:
+    """Returns the number of most likely tokens that the loss learns from; 0: the sampled ones."""
+    from verl_agentic.credit.policy_loss import needs_of_loss
+
+    place = "actor_rollout_ref.actor.policy_loss"
+    if "teacher_log_prob_BT" not in needs_of_loss(str(OmegaConf.select(config, f"{place}.loss_mode"))):
+        return 0
+    return int(OmegaConf.select(config, f"{place}.options.top_tokens") or 0)
