@@ -209,7 +209,7 @@ class ReferenceTrainer(OfflineTrainer):
         super()._init_engine()
         # The engine holds the reference now; a checkpoint is loaded later.
         for dataset in (self.train_dataset, self.val_dataset):
-            if dataset is not None:
+            if isinstance(dataset, ItemDataset):
                 dataset.reference_IR = self._reference_log_probs(dataset)
 
     def _reference_log_probs(self, dataset: ItemDataset) -> Tensor:
