@@ -83,8 +83,7 @@ def check_top_tokens(config: Any) -> None:
     if strategy not in ("fsdp", "fsdp2") or shared:
         raise ConfigError(
             "top_tokens of the loss works with actor.strategy fsdp and fsdp2 and whole sequences, got "
-            f"{strategy!r} and {shared}; change them, or set top_tokens=0 and "
-            "alpha=1"
+            f"{strategy!r} and {shared}; change them, or set top_tokens=0 and alpha=1"
         )
 
 
