@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from verl_agentic.methods.losses.linear_lr import LinearLrSettings
     from verl_agentic.methods.prompt_information import PromptInformationSettings
 
+_POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
+
 
 @section("algorithm.cost_limits")
 def cost_limits(config: Any) -> CostLimitSettings | None:
@@ -94,3 +96,16 @@ def read_tau(raw_settings: Any) -> float:
     from verl_agentic.methods.losses.target_network import TargetSettings
 
     return read_settings(TargetSettings, raw_settings, section="critic.target").tau
+
+
+def needs_column(config: Any, name: str) -> bool:
+    """Tells whether the policy loss requires an optional column."""
+    from verl_agentic.credit.policy_loss import needs_of_loss
+
+    return name in needs_of_loss(str(OmegaConf.select(config, f"{_POLICY_LOSS}.loss_mode")))
+
+
+def count_top_tokens(config: Any) -> int:
+    """Returns the number of most likely tokens that the loss learns from; 0: the sampled ones."""
+    has_teacher = needs_column(config, "teacher_log_prob_BT")
+    return int(OmegaConf.select(config, f"{_POLICY_LOSS}.options.top_tokens") or 0) if has_teacher else 0

@@ -24,7 +24,7 @@ from verl_agentic.credit.policy_loss import needs_of_loss
 from verl_agentic.episode.codec.control_tokens import Markers, special_tokens
 from verl_agentic.methods.losses.target_network import TargetSettings
 from verl_agentic.verl.batches.row_store import split_key
-from verl_agentic.verl.extensions.methods.method_features import count_top_tokens
+from verl_agentic.verl.extensions.methods.method_sections import count_top_tokens
 from verl_agentic.verl.extensions.methods.trainer.extra_rows import compute_columns, extra_row, max_row_tokens
 from verl_agentic.verl.sections import plain_section
 from verl_agentic.verl.trainer.trainer_part import TrainerPart, read_outcomes, store_columns
