@@ -111,7 +111,6 @@ def test_a_curriculum_its_group_sizes_and_a_target_critic_survive_the_end_of_a_r
         "algorithm.adv_estimator": "archer",
         "critic.enable": True,
         "critic.optim.lr": 1e-3,
-        "++critic.model.override_config.num_hidden_layers": 1,
         "agentic.critic.target": "{tau: 0.1}",
         "data.train_max_samples": 4,
         "data.seed": 1,
@@ -142,10 +141,7 @@ def test_a_curriculum_its_group_sizes_and_a_target_critic_survive_the_end_of_a_r
     gaps = [step["credit/target_gap"] for step in (*steps, resumed)]
     assert gaps[0] == pytest.approx(0.0, abs=1e-6) and min(gaps[1:]) > 1e-4
     assert all(math.isfinite(step["critic/grad_norm"]) and step["critic/grad_norm"] > 0 for step in (*steps, resumed))
-    saved = run.checkpoints / "global_step_3/critic"
-    assert (saved / "target_world_size_1_rank_0.pt").is_file()
-    names = "".join(torch.load(saved / "model_world_size_1_rank_0.pt", weights_only=False))
-    assert "layers.0." in names and "layers.1." not in names, "a critic of the first layer"
+    assert (run.checkpoints / "global_step_3/critic/target_world_size_1_rank_0.pt").is_file()
 
 
 def saved_rates(run: Run, step: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def gold(row):
         raise LookupError("no solution is known")
 
     if row.extra.get("how") == "bare":
-        return lambda messages: Message("assistant", r"<answer> \boxed{42} </answer>", reasoning="Easy.")
+        return lambda messages: Message("assistant", r"<answer> \\boxed{42} </answer>", reasoning="Easy.")
 
     def next_message(messages):
         if messages[-1].role == "tool":

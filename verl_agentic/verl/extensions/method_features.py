@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
-from verl_agentic.verl.extensions.methods.method_sections import count_top_tokens  # the module declares sections
+from verl_agentic.verl.extensions.methods.method_sections import count_top_tokens, needs_column
 from verl_agentic.verl.features import Adapter, Features
 from verl_agentic.verl.sections import has, section
 
@@ -40,7 +40,7 @@ def self_teacher_tau(config: Any) -> float | None:
 def check_extra_rows(config: Any) -> None:
     """Refuses extra rows under replayed routes."""
     loss = str(OmegaConf.select(config, _LOSS))
-    has_teacher = _needs_teacher(config)
+    has_teacher = needs_column(config, "teacher_log_prob_BT")
     if has_teacher or has(config, "algorithm.prompt_information"):
         from verl_agentic.verl.extensions.methods.trainer.extra_rows import check_router_replay
 
@@ -76,8 +76,7 @@ def check_top_tokens(config: Any) -> None:
     if strategy not in ("fsdp", "fsdp2") or shared:
         raise ConfigError(
             "top_tokens of the loss works with actor.strategy fsdp and fsdp2 and whole sequences, got "
-            f"{strategy!r} and {shared}; change them, or set top_tokens=0 and "
-            "alpha=1"
+            f"{strategy!r} and {shared}; change them, or set top_tokens=0 and alpha=1"
         )
 
 
@@ -103,17 +102,7 @@ def check_models(settings: CurriculumSettings) -> None:
 
 
 def _needs_mean_log_prob(config: Any) -> bool:
-    return _needs_column(config, "mean_log_ratio_BT")
-
-
-def _needs_teacher(config: Any) -> bool:
-    return _needs_column(config, "teacher_log_prob_BT")
-
-
-def _needs_column(config: Any, name: str) -> bool:
-    from verl_agentic.credit.policy_loss import needs_of_loss
-
-    return name in needs_of_loss(str(OmegaConf.select(config, _LOSS)))
+    return needs_column(config, "mean_log_ratio_BT")
 
 
 _ALGORITHM = ("cost_limits", "implicit_reward", "length_lr", "linear_lr", "prompt_information", "self_teacher")
@@ -135,7 +124,7 @@ FEATURES = Features(
         f"{_TRAINER}.loss_columns:PositiveShare",
         f"{_TRAINER}.learning_rates:LearningRates",
     ),
-    curriculum_parts=(f"{_TRAINER}.proposing_models:make_mutator", f"{_TRAINER}.proposing_models:make_reflector"),
+    curriculum_parts=(f"{_TRAINER}.task_mutator:make_mutator", f"{_TRAINER}.instructions:make_reflector"),
     adapters=(
         Adapter(
             module="extensions.methods.trainer.shuffled_rewards",

@@ -1,4 +1,4 @@
-"""The sections and options of methods that their own parts read, too."""
+"""The sections of methods that their own parts read, too."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from verl_agentic.methods.losses.length_lr import LengthLrSettings
     from verl_agentic.methods.losses.linear_lr import LinearLrSettings
     from verl_agentic.methods.prompt_information import PromptInformationSettings
+
+_POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
 
 
 @section("algorithm.cost_limits")
@@ -96,11 +98,14 @@ def read_tau(raw_settings: Any) -> float:
     return read_settings(TargetSettings, raw_settings, section="critic.target").tau
 
 
-def count_top_tokens(config: Any) -> int:
-    """Returns the number of most likely tokens that the loss learns from; 0: the sampled ones."""
+def needs_column(config: Any, name: str) -> bool:
+    """Tells whether the policy loss requires an optional column."""
     from verl_agentic.credit.policy_loss import needs_of_loss
 
-    place = "actor_rollout_ref.actor.policy_loss"
-    if "teacher_log_prob_BT" not in needs_of_loss(str(OmegaConf.select(config, f"{place}.loss_mode"))):
-        return 0
-    return int(OmegaConf.select(config, f"{place}.options.top_tokens") or 0)
+    return name in needs_of_loss(str(OmegaConf.select(config, f"{_POLICY_LOSS}.loss_mode")))
+
+
+def count_top_tokens(config: Any) -> int:
+    """Returns the number of most likely tokens that the loss learns from; 0: the sampled ones."""
+    has_teacher = needs_column(config, "teacher_log_prob_BT")
+    return int(OmegaConf.select(config, f"{_POLICY_LOSS}.options.top_tokens") or 0) if has_teacher else 0

@@ -98,7 +98,7 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     fields = [*_FIELDS, *([_TOP_IDS] if count else [])]
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
-    more = [{_TOP_IDS: ids} for ids in fetched[_TOP_IDS].unbind()] if count else [{} for _ in prompts]
+    top_columns = [{_TOP_IDS: ids} for ids in fetched[_TOP_IDS].unbind()] if count else [{} for _ in prompts]
     solutions = _find_solutions(batch.keys, outcome_B, masks)
     max_tokens, closing = max_row_tokens(trainer.config), closing_ids(trainer.tokenizer)
     # Computes all rows, also those without a solution, because a batch must be divisible by the ranks.
@@ -112,7 +112,7 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
         if len(ids):
             taught_prompt = _add_text(trainer.tokenizer, prompt, ids, template, closing=closing, control=control)
         is_taught.append(len(ids) > 0 and len(taught_prompt) + len(response) <= max_tokens)
-        rows.append({**extra_row(taught_prompt if is_taught[-1] else prompt, response, mask), **more[place]})
+        rows.append({**extra_row(taught_prompt if is_taught[-1] else prompt, response, mask), **top_columns[place]})
     taught_keys = [f"told-{key}" for key in batch.keys]
     tau = teacher_tau(trainer.config)
     columns = compute_columns(
