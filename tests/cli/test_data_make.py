@@ -137,7 +137,7 @@ def test_the_coverage_is_printed_before_and_after_the_tail_was_asked_for(
     assert main(["data", "make", "set_questions", *options, "--out", str(tmp_path / "a.jsonl")]) == 0
     assert "100% of 3 cells have 2 rows or more (0% before the tail was asked for)" in capsys.readouterr().out
     assert main(["data", "make", "set_questions", *options, "--json", "--out", str(tmp_path / "b.jsonl")]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert set(report["coverage"]["rows"]) == {"born", "plays", "code"} and min(report["coverage"]["rows"].values()) >= 2
+    counts = json.loads(capsys.readouterr().out)["coverage"]["rows"]
+    assert set(counts) == {"born", "plays", "code"} and min(counts.values()) >= 2
     assert main(["data", "make", "agent_flan", "--cover", "1", "--out", str(tmp_path / "c.jsonl")]) == 2
     assert "--cover" in capsys.readouterr().err

@@ -13,7 +13,8 @@ from typing import Any
 
 from verl_agentic.base.env import Env, EnvFactory, EnvRow, Transcript
 from verl_agentic.base.errors import ScoringError
-from verl_agentic.base.types import Message, Reward
+from verl_agentic.base.tools.tool import Tool
+from verl_agentic.base.types import Action, Message, Observation, Reward
 from verl_agentic.graders.judge.options import JudgeOptions
 from verl_agentic.graders.judge.panel import rule
 from verl_agentic.rewards.answers.empty_work import is_silent
@@ -39,6 +40,19 @@ class JudgedEnv:
         """Starts the environment."""
         self._prompt = await self._env.start()
         return tuple(self._prompt)
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools of the environment."""
+        return self._env.tools
+
+    async def step(self, action: Action) -> Observation:
+        """Carries out a turn."""
+        return await self._env.step(action)
+
+    async def close(self) -> None:
+        """Closes the environment."""
+        await self._env.close()
 
     async def score(self, transcript: Transcript) -> Reward:
         """Returns the environment's reward, or else the verdict; 0 for an episode without an answer and a call.

@@ -22,7 +22,13 @@ from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.evaluate.evaluation_log import EvaluationLog
 from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner, attempts, evaluate
-from verl_agentic.evaluate.policies.tree_search import Branch, SearchTree, TreeSearchPolicy, TreeSettings, ucb_score
+from verl_agentic.evaluate.policies.tree_search import (
+    SearchBranch,
+    SearchTree,
+    TreeSearchPolicy,
+    TreeSettings,
+    ucb_score,
+)
 from verl_agentic.evaluate.policy_backends import tree_backends
 from verl_agentic.log.files.record_files import numbered_records
 
@@ -57,14 +63,14 @@ async def attempt(policy: Varied, tree: SearchTree, make_env: Any = FakeEnv) -> 
     return episode
 
 
-def branches(tree: SearchTree, *, at: str = "<user>question<assistant>") -> dict[str, Branch]:
+def branches(tree: SearchTree, *, at: str = "<user>question<assistant>") -> dict[str, SearchBranch]:
     state = tree._states[tuple(encode(at))]
     return {decode(branch.completion.token_ids): branch for branch in state.branches}
 
 
 def test_the_score_is_ucb1_with_a_critique() -> None:
     completion = Completion(token_ids=(1,), log_probs=None, finish_reason="stop")
-    branch = Branch(completion=completion, critique=0.8, visits=2, outcomes=[1.0, 0.0])
+    branch = SearchBranch(completion=completion, critique=0.8, visits=2, outcomes=[1.0, 0.0])
     bonus = math.sqrt(math.log(9) / 3)
     assert ucb_score(branch, visits=9, weight=0.25, exploration=2.0) == pytest.approx(
         0.25 * 0.8 + 0.75 * 0.5 + 2 * bonus
@@ -136,6 +142,14 @@ async def test_parallel_attempts_share_one_expansion_and_spread_out() -> None:
     assert len(policy.requests) == 4 and len({episode.actions[-1].content for episode in episodes}) == 4
 
 
+def test_attempts_at_one_task_share_a_tree_and_tasks_with_equal_prompts_do_not() -> None:
+    make_backend = tree_backends(TreeSettings(width=2))
+    rows = [EnvRow(prompt=(Message("user", "pull an arm"),), ground_truth=arm) for arm in ("1", "2")]
+    backend = PolicyBackend(setup=episode_setup(Varied("1")), usage={})
+    policies: list[Any] = [make_backend(attempt, [backend] * 2).setup.policy for attempt in attempts(rows, 2)]
+    assert policies[0].tree is policies[2].tree is not policies[1].tree is policies[3].tree
+
+
 async def test_an_evaluation_with_a_tree_becomes_pairs_of_steps(tmp_path: Path) -> None:
     policy, make_backend = Varied("41", "42", "43"), tree_backends(TreeSettings(width=3, exploration=0.5))
 
@@ -143,12 +157,13 @@ async def test_an_evaluation_with_a_tree_becomes_pairs_of_steps(tmp_path: Path) 
         backend = PolicyBackend(setup=episode_setup(policy, LIMITS), usage={})
         return make_backend(attempt, [backend] * 3)
 
+    make_env: Any = FakeEnv
     rows = [EnvRow(prompt=(Message("user", text),), ground_truth="42") for text in ("a", "b")]
     log = EvaluationLog(tmp_path / "run", {"env": "fake"})
     try:
         await evaluate(
             attempts(rows, 16),
-            run_attempt=attempt_runner(FakeEnv, backend_for),
+            run_attempt=attempt_runner(make_env, backend_for),
             log=log,
             max_concurrent=1,
             breaker=CircuitBreaker(),

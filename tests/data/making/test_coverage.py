@@ -72,6 +72,9 @@ async def test_questions_about_facts_use_every_relation(tmp_path: Path) -> None:
     assert report.first_coverage.share < 1 and report.coverage.share == 1
     assert set(report.coverage.rows) == {"born", "plays", "code"} and min(report.coverage.rows.values()) >= 2
     maker: Any = load_maker("set_questions", options)
+    for number in range(8):
+        row = await maker.make_for("code", [], seed=1, number=number, model=None)
+        assert "code" in maker.find_cells(row)
     counts = Counter(cell for row in rows(tmp_path / "a.jsonl") for cell in {*maker.find_cells(row)})
     assert counts == report.coverage.rows
 

@@ -103,7 +103,7 @@ async def test_a_row_with_a_plan_keeps_it(tmp_path: Path) -> None:
 async def test_a_plan_makes_no_other_task_of_a_held_out_row(tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path)
     write_json_lines(rows(tasks)[:1], tmp_path / "val.jsonl")
-    options = {"rows": str(tasks), "env": "python_math"}
+    options: dict[str, Any] = {"rows": str(tasks), "env": "python_math"}
     chat = model(lambda text: json.dumps(PLAN))
     report = await run("plans", tmp_path / "p.jsonl", n=9, chat=chat, against=[tmp_path / "val.jsonl"], **options)
     assert report.dropped == {"repeats another row (exact)": 1}
@@ -112,6 +112,6 @@ async def test_a_plan_makes_no_other_task_of_a_held_out_row(tmp_path: Path) -> N
 async def test_rows_and_their_environment_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="rows"):
         await run("plans", tmp_path / "p.jsonl", n=1, chat=model(str))
-    options = {"rows": str(write_tasks(tmp_path, 1))}
+    options: dict[str, Any] = {"rows": str(write_tasks(tmp_path, 1))}
     with pytest.raises(ConfigError, match="env=NAME"):
         await run("plans", tmp_path / "p.jsonl", n=1, chat=model(str), **options)

@@ -59,8 +59,8 @@ class CodeSolutionsMaker(Settings):
 
     source: str = ""
     """Parquet or JSON lines with a question, as `data check` reads prompts, its answer in `answer` or
-    `reward_model.ground_truth`, and a solution in `solution` or `extra_info.solution`; or the solution and `####` before
-    the answer, as in GSM8K. A solution with `<code>` is used as it is; the others need a model."""
+    `reward_model.ground_truth`, and a solution in `solution` or `extra_info.solution`; or the solution and `####`
+    before the answer, as in GSM8K. A solution with `<code>` is used as it is; the others need a model."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `make_env` of `python_math`, such as `sandbox`."""
 

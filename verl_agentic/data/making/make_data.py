@@ -90,9 +90,7 @@ async def make_data(
         ConfigError: `out` has another suffix, holds other data or is in `against`, or the maker needs a model or cells.
         DataError: the journal or a file of `against` cannot be read.
     """
-    if out.suffix != ".jsonl":
-        raise ConfigError(f"rows are written as JSON lines, got {out}; name a .jsonl file")
-    _check_other(out, against)
+    _check_out(out, against)
     journal = Journal(out.with_suffix(".journal.jsonl"))
     keep_settings(out.with_suffix(".settings.json"), settings, has_begun=bool(journal.records))
     candidates = list(maker.make(seed=seed, n=n, model=model))
@@ -106,14 +104,12 @@ async def make_data(
                 return await _write_verified(maker, records, out, against, encode=encode, failures=failures)
 
             report, rows = await finish_and_write(candidates)
-            if tails is None:
-                return report
-            first = tails.measure(rows)
+            first = tails and tails.measure(rows)
             # Unfinished candidates are not missing: a repeated command makes them.
-            while not report.unfinished and (tail := tails.make(rows)):
+            while tails and not report.unfinished and (tail := tails.make(rows)):
                 candidates += tail
                 report, rows = await finish_and_write(tail)
-            return replace(report, coverage=tails.measure(rows), first_coverage=first)
+            return replace(report, coverage=tails and tails.measure(rows), first_coverage=first)
     finally:
         journal.close()
 
@@ -141,7 +137,9 @@ async def _finish_candidates(
     return failures
 
 
-def _check_other(out: Path, against: Sequence[Path]) -> None:
+def _check_out(out: Path, against: Sequence[Path]) -> None:
+    if out.suffix != ".jsonl":
+        raise ConfigError(f"rows are written as JSON lines, got {out}; name a .jsonl file")
     if out.resolve() in (file.resolve() for file in against):
         raise ConfigError(f"rows of {out} would repeat themselves, got it in --against; leave it out there")
 

@@ -73,10 +73,10 @@ class EpisodeOptions(Options):
                               "without a value from the log-prob", 0.0, metavar="W")  # fmt: skip
     tree: int | None = declare("let the --samples episodes of a row search a tree with K turns of each state that they "
                                "visit twice; --q values the turns", min=2, metavar="K")  # fmt: skip
-    exploration: float | None = declare("weigh the exploration term of --tree with C (default 1)", min=0, metavar="C")
+    exploration: float | None = declare("use C times the exploration term of --tree (default 1)", min=0, metavar="C")
     q: str | None = declare("use this function (messages, text of a turn) -> value, as module:function or "
                            "path.py:function", metavar="ADDRESS")  # fmt: skip
-    q_weight: float | None = declare("weigh --q in --tree with W, and the mean outcome with 1 - W (default 0.5)", min=0,
+    q_weight: float | None = declare("give --q the weight W in --tree, and the mean outcome 1 - W (default 0.5)", min=0,
                                      max=1, metavar="W")  # fmt: skip
     phi: Path | None = declare("take turns (--best-of) or episodes (--select) that this DPO or outcome model prefers "
                               "most to --reference", metavar="DIR")  # fmt: skip

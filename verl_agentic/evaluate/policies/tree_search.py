@@ -43,7 +43,7 @@ class TreeSettings(Settings):
 
 
 @dataclass(eq=False, kw_only=True)
-class Branch:
+class SearchBranch:
     """A turn of a state."""
 
     completion: Completion
@@ -57,12 +57,12 @@ class Branch:
 
 @dataclass(eq=False, kw_only=True)
 class _State:
-    branches: list[Branch] = field(default_factory=list)
+    branches: list[SearchBranch] = field(default_factory=list)
     is_expanded: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-def ucb_score(branch: Branch, *, visits: int, weight: float, exploration: float) -> float:
+def ucb_score(branch: SearchBranch, *, visits: int, weight: float, exploration: float) -> float:
     """Returns `(1 - weight) * Q + weight * critique + exploration * sqrt(ln(visits) / (1 + visits of the branch))`.
 
     Q is the mean outcome. Without outcomes the critique counts alone, and without a critique Q. Without both it is 0.
@@ -96,7 +96,7 @@ class SearchTree:
         *,
         sample: Callable[[int], Sequence[Awaitable[Completion]]],
         read: Callable[[Completion], tuple[Sequence[Message], str]],
-    ) -> Branch:
+    ) -> SearchBranch:
         """Returns the turn that the next attempt takes in a state, and counts the visit.
 
         Args:
@@ -122,7 +122,7 @@ class SearchTree:
             chosen.visits += 1
             return chosen
 
-    async def _criticise(self, branch: Branch, messages: Sequence[Message], text: str) -> None:
+    async def _criticise(self, branch: SearchBranch, messages: Sequence[Message], text: str) -> None:
         if self._critic is None:
             return
         with boundary(PolicyError, "the critic of the tree search"):
@@ -138,7 +138,7 @@ def _add_branches(state: _State, sampled: Sequence[Completion]) -> None:
     whole = [completion for completion in sampled if completion.finish_reason in ("stop", "length")]
     for completion in whole or sampled[: not state.branches]:
         if all(list(branch.completion.token_ids) != list(completion.token_ids) for branch in state.branches):
-            state.branches.append(Branch(completion=completion))
+            state.branches.append(SearchBranch(completion=completion))
 
 
 @dataclass(kw_only=True)
@@ -149,7 +149,7 @@ class TreeSearchPolicy:
     """One for each turn of an expanded state; policies with seeds have different ones."""
     tokenizer: TextTokenizer
     tree: SearchTree
-    path: dict[tuple[int, ...], Branch] = field(default_factory=dict)
+    path: dict[tuple[int, ...], SearchBranch] = field(default_factory=dict)
     """State -> the turn that this attempt took there last."""
 
     async def generate(

@@ -44,7 +44,7 @@ class MakeOptions(ModelOptions, EncodingOptions, ClusterOptions):
     option: Sequence[str] = declare("pass this to the maker", (), metavar="KEY=VALUE")
     against: Sequence[Path] = declare("leave out rows that are in these files", (), nargs="+", metavar="FILE")
     jobs: int = declare("make N candidates at a time (default %(default)s)", 8, min=1, metavar="N")
-    cover: int | None = declare("then make more for each question, topic or relation that has fewer than N rows, and "
+    cover: int | None = declare("make more for each question, topic or relation that has fewer than N rows, and "
                                 "report the coverage", min=1, metavar="N")  # fmt: skip
     json: bool = declare("print the report as one JSON line", False)
 
