@@ -33,6 +33,7 @@ DEEP_IMPORTS = {
     "verl_agentic.bridges": "environments of other packages, loaded by their ids",
     "verl_agentic.cli": "the test of a new environment runs the command",
     "verl_agentic.graders.functions": "has one function for each outcome component",
+    "verl_agentic.graders.judge.turn_critic": "a critic of tree search, named by its file",
     "verl_agentic.graders.turns.turn_progress": "a helper of one component",
     "verl_agentic.credit.credit.group_statistics": "helpers of estimators",
     "verl_agentic.log.files.record_files": "records that are not rows of an environment",

@@ -14,6 +14,7 @@ from verl_agentic.cpu.quickstart import stages, tasks
 from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.cpu.quickstart.phases import Quickstart
 from verl_agentic.data.export.export_run import Exported, ExportOptions
+from verl_agentic.data.making.make_data import MakingReport
 from verl_agentic.log.reader import write_run
 
 
@@ -29,8 +30,10 @@ class World:
         """Device and dtype of evaluations."""
         self.given: dict[str, dict[str, str]] = {}
         """Stage -> what its work was given, the last time."""
+        self.num_made = 3
+        """Rows that a stage `make` writes."""
         self.during_rl: Callable[[Path], None] = lambda folder: None
-        for name in ("make_model", "make_data", "evaluate", "sample"):
+        for name in ("make_model", "make_data", "evaluate", "sample", "make_conversations"):
             monkeypatch.setattr(tasks, name, getattr(self, name))
         monkeypatch.setattr(stages, "run_child", self.run_child)
         monkeypatch.setattr(stages, "export_run", self.export_run)
@@ -71,6 +74,11 @@ class World:
         self.done.append(folder.name)
         self.given[folder.name] = {"model": str(model), "rows": str(len(rows)), "samples": str(samples)}
         return {}
+
+    def make_conversations(self, course: Course, out: Path, model: Path, **options: Any) -> MakingReport:
+        self.done.append(out.parent.name)
+        self.given[out.parent.name] = {"model": str(model), **{name: str(value) for name, value in options.items()}}
+        return MakingReport(rows=self.num_made, dropped={}, examples={}, unfinished=0)
 
     def export_run(self, run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         self.done.append(out.parent.name)

@@ -31,7 +31,9 @@ def make(tmp_path: Path, url: str, *more: str, model: str = "m") -> int:
         "--out",
         str(tmp_path / "p.jsonl"),
     ]
-    return main(["data", "make", "plans", *options, "--url", url, "--model", model, "--json", "--jobs", "1", *more])
+    return main(
+        ["data", "make", "planning_actions", *options, "--url", url, "--model", model, "--json", "--jobs", "1", *more]
+    )
 
 
 def said(*texts: str) -> Sequence[dict[str, object]]:
@@ -120,3 +122,22 @@ def test_a_model_on_the_cpu_server_is_asked_and_its_replies_are_checked(
     assert report["unfinished"] == 0 and report["rows"] == len(written) and code == (0 if written else 1)
     kept = [record for _, record in read_json_lines(tmp_path / "p.journal.jsonl")]
     assert len(kept) == 2 and all(record["reason"] or record["record"]["plan"] for record in kept)
+
+
+def test_the_coverage_is_printed_before_and_after_the_tail_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = [
+        {"subject": f"P{number}", "relation": relation, "object": value}
+        for number in range(12)
+        for relation, value in (("born", f"C{number % 4}"), ("plays", f"I{number % 3}"), ("code", f"X{number}"))
+    ]
+    write_json_lines(facts, tmp_path / "facts.jsonl")
+    options = ["--option", f"facts={tmp_path / 'facts.jsonl'}", "--option", "layers=0", "--cover", "2", "-n", "1"]
+    assert main(["data", "make", "set_questions", *options, "--out", str(tmp_path / "a.jsonl")]) == 0
+    assert "100% of 3 cells have 2 rows or more (0% before the tail was asked for)" in capsys.readouterr().out
+    assert main(["data", "make", "set_questions", *options, "--json", "--out", str(tmp_path / "b.jsonl")]) == 0
+    counts = json.loads(capsys.readouterr().out)["coverage"]["rows"]
+    assert set(counts) == {"born", "plays", "code"} and min(counts.values()) >= 2
+    assert main(["data", "make", "agent_flan", "--cover", "1", "--out", str(tmp_path / "c.jsonl")]) == 2
+    assert "--cover" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import pytest
 import torch
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from judges import data_of, judging, verdict
 from openai_server import Server, choice, refuse, serving
 from services import Service, answering
 from transformers import AutoModelForCausalLM
@@ -232,6 +233,60 @@ def test_an_outcome_model_chooses_the_episode_whose_tokens_it_prefers_to_its_ref
     solver.is_right = lambda product: True
     evaluate(*turns, *models)
     assert "q was" in evaluate(*turns, *models[:3], str(tmp_path / "phi"), code=2)["error"]
+
+
+@pytest.mark.slow
+def test_the_attempts_at_a_row_search_a_tree(
+    evaluate: Callable[..., dict[str, Any]], solver: Solver, tiny_model: Path, tmp_path: Path
+) -> None:
+    flips = iter([False, True] * 50)
+    solver.is_right = lambda product: next(flips)
+    (tmp_path / "q.py").write_text("def q(messages, text):\n    return float('boxed{0}' not in text)\n")
+    options = ["--count", "1", "--samples", "4", "--tree", "2", "--tokenizer", str(tiny_model), "--concurrency", "1"]
+    summary = evaluate(*options, "--q", f"{tmp_path}/q.py:q")
+    assert summary["success"]["mean"] == 0.75, "only the first attempt is a plain sample"
+    assert len({row["uid"] for row in records(tmp_path / "out")}) == 1
+    for wrong in (
+        ["--samples", "1"],
+        ["--temperature", "0"],
+        ["--mode", "chat"],
+        ["--best-of", "2"],
+        ["--ray", "auto"],
+    ):
+        assert "--tree takes" in evaluate(*options, *wrong, "--out", str(tmp_path / "other"), code=2)["error"]
+    assert "--q-weight" in evaluate(*options, "--q-weight", "0.5", "--out", str(tmp_path / "o"), code=2)["error"]
+    assert "--tree" in evaluate("--count", "1", "--exploration", "1", "--out", str(tmp_path / "o"), code=2)["error"]
+    assert "tree was" in evaluate(*options, "--exploration", "2", "--q", f"{tmp_path}/q.py:q", code=2)["error"]
+
+
+_OPEN_ENV = """
+from verl_agentic import EnvRow, Message, ToolEnv
+
+def make_env(row):
+    return ToolEnv(row, [])
+
+def make_rows(*, split, count, seed):
+    return [EnvRow(prompt=(Message("user", f"Write text {number}."),)) for number in range(count)]
+"""
+
+
+@pytest.mark.slow
+def test_judges_score_the_episodes_of_an_environment_without_a_score(
+    evaluate: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "writing").mkdir()
+    (tmp_path / "writing" / "__init__.py").write_text(_OPEN_ENV)
+    options = ["--env", str(tmp_path / "writing"), "--count", "2"]
+    assert evaluate(*options, code=1)["void"] == 2, "nothing scores them"
+    with judging(lambda body: verdict(body, passed="text 1" in dict(data_of(body))["task"])) as server:
+        (tmp_path / "judge.yaml").write_text(f"endpoint: {server.url}\nmodels: [m]\n")
+        judged = ["--judge", str(tmp_path / "judge.yaml"), "--out", str(tmp_path / "judged")]
+        summary = evaluate(*options, *judged)
+    assert (summary["success"]["mean"], summary["void"], len(server.bodies)) == (0.5, 0, 2)
+    (tmp_path / "judge.yaml").write_text("models: [m]\n")
+    assert "endpoint" in evaluate(*options, *judged[:2], "--out", str(tmp_path / "o"), code=2)["error"]
+    (tmp_path / "judge.yaml").write_text("judge\n")
+    assert "--judge" in evaluate(*options, *judged[:2], "--out", str(tmp_path / "p"), code=2)["error"]
 
 
 def test_the_environment_may_choose_one_of_several_answers(

@@ -14,7 +14,7 @@ import yaml
 from quickstart_world import World, run_course
 
 from verl_agentic.base import paths
-from verl_agentic.base.errors import ConfigError
+from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.cpu.quickstart.course import Course, load_course
 from verl_agentic.cpu.quickstart.phases import Quickstart
 from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
@@ -105,6 +105,20 @@ def test_rows_of_an_export_replace_the_demonstrations(world: World, tmp_path: Pa
     run(tmp_path)
     assert world.given["sft"]["data.train_files"].endswith("data/sft.jsonl")
     assert world.given["sft_2"]["data.train_files"].endswith("export/rows.parquet")
+
+
+@pytest.mark.slow
+def test_made_rows_replace_the_demonstrations_and_none_is_an_error(world: World, tmp_path: Path) -> None:
+    write(tmp_path, "[make: {data: agent_flan, count: 7, options: {mix: {format: 1.0}}}, sft: {}, rl: {}]")
+    run(tmp_path)
+    given = world.given["make"]
+    assert (given["count"], given["held_out"]) == ("7", str(tmp_path / "out" / "data" / "test.jsonl"))
+    assert "'format': 1.0" in given["maker"] and given["teacher"] == "None"
+    assert world.given["sft"]["data.train_files"] == str(tmp_path / "out" / "make" / "rows.jsonl")
+    world.num_made = 0
+    write(tmp_path, "[make: {data: agent_flan}, sft: {}]")
+    with pytest.raises(DataError, match="lacks rows"):
+        run(tmp_path)
 
 
 @pytest.mark.slow
@@ -257,6 +271,9 @@ def test_an_interrupted_chain_goes_on_with_the_stage_that_was_interrupted(world:
         ("[{repeat: 0, stages: [sft: {}]}]", r"stages\[0\].repeat"),
         ("[sft: {}, rl: {recipe: ppo}]", "ppo.yaml"),
         ("[sample: {}]", "stages"),
+        ("[make: {data: flan}, sft: {}]", "'flan'"),
+        ("[make: {data: agent_flan, options: {mixed: 1}}, sft: {}]", "'mixed'"),
+        ("[sft: {}, sample: {tree: {width: 1}}]", "sample.tree.width"),
     ],
 )
 def test_a_wrong_course_is_refused_before_anything_runs(world: World, tmp_path: Path, stages: str, told: str) -> None:
@@ -282,8 +299,8 @@ def test_the_docs_name_every_stage_and_key() -> None:
 
 
 def test_every_kind_has_its_own_title_and_reads_an_empty_section() -> None:
-    assert len({kind.title for kind in STAGES.values()}) == len(STAGES) == 7
+    assert len({kind.title for kind in STAGES.values()}) == len(STAGES) == 8
     exports = [{"export": {"as": shape}} for shape in ("pairs", "outcomes", "rows")]
     before = [{"sft": None}, {"sample": None}, *exports]
-    for kind in set(STAGES) - {"export"}:
+    for kind in set(STAGES) - {"export", "make"}:
         assert read_stages([*before, {kind: None}], name="stages")[-1].kind == kind

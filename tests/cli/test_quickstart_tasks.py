@@ -15,7 +15,9 @@ from verl_agentic.cpu.quickstart import tasks
 from verl_agentic.cpu.quickstart.course import Course, load_course
 from verl_agentic.cpu.tiny_model import make_tiny_tokenizer
 from verl_agentic.data.export.export_run import ExportOptions, export_run
+from verl_agentic.data.making.maker import load_maker
 from verl_agentic.evaluate.evaluation_log import read_episodes
+from verl_agentic.evaluate.policies.tree_search import TreeSettings
 from verl_agentic.log.files.record_files import read_json_lines
 from verl_agentic.log.files.rows import read_rows
 from verl_agentic.sandbox.pools import backends, process_pool
@@ -182,6 +184,45 @@ def test_samples_are_stored_with_their_ids_and_finished_ones_are_kept(made: Path
     assert (exported.records, exported.left_out) == (6, {})
     with pytest.raises(ConfigError, match="holds another evaluation"):
         sample(temperature=0.5)
+
+
+@pytest.mark.slow
+def test_samples_may_search_a_tree(made: Path, tmp_path: Path) -> None:
+    rows = read_rows(made / "data" / "train.jsonl")[:2]
+    settings = TreeSettings(width=3)
+    tasks.sample(
+        COURSE,
+        rows,
+        tmp_path,
+        made / "model",
+        samples=4,
+        temperature=1.0,
+        seed=1,
+        tree=settings,
+        advance=lambda *_: None,
+    )
+    records = [row for (row,) in read_episodes(tmp_path).values()]
+    turns = {(record["uid"], tuple(record["response_ids"][: record["segments"][0]["end"]])) for record in records}
+    assert len(records) == 8 and len(turns) == 6, "three turns of each task, of which one is taken twice"
+
+
+@pytest.mark.slow
+def test_made_conversations_have_the_ids_of_the_model(made: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    report = tasks.make_conversations(
+        COURSE,
+        tmp_path / "rows.jsonl",
+        made / "model",
+        maker=load_maker("agent_flan", {}),
+        count=5,
+        teacher=None,
+        seed=1,
+        held_out=made / "data" / "test.jsonl",
+        advance=lambda done, total: seen.append((done, total)),
+    )
+    made_rows = [row for _, row in read_json_lines(tmp_path / "rows.jsonl")]
+    assert report.rows == len(made_rows) > 0 and seen == [(number, 5) for number in range(1, 6)]
+    assert all(0 < sum(row["loss_mask"]) < len(row["input_ids"]) == len(row["loss_mask"]) for row in made_rows)
 
 
 def test_playing_uses_the_limits_of_the_recipe() -> None:

@@ -12,6 +12,7 @@ from verl_agentic.base.env import Env, EnvFactory, EnvRow
 from verl_agentic.base.errors import EnvError
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.circuit_breaker import CircuitBreaker, agent_error
+from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_each import run_each
 from verl_agentic.episode.run_episode import run_episode
 from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog, make_log_rows
@@ -32,6 +33,8 @@ class PolicyBackend:
     """Tokens as the server counts them; grows during the episode."""
     id_source: Callable[[], IdSource] = lambda: "exact"
     """Returns the source of the ids of the record, after the episode."""
+    finish: Callable[[Episode], None] = lambda episode: None
+    """Called with the finished episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +144,7 @@ def attempt_runner(make_env: EnvFactory, backend_for: Callable[[EvaluationAttemp
             setup=backend.setup,
             request_id=f"{attempt.index}-{attempt.sample}",
         )
+        backend.finish(episode)
         return make_log_rows(
             episode,
             attempt.row,

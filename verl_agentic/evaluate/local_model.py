@@ -20,6 +20,8 @@ from verl_agentic.episode.collect import run_episodes
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.evaluate.evaluation_log import EpisodeRows, EvaluationLog
 from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner, evaluate
+from verl_agentic.evaluate.policies.tree_search import TreeSettings
+from verl_agentic.evaluate.policy_backends import tree_backends
 
 _MAX_CONCURRENT = 64
 
@@ -61,10 +63,14 @@ class LocalModel:
         log: EvaluationLog,
         temperature: float,
         seed: int = 0,
+        tree: TreeSettings | None = None,
         on_episode: Callable[[EpisodeRows], None] = lambda rows: None,
     ) -> list[EpisodeRows]:
-        """Runs the attempts that the log lacks, and returns the rows of all; see `evaluation_run.evaluate`."""
-        return asyncio.run(self._sample_attempts(plan, log, temperature, seed, on_episode))
+        """Runs the attempts that the log lacks, and returns the rows of all; see `evaluation_run.evaluate`.
+
+        With `tree`, the attempts at a task search a tree.
+        """
+        return asyncio.run(self._sample_attempts(plan, log, temperature, seed, tree, on_episode))
 
     async def _sample_attempts(
         self,
@@ -72,18 +78,22 @@ class LocalModel:
         log: EvaluationLog,
         temperature: float,
         seed: int,
+        tree: TreeSettings | None,
         on_episode: Callable[[EpisodeRows], None],
     ) -> list[EpisodeRows]:
+        width, make_tree_backend = (1, None) if tree is None else (tree.width, tree_backends(tree))
+
+        def backend_for(attempt: EvaluationAttempt) -> PolicyBackend:
+            first_seed = (seed * len(plan) + attempt.number) * width
+            setups = [self._make_setup(engine, temperature, first_seed + number) for number in range(width)]
+            backends = [PolicyBackend(setup=setup, usage={}) for setup in setups]
+            return backends[0] if make_tree_backend is None else make_tree_backend(attempt, backends)
+
         engine = InferenceEngine.from_pretrained(self.model_path, device=self.device, dtype=self.dtype)
         try:
             return await evaluate(
                 plan,
-                run_attempt=attempt_runner(
-                    self.make_env,
-                    lambda attempt: PolicyBackend(
-                        setup=self._make_setup(engine, temperature, seed * len(plan) + attempt.number), usage={}
-                    ),
-                ),
+                run_attempt=attempt_runner(self.make_env, backend_for),
                 log=log,
                 max_concurrent=_MAX_CONCURRENT,
                 breaker=CircuitBreaker(min_episodes=16),

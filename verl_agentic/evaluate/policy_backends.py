@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from verl_agentic.base.errors import PolicyError
+from verl_agentic.base.registry import load_address
 from verl_agentic.base.types import Message
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
@@ -15,6 +16,7 @@ from verl_agentic.evaluate.evaluation_run import EvaluationAttempt, PolicyBacken
 from verl_agentic.evaluate.policies.best_of import BestOfPolicy, QFunction, TokenValue
 from verl_agentic.evaluate.policies.chat_messages import ChatConversation
 from verl_agentic.evaluate.policies.completions import CompletionsPolicy, Endpoint, Sampling
+from verl_agentic.evaluate.policies.tree_search import SearchTree, TreeSearchPolicy, TreeSettings
 
 Mode = Literal["completions", "chat"]
 _GREETING = "Hi"
@@ -39,6 +41,8 @@ class BackendConfig:
     """Weight of the similarity to turns that earlier attempts at a task have taken."""
     taken: dict[tuple[str, int], list[set[str]]] = field(default_factory=dict)
     """Turns that attempts have taken; see `BestOfPolicy`."""
+    tree: TreeSettings | None = None
+    """Search of a tree by the attempts at a task."""
     has_default_context: bool = False
     """Whether `limits.max_context_tokens` is a default, in whose place comes the model's, if the server reports it."""
 
@@ -56,6 +60,10 @@ async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAtte
     config = replace(config, limits=await _fit_limits(config))
     if mode == "completions":
         await _try_completions(config)
+        if config.tree is not None:
+            make_tree_backend = tree_backends(config.tree)
+            width = config.tree.width
+            return lambda attempt: make_tree_backend(attempt, [_make_token_backend(config, attempt)] * width)
         return lambda attempt: _wrap_best_of(_make_token_backend(config, attempt), config)
     wire = await _probe_chat_wire(config)
     return lambda attempt: _wrap_best_of(_make_message_backend(config, attempt, wire), config)
@@ -75,6 +83,26 @@ def _wrap_best_of(backend: PolicyBackend, config: BackendConfig) -> PolicyBacken
         taken=config.taken,
     )
     return replace(backend, setup=replace(setup, policy=policy))
+
+
+def tree_backends(
+    settings: TreeSettings,
+) -> Callable[[EvaluationAttempt, Sequence[PolicyBackend]], PolicyBackend]:
+    """Returns a function attempt, backends of its turns -> backend that searches the tree of the task.
+
+    Raises:
+        ConfigError: the critic of the settings is not there.
+    """
+    critic = load_address(settings.q, what="critic") if settings.q else None
+    trees: dict[str, SearchTree] = {}
+
+    def make_backend(attempt: EvaluationAttempt, backends: Sequence[PolicyBackend]) -> PolicyBackend:
+        tree, first = trees.setdefault(attempt.task, SearchTree(settings, critic)), backends[0]
+        policies = [backend.setup.policy for backend in backends]
+        policy = TreeSearchPolicy(policies=policies, tokenizer=first.setup.tokenizer, tree=tree)
+        return replace(first, setup=replace(first.setup, policy=policy), finish=policy.finish)
+
+    return make_backend
 
 
 async def _fit_limits(config: BackendConfig) -> EpisodeLimits:

@@ -71,7 +71,8 @@ def episodes(folder: Path) -> list[dict[str, Any]]:
 def other_commands(folder: Path, url: str) -> dict[str, list[str]]:
     """Returns commands that write to the folder `OUT`."""
     write_json_lines([{"question": f"Who built the {n} bridge?"} for n in ("old", "tall", "red")], folder / "q.jsonl")
-    make = ["data", "make", "plans", "--option", f"questions={folder / 'q.jsonl'}", "--option", "plans=2", "--json"]
+    make = ["data", "make", "planning_actions", "--option", f"questions={folder / 'q.jsonl'}", "--json"]
+    make += ["--option", "plans=2"]
     make += ["--url", f"{url}/v1", "--model", "still", "--api-key-env", "MODEL_KEY", "--out", "OUT/plans.jsonl"]
     log = [log_row(number, [([4], [5]), ([6 + number], [])], acc=float(number % 2)) for number in range(8)]
     for number, row in enumerate(log):

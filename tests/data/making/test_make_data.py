@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from maker_runs import model, rows, run
 from samples import write_evaluation
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.types import Message, Reward, StopReason
-from verl_agentic.data.makers import code_tasks, plans, set_questions
+from verl_agentic.data.makers import set_questions
 from verl_agentic.data.making import set_algebra as algebra
-from verl_agentic.data.making.make_data import MakingReport, make_data
+from verl_agentic.data.making.make_data import make_data
 from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
 from verl_agentic.episode.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.graders.stored_samples import StoredSample
-from verl_agentic.log.files.record_files import read_json_lines, write_json_lines
+from verl_agentic.log.files.record_files import write_json_lines
 from verl_agentic.log.files.rows import read_rows
 from verl_agentic.rewards.sample import Sample, Turn
 
@@ -47,32 +47,6 @@ class Numbers:
             raise NoReplyError("gone")
         self.made.append(number)
         return {"question": f"What is {number % 6}?", "number": number}
-
-
-class FakeModel(ChatModel):
-    """Answers by a function of the last message."""
-
-    async def ask(self, messages: Any) -> Any:
-        from verl_agentic.graders.models.client import Reply
-
-        return Reply(text=_ANSWERS[self.model](messages[-1].content))
-
-
-_ANSWERS: dict[str, Any] = {}
-
-
-def model(answer: Any) -> FakeModel:
-    _ANSWERS["m"] = answer
-    return FakeModel(url="http://none/v1", model="m")
-
-
-async def run(name: str, out: Path, *, n: int, chat: Any = None, against: Any = (), **options: Any) -> MakingReport:
-    maker = load_maker(name, options)
-    return await make_data(maker, out, seed=0, n=n, settings=options, model=chat, against=against)
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [record for _, record in read_json_lines(path)]
 
 
 async def test_only_right_and_new_rows_are_written_and_the_rest_is_reported(tmp_path: Path) -> None:
@@ -335,21 +309,3 @@ async def test_the_solution_of_a_set_question_finds_the_answer_in_browse(tmp_pat
         assert all(found != {row.ground_truth} for found in less), "every constraint matters"
         num_dropped += len(less)
     assert num_dropped >= len(questions)
-
-
-async def test_plans_hold_no_call_and_no_output(tmp_path: Path) -> None:
-    write_json_lines([{"question": "Who wrote it?"}], tmp_path / "q.jsonl")
-    options = {"questions": str(tmp_path / "q.jsonl"), "plans": 3}
-
-    def answer(text: str) -> str:
-        if "plan 2 of" in text:
-            return "1. <search>it</search>"
-        return "1. Look it up." if "Write plan" in text else "I must find the author first."
-
-    report = await run("plans", tmp_path / "a.jsonl", n=9, chat=model(answer), **options)
-    assert report.rows == 1 and report.dropped.pop("a call or an output in the plan") == 1
-    assert sum(report.dropped.values()) == 1, "the third plan is the first one"
-    clean = {"plan": "1. Look.", "reasoning": "Fine."}
-    for text in ('{"name": "f", "arguments": {}}', "Observation: 7", "<tool_response>7"):
-        assert await plans.MAKER(**options).verify({**clean, "reasoning": text}) is not None
-    assert code_tasks.MAKER().min_tests == 5

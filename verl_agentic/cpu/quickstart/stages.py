@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +15,10 @@ from verl_agentic.base.settings import Settings, check_keys, read_settings, sett
 from verl_agentic.cpu.quickstart.child_process import ENVIRONMENTS, run_child
 from verl_agentic.cpu.quickstart.run_state import MODEL, RunState
 from verl_agentic.data.export.export_run import ExportOptions, export_run
+from verl_agentic.data.making.maker import load_maker
+from verl_agentic.evaluate.policies.tree_search import TreeSettings
 from verl_agentic.evaluate.warm_start import WarmStartRule
+from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.log.files.rows import read_rows
 
 LOG, PAIRS, OUTCOMES, ROWS, AUTHORED = "log", "pairs", "outcomes", "sft", "rows"
@@ -289,6 +292,8 @@ class SampleStage(ModelStage):
     samples: int = setting(8, min=1)
     """Episodes of each task."""
     temperature: float = setting(1.0, above=0)
+    tree: TreeSettings | None = None
+    """Lets the episodes of a task search a tree; by default they are independent."""
 
     def products(self, folder: Path) -> dict[str, Path]:
         return {LOG: folder}
@@ -304,10 +309,54 @@ class SampleStage(ModelStage):
             samples=self.samples,
             temperature=self.temperature,
             seed=run.settings.seed,
+            tree=self.tree,
             advance=run.display.advance,
             device=run.settings.device,
             dtype=run.dtype,
         )
+
+
+class MakeStage(ModelStage):
+    """Rows of a kind of `verl-agentic data make`, with the ids of the newest model in the protocol of the course."""
+
+    kind = "make"
+    title = "rows that pass a check"
+
+    data: str = ""
+    """Kind of data, whose rows are conversations."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the kind."""
+    count: int = setting(256, min=1)
+    """Number of candidates."""
+    teacher: ChatModel | None = None
+    """Model behind an endpoint, for kinds that need one: `url`, `model`, `api_key_env`, ..."""
+
+    def check_together(self) -> None:
+        load_maker(self.data, self.options)
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        return {ROWS: folder / "rows.jsonl"}
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        from verl_agentic.cpu.quickstart import tasks  # imports verl
+
+        out = self.products(run.folder(self.name))[ROWS]
+        report = tasks.make_conversations(
+            run.course.named(self.course),
+            out,
+            run.model(self.start),
+            maker=load_maker(self.data, self.options),
+            count=self.count,
+            teacher=self.teacher,
+            seed=run.settings.seed,
+            held_out=run.data(self.course) / "test.jsonl",
+            advance=run.display.advance,
+        )
+        if not report.rows or report.unfinished:
+            raise DataError(
+                f"{out} lacks rows, got {report.dropped}, {report.unfinished} unfinished; repeat the command"
+            )
+        return {"rows": report.rows, "dropped": dict(report.dropped)}
 
 
 class ExportStage(CourseStage, ExportOptions):
@@ -339,7 +388,7 @@ class ExportStage(CourseStage, ExportOptions):
 
 
 STAGES: Mapping[str, type[CourseStage]] = {
-    cls.kind: cls for cls in (SftStage, PearStage, DpoStage, OutcomeStage, RlStage, SampleStage, ExportStage)
+    cls.kind: cls for cls in (SftStage, PearStage, DpoStage, OutcomeStage, RlStage, SampleStage, MakeStage, ExportStage)
 }
 
 

@@ -9,6 +9,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from verl_agentic.cpu.model_fetch.fetch import model_folder
 from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.cpu.quickstart.gold_demos import demonstrator_of
 from verl_agentic.cpu.tiny_model import make_tiny_model, make_tiny_tokenizer
+from verl_agentic.data.datasets.conversation_rows import with_ids
 from verl_agentic.data.datasets.sft import write_sft
+from verl_agentic.data.making import make_data as making
+from verl_agentic.data.making.maker import Maker
 from verl_agentic.data.row_checks import task_of
 from verl_agentic.episode.attempt.attempt import EpisodeSetup
 from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
@@ -28,6 +32,8 @@ from verl_agentic.evaluate.evaluation_log import EvaluationLog, make_log_rows
 from verl_agentic.evaluate.evaluation_run import attempts, summarise
 from verl_agentic.evaluate.journal import keep_settings
 from verl_agentic.evaluate.local_model import LocalModel
+from verl_agentic.evaluate.policies.tree_search import TreeSettings
+from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.log.files.rows import read_rows, write_rows
 from verl_agentic.log.reader import write_run
 from verl_agentic.log.run_files import EVALUATION, write_tokenizer
@@ -124,21 +130,55 @@ def sample(
     samples: int,
     temperature: float,
     seed: int,
+    tree: TreeSettings | None = None,
     advance: Advance,
     **engine: str,
 ) -> dict[str, Any]:
     """Runs several episodes of each task, and stores them as `verl-agentic evaluate` does; finished ones are kept."""
-    settings = {"env": course.env, "temperature": temperature, "tokenizer": str(model)}
+    settings = {
+        "env": course.env,
+        "temperature": temperature,
+        "tokenizer": str(model),
+        **({} if tree is None else {"tree": asdict(tree)}),
+    }
     plan = attempts(rows, samples)
     log, local = EvaluationLog(folder, settings), local_model(course, model, **engine)
     write_tokenizer(folder, local.tokenizer)  # for the viewer
     try:
         episodes = local.sample(
-            plan, log=log, temperature=temperature, seed=seed, on_episode=_make_counter(advance, len(plan))
+            plan, log=log, temperature=temperature, seed=seed, tree=tree, on_episode=_make_counter(advance, len(plan))
         )
     finally:
         log.close()
     return summarise([rows[-1] for rows in episodes])
+
+
+def make_conversations(
+    course: Course,
+    out: Path,
+    model: Path,
+    *,
+    maker: Maker,
+    count: int,
+    teacher: ChatModel | None,
+    seed: int,
+    held_out: Path,
+    advance: Advance,
+) -> making.MakingReport:
+    """Writes conversations of a maker as rows for SFT, in the protocol of the course; see `data.making`."""
+    tokenizer, codec = load_codec(str(model), protocol=course.protocol)
+    work = making.make_data(
+        maker,
+        out,
+        seed=seed,
+        n=count,
+        settings={"maker": repr(maker), "seed": seed, "teacher": teacher and teacher.model, "model": str(model)},
+        model=teacher,
+        against=[held_out],
+        encode=functools.partial(with_ids, codec=codec, tokenizer=tokenizer, shape="sft"),
+        on_candidate=_make_counter(advance, count),
+    )
+    return asyncio.run(work)
 
 
 def local_model(course: Course, model: Path, **engine: str) -> LocalModel:

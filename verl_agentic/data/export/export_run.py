@@ -28,6 +28,7 @@ from verl_agentic.data.export.sibling_records import (
     step_pair_records,
     step_records,
 )
+from verl_agentic.data.export.unguided_log import UnguidedLog
 from verl_agentic.data.export.write_records import write_records
 from verl_agentic.graders.stored_samples import Split
 
@@ -54,6 +55,8 @@ class ExportOptions:
     """Minimum number of sessions that continue from a step with a value."""
     critic: Critic | None = None
     """Judges steps."""
+    drop_guidance: bool = False
+    """Writes guided attempts behind the prompt of unguided ones."""
 
     @property
     def compares_steps(self) -> bool:
@@ -80,6 +83,8 @@ class ExportOptions:
             raise ConfigError(f"{unused[0]} has no effect, got shape {self.shape} by {self.by}; drop it")
         if self.critic is not None and not self.compares_steps:
             raise ConfigError(f"a critic judges steps, got shape {self.shape} by {self.by}; drop it")
+        if self.drop_guidance and self.shape == "rows":
+            raise ConfigError("rows have log-probs behind the guidance, got drop_guidance; export another shape")
         if self.where is not None:
             RowFilter(self.where, columns=COLUMNS)
 
@@ -110,7 +115,7 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
     options.check()
     left_out: Counter[str] = Counter()
     critic = options.critic
-    log = open_sessions(run_dir)
+    log = open_sessions(run_dir, kind=UnguidedLog if options.drop_guidance else SessionLog)
     with contextlib.ExitStack() as used:
         sessions = _choose_sessions(log, options, left_out)
         parts = reward_parts(sessions) if options.shape == "rows" else []

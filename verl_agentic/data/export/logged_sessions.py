@@ -126,15 +126,15 @@ class SessionLog:
         return from_columns(record)
 
 
-def open_sessions(run_dir: Path) -> SessionLog:
-    """Opens the log of a run, or else of all evaluations at or below a folder.
+def open_sessions(run_dir: Path, *, kind: type[SessionLog] = SessionLog) -> SessionLog:
+    """Opens the log of a run, or else of all evaluations at or below a folder, as a log of this kind.
 
     Raises:
         ConfigError: the folder has logs of several tokenizers.
         DataError: it has neither.
     """
     _check_tokenizers(choose_logs(run_dir))
-    return SessionLog(RunLog(run_dir))
+    return kind(RunLog(run_dir))
 
 
 def _check_tokenizers(folders: Iterable[Path]) -> None:

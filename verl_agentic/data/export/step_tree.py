@@ -1,10 +1,10 @@
 """Turns of siblings as a tree of states, with the mean outcome below each turn (Q).
 
-Siblings share a state as long as all their tokens are equal: where rollouts branch (`agentic.branching`), and at the
-prompt.
+Siblings share a state as long as all their tokens are equal: where attempts search a tree (`evaluate --tree`), where
+rollouts branch (`agentic.branching`), and at the prompt.
 
 Paper: https://arxiv.org/abs/2408.07199 (Agent Q, section 4: Q of a node as the mean of its rollouts, mixed with a
-critique). Deviations: branches come from the training run, not from a tree search with UCB1.
+critique)
 """
 
 from __future__ import annotations

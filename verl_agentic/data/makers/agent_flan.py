@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from verl_agentic.base.env import EnvRow, Transcript
+from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import Settings
-from verl_agentic.base.tools.plain_schema import list_schemas
 from verl_agentic.base.tools.schema_check import ArgumentSchema, argument_schema
-from verl_agentic.base.types import Action, Message, StopReason
+from verl_agentic.base.types import Message
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask, needed
+from verl_agentic.data.making.play_solution import play_solution
 from verl_agentic.episode.codec.codec import Schema
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.graders.models.chat_model import ChatModel
@@ -91,7 +91,7 @@ async def _make_conversation(kind: str, case: str, seed: int, number: int, model
         request = [message for message in row.prompt if message.role == "user"]
         answer = Message("assistant", "I cannot do this: I have no tools.")
         return _make_record(kind, case, [Message("system", "You are a helpful assistant."), *request, answer], [])
-    messages, tools, outcome = await _play_solution(row, package.make_env(row), package.gold(row))
+    messages, tools, outcome = await play_solution(package.make_env(row), package.gold(row))
     if outcome < 1:
         raise RefusedError(f"the solution fails: outcome {outcome}")
     return _make_record(kind, case, _as_dialogue(messages, tools) if kind == "dialogue" else messages, tools)
@@ -115,27 +115,6 @@ def _iter_texts(value: Any) -> Iterator[str]:
             yield from _iter_texts(item)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)
-
-
-async def _play_solution(row: EnvRow, env: Any, solution: Any) -> tuple[list[Message], list[Schema], float]:
-    """Runs the solution in the environment; returns the conversation, the schemas of the tools, and the outcome."""
-    try:
-        messages, actions = list(await env.start()), []
-        tools = list_schemas(env.tools)
-        while True:
-            turn = solution(messages)
-            messages.append(turn)
-            actions.append(
-                Action(turn=len(actions), text=turn.content, content=turn.content, tool_calls=turn.tool_calls)
-            )
-            observation = await env.step(actions[-1])
-            messages += observation.messages
-            if not turn.tool_calls:
-                break
-        transcript = Transcript(messages=tuple(messages), actions=tuple(actions), stop_reason=StopReason.ANSWERED)
-        return messages, tools, (await env.score(transcript)).outcome
-    finally:
-        await env.close()
 
 
 def _as_dialogue(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:

@@ -40,6 +40,8 @@ class CodeTasksMaker(Settings):
     `input_output`, `tests` or `test`. Empty: a model writes tasks."""
     topic: str = "strings, lists and dictionaries"
     """Topic of the tasks that a model writes."""
+    topics: tuple[str, ...] = ()
+    """Topics that take turns in place of `topic`."""
     min_tests: int = setting(5, min=1)
     """Minimum number of different tests (DeepCoder: 5)."""
     test_s: float = setting(2.0, above=0)
@@ -52,8 +54,10 @@ class CodeTasksMaker(Settings):
         if not self.source:
             chat = needed(model, "code_tasks without a source")
             for number in range(n):
+                topic = self._list_topics()[number % len(self._list_topics())]
                 yield Candidate(
-                    key=f"{seed}-{number}", record=lambda number=number: self._request_task(chat, number + seed)
+                    key=f"{seed}-{number}",
+                    record=lambda number=number, topic=topic: self._request_task(chat, number + seed, topic),
                 )
             return
         for number, task in enumerate(read_records(Path(self.source))[:n]):
@@ -81,9 +85,28 @@ class CodeTasksMaker(Settings):
             f"{report.outputs[first][:120]!r}"
         )
 
-    async def _request_task(self, model: ChatModel, number: int) -> Record:
-        prompt = _ASKED.format(number=number, topic=self.topic, min_tests=self.min_tests)
-        return await _import_task(await ask_json(model, prompt))
+    def list_cells(self) -> list[str]:
+        """Returns the topics of tasks that a model writes, see `CoveringMaker`."""
+        return [] if self.source else self._list_topics()
+
+    def find_cells(self, record: Record) -> list[str]:
+        """Returns the topic that was asked for."""
+        return [record["topic"]]
+
+    async def make_for(
+        self, cell: str, rows: Sequence[Record], *, seed: int, number: int, model: ChatModel | None
+    ) -> Record:
+        """Returns a task of a topic; the model sees those that are there."""
+        questions = "\n\n".join(row["prompt"][-1]["content"] for row in rows)
+        others = f"\n\nIt must differ from these tasks:\n\n{questions}" if rows else ""
+        return await self._request_task(needed(model, "code_tasks"), len(rows) + number + seed, cell, others=others)
+
+    def _list_topics(self) -> list[str]:
+        return list(dict.fromkeys(self.topics)) or [self.topic]
+
+    async def _request_task(self, model: ChatModel, number: int, topic: str, *, others: str = "") -> Record:
+        prompt = _ASKED.format(number=number, topic=topic, min_tests=self.min_tests)
+        return {**await _import_task(await ask_json(model, prompt + others)), "topic": topic}
 
 
 async def _import_task(task: Any) -> Record:

@@ -37,6 +37,7 @@ from verl_agentic.data.making.set_algebra import (
     expand,
     fault,
     names_in,
+    relations_in,
     solve,
 )
 from verl_agentic.data.prepare import read_records
@@ -86,8 +87,23 @@ class SetQuestionsMaker(Settings):
         chat = needed(model, "set_questions with reword") if self.reword else None
         for number in range(n):
             yield Candidate(
-                key=f"{seed}-{number}", record=lambda number=number: self._make_question(seed, number, chat)
+                key=f"{seed}-{number}", record=lambda number=number: self._make_question(f"{seed}/{number}", chat)
             )
+
+    def list_cells(self) -> list[str]:
+        """Returns the relations, see `CoveringMaker`."""
+        return sorted({fact.relation for fact in _load_world(self.facts).facts.rows})
+
+    def find_cells(self, record: Record) -> list[str]:
+        """Returns the relations of a question."""
+        return relations_in(from_json(json.loads(record["extra_info"]["query"])))
+
+    async def make_for(
+        self, cell: str, rows: Sequence[Record], *, seed: int, number: int, model: ChatModel | None
+    ) -> Record:
+        """Returns a question with a relation."""
+        chat = needed(model, "set_questions with reword") if self.reword else None
+        return await self._make_question(f"{seed}/{cell}/{number}", chat, relation=cell)
 
     async def verify(self, record: Record) -> str | None:
         """Returns why a question is wrong: no or several answers, a constraint without effect, or a shown answer."""
@@ -100,8 +116,9 @@ class SetQuestionsMaker(Settings):
         lost = [name for name in names_in(query) if world.value_texts.get(name, name) not in question]
         return f"a name is lost: {lost}" if lost else None
 
-    async def _make_question(self, seed: int, number: int, model: ChatModel | None) -> Record:
-        world, rng = _load_world(self.facts), random.Random(f"{seed}/{number}")
+    async def _make_question(self, seed: str, model: ChatModel | None, *, relation: str = "") -> Record:
+        """Returns the first fit question of a series of draws; one with a relation, if a relation is named."""
+        world, rng = _load_world(self.facts), random.Random(seed)
         things = sorted(world.facts.things)
         for _ in range(_TRIES):
             thing = rng.choice(things)
@@ -109,7 +126,9 @@ class SetQuestionsMaker(Settings):
             for _ in range(self.layers if query else 0):
                 assert query is not None
                 query = expand(world.facts, rng, query, avoid=frozenset({thing}), max_parts=self.max_parts)
-            if query is not None and fault(world.facts, query) is None and _is_findable(world, query):
+            if query is None or (relation and relation not in relations_in(query)):
+                continue
+            if fault(world.facts, query) is None and _is_findable(world, query):
                 break
         else:
             raise RefusedError(f"no question after {_TRIES} draws: there are {len(things)} things")

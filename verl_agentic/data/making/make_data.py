@@ -7,13 +7,14 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from verl_agentic.base.errors import ConfigError, EnvError
+from verl_agentic.data.making.coverage import Coverage, Tails, require_cells
 from verl_agentic.data.making.maker import Candidate, Maker, Record, RefusedError
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.overlap.write_kept import write_kept
@@ -41,6 +42,10 @@ class MakingReport:
     """Candidates for which the model gave no reply, or a sandbox or worker failed; repeat the command to make them."""
     failure: str = ""
     """Why one of them is unfinished."""
+    coverage: Coverage | None = None
+    """Of the written rows, with `cover`."""
+    first_coverage: Coverage | None = None
+    """Of the rows before the tail was asked for."""
 
 
 Finish = Callable[[Candidate], Awaitable[Mapping[str, Any]]]
@@ -57,6 +62,7 @@ async def make_data(
     model: ChatModel | None = None,
     against: Sequence[Path] = (),
     encode: Encode | None = None,
+    cover: int | None = None,
     jobs: int = 8,
     finishing: AbstractAsyncContextManager[Finish] | None = None,
     on_candidate: Callable[[str | None], None] = lambda reason: None,
@@ -75,41 +81,65 @@ async def make_data(
         model: for makers that need one.
         against: files with rows that must not be made again.
         encode: adds columns, such as token ids, to rows that pass; the journal does not have them.
+        cover: makes more candidates for cells of the maker with fewer rows than this, in at most 3 rounds.
         jobs: candidates at a time.
         finishing: gives the function that finishes a candidate, here or elsewhere; default: `finishing_here`.
         on_candidate: called with the reason why a candidate was dropped, or None.
 
     Raises:
-        ConfigError: `out` has another suffix, holds other data or is in `against`, or the maker needs a model.
+        ConfigError: `out` has another suffix, holds other data or is in `against`, or the maker needs a model or cells.
         DataError: the journal or a file of `against` cannot be read.
     """
-    if out.suffix != ".jsonl":
-        raise ConfigError(f"rows are written as JSON lines, got {out}; name a .jsonl file")
-    _check_other(out, against)
+    _check_out(out, against)
     journal = Journal(out.with_suffix(".journal.jsonl"))
     keep_settings(out.with_suffix(".settings.json"), settings, has_begun=bool(journal.records))
     candidates = list(maker.make(seed=seed, n=n, model=model))
-    failures: list[str] = []
-
+    tails = None if cover is None else Tails(require_cells(maker), min_rows=cover, seed=seed, model=model)
     try:
         async with finishing or finishing_here(maker, asks=model is not None) as finish:
 
-            async def finish_one(candidate: Candidate) -> None:
-                try:
-                    record = await journal.kept(candidate.key, lambda: finish(candidate))
-                except EnvError as error:
-                    failures.append(str(error))
-                else:
-                    on_candidate(record["reason"])
+            async def finish_and_write(new: Sequence[Candidate]) -> tuple[MakingReport, list[Record]]:
+                failures = await _finish_candidates(new, finish, journal, jobs=jobs, on_candidate=on_candidate)
+                records = [journal.records[done.key] for done in candidates if done.key in journal.records]
+                return await _write_verified(maker, records, out, against, encode=encode, failures=failures)
 
-            await run_each(candidates, finish_one, max_concurrent=jobs)
+            report, rows = await finish_and_write(candidates)
+            first = tails and tails.measure(rows)
+            # Unfinished candidates are not missing: a repeated command makes them.
+            while tails and not report.unfinished and (tail := tails.make(rows)):
+                candidates += tail
+                report, rows = await finish_and_write(tail)
+            return replace(report, coverage=tails and tails.measure(rows), first_coverage=first)
     finally:
         journal.close()
-    records = [journal.records[candidate.key] for candidate in candidates if candidate.key in journal.records]
-    return await _write_verified(maker, records, out, against, encode=encode, failures=failures)
 
 
-def _check_other(out: Path, against: Sequence[Path]) -> None:
+async def _finish_candidates(
+    candidates: Sequence[Candidate],
+    finish: Finish,
+    journal: Journal,
+    *,
+    jobs: int,
+    on_candidate: Callable[[str | None], None],
+) -> list[str]:
+    """Finishes the candidates that the journal lacks; returns why some of them are unfinished."""
+    failures: list[str] = []
+
+    async def finish_one(candidate: Candidate) -> None:
+        try:
+            record = await journal.kept(candidate.key, lambda: finish(candidate))
+        except EnvError as error:
+            failures.append(str(error))
+        else:
+            on_candidate(record["reason"])
+
+    await run_each(candidates, finish_one, max_concurrent=jobs)
+    return failures
+
+
+def _check_out(out: Path, against: Sequence[Path]) -> None:
+    if out.suffix != ".jsonl":
+        raise ConfigError(f"rows are written as JSON lines, got {out}; name a .jsonl file")
     if out.resolve() in (file.resolve() for file in against):
         raise ConfigError(f"rows of {out} would repeat themselves, got it in --against; leave it out there")
 
@@ -143,8 +173,8 @@ async def _write_verified(
     *,
     encode: Encode | None,
     failures: Sequence[str],
-) -> MakingReport:
-    """Writes the rows of verified candidates and returns the report on all."""
+) -> tuple[MakingReport, list[Record]]:
+    """Writes the rows of verified candidates; returns the report on all, and the rows."""
     reasons = {record["key"]: record["reason"] for record in records if record["reason"] is not None}
     right = {record["key"]: record["record"] for record in records if record["reason"] is None}
     if encode is not None:
@@ -153,16 +183,18 @@ async def _write_verified(
     rows = {key: row for key, row in right.items() if not isinstance(row, str)}
     keeps_near = getattr(maker, "KEEPS_NEAR", False)
     reasons.update(await asyncio.to_thread(_write_unrepeated, rows, out, against, keeps_near=keeps_near))
+    written_rows = [row for key, row in rows.items() if key not in reasons]
     if write_beside := getattr(maker, "write_beside", None):
-        write_beside(out, [row for key, row in rows.items() if key not in reasons])
+        write_beside(out, written_rows)
     short = {key: reason.partition(":")[0] for key, reason in reasons.items()}
-    return MakingReport(
-        rows=len(records) - len(reasons),
+    report = MakingReport(
+        rows=len(written_rows),
         dropped=dict(Counter(short.values()).most_common()),
         examples={short[key]: f"{key}: {reason}" for key, reason in reversed(reasons.items())},
         unfinished=len(failures),
         failure=failures[0] if failures else "",
     )
+    return report, written_rows
 
 
 def _write_unrepeated(

@@ -122,6 +122,15 @@ def names_in(query: Query) -> list[str]:
     return [name for part in parts for name in names_in(part)]
 
 
+def relations_in(query: Query) -> list[str]:
+    """Returns the relations that a query uses."""
+    if isinstance(query, Named):
+        return []
+    if isinstance(query, Projection):
+        return [query.relation, *relations_in(query.of)]
+    return [relation for part in query.parts for relation in relations_in(part)]
+
+
 def fault(facts: Facts, query: Query) -> str | None:
     """Returns why a query is no question with one answer in which every constraint matters; None if it is."""
     answers = solve(facts, query)

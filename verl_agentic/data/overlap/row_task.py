@@ -14,8 +14,8 @@ from verl_agentic.base.errors import DataError
 from verl_agentic.base.text.normal_form import one_form
 from verl_agentic.log.files.parquet import extra_of, ground_truth_of
 
-BOOKKEEPING = frozenset({"index", "split", "task_id", "id", "uid", "env", "tool_selection"})
-"""Keys of `extra_info` that number, name or route a row."""
+BOOKKEEPING = frozenset({"index", "split", "task_id", "id", "uid", "env", "tool_selection", "plan"})
+"""Keys of `extra_info` that number, name, route or plan a row."""
 COLUMNS = ("prompt", "messages", "question", "text", "reward_model", "extra_info", "data_source")
 _WORD = re.compile(r"[^\W_]+")
 # Scripts without spaces between words: each of their characters is a word.

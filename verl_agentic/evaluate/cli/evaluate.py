@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from verl_agentic.evaluate.evaluation_log import EpisodeRows
     from verl_agentic.evaluate.evaluation_run import RunAttempt
     from verl_agentic.evaluate.policies.completions import Endpoint, EndpointConfig
+    from verl_agentic.evaluate.policies.tree_search import TreeSettings
     from verl_agentic.evaluate.policy_backends import BackendConfig, Mode
     from verl_agentic.evaluate.selection import Choose
     from verl_agentic.graders.models.client import Price
@@ -57,6 +58,8 @@ class EpisodeOptions(Options):
 
     GROUP = ("episodes",)
     config: Sequence[str] = declare("pass an argument to make_env", (), metavar="KEY=VALUE")
+    judge: Path | None = declare("let judges score the episodes that the environment does not, by the options of the "
+                                 "component judge in this YAML file", metavar="FILE")  # fmt: skip
     limit: Sequence[str] = declare("set a budget or deadline of an episode, such as max_turns=8", (),
                                   metavar="KEY=VALUE")  # fmt: skip
     turns: str | None = declare("evaluate with each of these max_turns and plot success over them", metavar="N,N,...")
@@ -68,8 +71,13 @@ class EpisodeOptions(Options):
                           metavar="K")  # fmt: skip
     diversity: float = declare("subtract W times the similarity to turns of other attempts at the task (--best-of); "
                               "without a value from the log-prob", 0.0, metavar="W")  # fmt: skip
+    tree: int | None = declare("let the --samples episodes of a row search a tree with K turns of each state that they "
+                               "visit twice; --q values the turns", min=2, metavar="K")  # fmt: skip
+    exploration: float | None = declare("use C times the exploration term of --tree (default 1)", min=0, metavar="C")
     q: str | None = declare("use this function (messages, text of a turn) -> value, as module:function or "
                            "path.py:function", metavar="ADDRESS")  # fmt: skip
+    q_weight: float | None = declare("give --q the weight W in --tree, and the mean outcome 1 - W (default 0.5)", min=0,
+                                     max=1, metavar="W")  # fmt: skip
     phi: Path | None = declare("take turns (--best-of) or episodes (--select) that this DPO or outcome model prefers "
                               "most to --reference", metavar="DIR")  # fmt: skip
     reference: Path | None = declare("name the model that --phi was trained from", metavar="DIR")
@@ -226,13 +234,20 @@ async def _open_attempt_runner(
     """Yields the function that runs an attempt in this process."""
     from verl_agentic.episode.env_package import load_env_package
     from verl_agentic.evaluate.evaluation_run import attempt_runner
+    from verl_agentic.evaluate.judged_env import judged
     from verl_agentic.evaluate.policies.completions import Endpoint
     from verl_agentic.evaluate.policy_backends import connect
+    from verl_agentic.graders.judge.options import JudgeOptions
+    from verl_agentic.graders.models.client import connections
 
+    make_env = load_env_package(options.env).configured(config)
+    if options.judge is not None:
+        make_env = judged(make_env, JudgeOptions.from_mapping(_read_judge(options.judge)))
     endpoint = Endpoint(endpoint_config, max_connections=options.concurrency)
     try:
         backend_for = await connect(_choose_mode(options), _make_backend_config(options, endpoint))
-        yield attempt_runner(load_env_package(options.env).configured(config), backend_for)
+        async with contextlib.nullcontext() if options.judge is None else connections():
+            yield attempt_runner(make_env, backend_for)
     finally:
         await endpoint.close()
 
@@ -301,8 +316,51 @@ def _collect_settings(options: EvaluateOptions, config: Mapping[str, Any]) -> di
     q = options.q or f"{options.phi} over {options.reference}"
     choice_settings = {"best_of": options.best_of, "q": q} if options.best_of > 1 else {}
     best_of = choice_settings | ({"diversity": options.diversity} if options.diversity else {})
+    if (tree := _read_tree(options)) is not None:
+        best_of |= {"tree": asdict(tree)}
+    if options.judge is not None:
+        best_of |= {"judge": _read_judge(options.judge)}
     named = {name: getattr(options, name) for name in names}
     return {**named, "mode": _choose_mode(options), "config": dict(config), "request": options.request, **best_of}
+
+
+def _read_judge(path: Path) -> dict[str, Any]:
+    """Returns the options of the judges in a file. Raises ConfigError if it cannot be read."""
+    import yaml
+
+    from verl_agentic.base.errors import ConfigError
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as cause:
+        raise ConfigError(f"--judge must be a YAML file, got {str(path)!r}: {cause}") from cause
+    if not isinstance(values, dict):
+        raise ConfigError(f"--judge must be a mapping of options, got {type(values).__name__} in {str(path)!r}")
+    return values
+
+
+def _read_tree(options: EvaluateOptions) -> TreeSettings | None:
+    """Returns the settings of a tree search, if there is one. Raises ConfigError if other options do not fit it."""
+    from verl_agentic.base.errors import ConfigError
+    from verl_agentic.evaluate.policies.tree_search import TreeSettings
+
+    weights = {"exploration": options.exploration, "weight": options.q_weight}
+    chosen = {name: value for name, value in weights.items() if value is not None}
+    if options.tree is None:
+        if chosen:
+            raise ConfigError(f"--exploration and --q-weight are for --tree, got {chosen} without it; leave them out")
+        return None
+    is_varied = options.sampling_seed is None and options.temperature != 0
+    is_alone = options.best_of == 1 and not options.diversity and not options.ray
+    if not is_varied or not is_alone or options.samples < 2 or _choose_mode(options) != "completions":
+        raise ConfigError(
+            "--tree takes --tokenizer, --samples of at least 2, a temperature above 0, and no --sampling-seed, "
+            f"--best-of, --diversity or --ray, got --tokenizer {options.tokenizer}, --samples {options.samples}, "
+            f"--temperature {options.temperature}, --best-of {options.best_of}; change it"
+        )
+    if options.q_weight is not None and not options.q:
+        raise ConfigError(f"--q-weight weighs --q, got --q-weight {options.q_weight} without it; give --q")
+    return TreeSettings(width=options.tree, q=options.q or "", **chosen)
 
 
 def _make_endpoint_config(options: EvaluateOptions) -> EndpointConfig:
@@ -367,8 +425,8 @@ def _make_backend_config(options: EvaluateOptions, endpoint: Endpoint) -> Backen
     tokenizer, codec = _make_codec(options) if options.tokenizer else (None, None)
     if options.protocol != "chat" and _choose_mode(options) == "chat":
         raise ConfigError(f"mode chat leaves the protocol to the server, got --protocol {options.protocol}; use tokens")
-    value = None
-    if options.q or options.diversity or options.best_of != 1:
+    value, tree = None, _read_tree(options)
+    if tree is None and (options.q or options.diversity or options.best_of != 1):
         from verl_agentic.base.registry import load_address
 
         is_varied = options.sampling_seed is None and options.temperature != 0
@@ -400,6 +458,7 @@ def _make_backend_config(options: EvaluateOptions, endpoint: Endpoint) -> Backen
         best_of=options.best_of,
         value=value,
         diversity=options.diversity,
+        tree=tree,
         has_default_context="max_context_tokens" not in limits_by_name,
     )
 

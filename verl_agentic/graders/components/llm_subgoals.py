@@ -15,7 +15,7 @@ def llm_subgoals(sample: Sample, *, total: float = 0.5, max_subgoals: int = MAX_
 
     A subgoal is rewarded once, on the first turn that reached it. One that cannot be verified counts as planned and
     gives 0. The row has the planner's reply in `extra_info.plan`, in the form of
-    `verl_agentic.graders.turns.planned_subgoals`.
+    `verl_agentic.graders.turns.planned_subgoals`; `verl-agentic data make plans` writes it there.
 
     Args:
         total: reward of a plan that is reached completely.

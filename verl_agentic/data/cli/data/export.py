@@ -23,6 +23,7 @@ class ChoiceOptions(Options):
     per_prompt: int | None = declare("take the first N sessions of each prompt", min=1, metavar="N")
     by: str = declare("compare this: acc, score, reward, a part such as reward/format, or step for pairs of turns by "
                       "their value (default %(default)s)", "acc", metavar="NAME")  # fmt: skip
+    drop_guidance: bool = declare("write guided attempts behind the prompt of unguided ones at the task", False)
 
 
 class PairOptions(Options):
@@ -72,7 +73,7 @@ def write_export(options: DataExportOptions) -> int:
         name for name in ("ray", "workers", "journal", "critic_weight") if getattr(options, name) is not None
     ]:
         raise ConfigError(f"--{unused[0].replace('_', '-')} is for a critic, got no --critic; drop it")
-    names = ("shape", "split", "where", "best", "per_prompt", "by", "gap", "continuations")
+    names = ("shape", "split", "where", "best", "per_prompt", "by", "drop_guidance", "gap", "continuations")
     selection = ExportOptions(**{name: getattr(options, name) for name in names}, critic=critic)
     summary = export_run(options.run_dir, options.out, selection)
     print(f"{options.out}: {summary.records} {selection.shape} from {summary.rows} rows of the log")

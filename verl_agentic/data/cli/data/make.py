@@ -8,11 +8,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from verl_agentic.cli.options.typed_options import Options, declare, typed_command
 from verl_agentic.data.cli.encoding_options import EncodingOptions, encode_of
 from verl_agentic.data.making.maker import load_maker, maker_names
 from verl_agentic.evaluate.cli.cluster_options import ClusterOptions, work_of
+
+if TYPE_CHECKING:
+    from verl_agentic.data.making.coverage import Coverage
+
+_SHOWN_CELLS = 5
 
 
 class ModelOptions(Options):
@@ -38,6 +44,8 @@ class MakeOptions(ModelOptions, EncodingOptions, ClusterOptions):
     option: Sequence[str] = declare("pass this to the maker", (), metavar="KEY=VALUE")
     against: Sequence[Path] = declare("leave out rows that are in these files", (), nargs="+", metavar="FILE")
     jobs: int = declare("make N candidates at a time (default %(default)s)", 8, min=1, metavar="N")
+    cover: int | None = declare("make more for each question, topic or relation that has fewer than N rows, and "
+                                "report the coverage", min=1, metavar="N")  # fmt: skip
     json: bool = declare("print the report as one JSON line", False)
 
 
@@ -75,6 +83,7 @@ def make_rows(options: MakeOptions) -> int:
             model=model,
             against=options.against,
             encode=encode_of(options),
+            cover=options.cover,
             jobs=options.jobs,
             finishing=work_of(options, make_work, concurrency=options.jobs),
         )
@@ -85,9 +94,20 @@ def make_rows(options: MakeOptions) -> int:
         print(f"{options.out}: {report.rows} rows")
         for reason, count in report.dropped.items():
             print(f"dropped {count}: {reason}\n    such as {report.examples[reason][:300]}")
+        if report.coverage is not None and report.first_coverage is not None:
+            _print_coverage(report.coverage, report.first_coverage)
         if report.unfinished:
             print(f"{report.unfinished} candidates are unfinished ({report.failure}); repeat the command to make them")
     return 0 if report.rows and not report.unfinished else 1
+
+
+def _print_coverage(coverage: Coverage, first: Coverage) -> None:
+    print(
+        f"{coverage.share:.0%} of {len(coverage.rows)} cells have {coverage.min_rows} rows or more ({first.share:.0%} "
+        "before the tail was asked for)"
+    )
+    for cell in coverage.tail[:_SHOWN_CELLS]:
+        print(f"  {coverage.rows[cell]} rows: {cell[:100]}")
 
 
 add_arguments, run = typed_command(MakeOptions, make_rows)
