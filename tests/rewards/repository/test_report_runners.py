@@ -199,7 +199,7 @@ async def test_every_kind_of_end_has_its_outcome(runner: str) -> None:
     assert WHY[runner] in " ".join(run.why[test] for test in failed) and run.why[broken]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("runner", RUNNERS)
 async def test_all_sample_tasks_hold(runner: str) -> None:
     require_toolchain(runner)

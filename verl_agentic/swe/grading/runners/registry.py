@@ -34,17 +34,21 @@ def toolchain_env(name: str) -> dict[str, str]:
     if name not in REPORT_RUNNERS:
         return {}
     folder = toolchain_folder(name)
-    return {**REPORT_RUNNERS[name].env, **({"PATH": f"{PROGRAMS}:{folder}/bin:{DEFAULT_PATH}"} if folder else {})}
+    path = {"PATH": f"{PROGRAMS}:{_place_inside(name)}/bin:{folder}/bin:{DEFAULT_PATH}"} if folder else {}
+    return {**REPORT_RUNNERS[name].env, **path}
 
 
 def toolchain_options(backend: str, names: Iterable[str]) -> dict[str, Any]:
-    """Returns options of a backend that show the toolchains of runners to sandboxes, at their paths on this machine."""
-    folders = sorted({toolchain_folder(name) for name in names if name in REPORT_RUNNERS} - {""})
-    folders = [folder for folder in folders if not f"{folder}/".startswith(_SYSTEM)]
-    options = {
-        "namespaces": {"read_only": [(folder, folder) for folder in folders]},
-        "landlock": {"read_only": folders},
-    }
+    """Returns options of a backend that show the toolchains of runners to sandboxes."""
+    folders = {name: toolchain_folder(name) for name in sorted(names) if name in REPORT_RUNNERS}
+    folders = {name: folder for name, folder in folders.items() if folder and not f"{folder}/".startswith(_SYSTEM)}
     if not folders:
         return {}
+    # The path on this machine may be below a folder that sandboxes have themselves, such as /tmp.
+    placed = [(folder, _place_inside(name)) for name, folder in folders.items()]
+    options = {"namespaces": {"read_only": placed}, "landlock": {"read_only": [*folders.values()]}}
     return options if backend == "auto" else options.get(backend, {})
+
+
+def _place_inside(name: str) -> str:
+    return f"/opt/{name}"
