@@ -31,6 +31,7 @@ from verl_agentic.swe.grading.attempts import attempts
 from verl_agentic.swe.grading.grade import GradeReport, grade
 from verl_agentic.swe.grading.pytest_ids import require_pytest
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
+from verl_agentic.swe.grading.runners.registry import toolchain_env, toolchain_options
 from verl_agentic.swe.grading.verdict_details import verdict_details
 from verl_agentic.swe.task_split import store_at
 
@@ -178,8 +179,8 @@ def make_env(
     """Returns the environment of one episode.
 
     Args:
-        row: `extra["task"]` is the JSON of a `RepoTask`, `extra["store"]` the folder of its `TaskStore`; empty for the
-            bundled sample.
+        row: `extra["task"]` is the JSON of a `RepoTask`, `extra["store"]` the place of its `TaskStore`: a folder,
+            `sample:NAME`, or empty for the bundled sample.
         scaffold: `bash`, `editor`, `r2e`, or the path of a YAML file with the keys of `scaffold.Scaffold`.
         max_steps: turns of an episode; None: the scaffold's.
         command_timeout_s: wall time of one command, in seconds; None: the scaffold's.
@@ -250,8 +251,10 @@ def _make_repo(
         boxes = lend("docker", disk_mb=disk_mb or _IMAGE_DISK_MB, memory_mb=limits.memory_mb)
         return boxes, RepoBox(boxes, base=None, image=task.image, limits=limits)
     chosen = {} if image is None else {"image": image}
-    boxes = lend(sandbox, disk_mb=disk_mb or _DISK_MB, **({"docker": chosen} if sandbox == "auto" else chosen))
-    return boxes, RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
+    options = {**toolchain_options(sandbox, [task.runner]), **({"docker": chosen} if sandbox == "auto" else chosen)}
+    boxes = lend(sandbox, disk_mb=disk_mb or _DISK_MB, **options)
+    env = toolchain_env(task.runner)
+    return boxes, RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits, env=env)
 
 
 def _with_steps_left(observation: Observation, steps_left: int) -> Observation:

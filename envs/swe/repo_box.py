@@ -29,7 +29,14 @@ class RepoBox:
     """The sandbox of one episode, with the repository as a fresh git repository of one commit."""
 
     def __init__(
-        self, pool: Any, *, base: Path | None, site: Path | None = None, image: str = "", limits: Limits
+        self,
+        pool: Any,
+        *,
+        base: Path | None,
+        site: Path | None = None,
+        image: str = "",
+        limits: Limits,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Takes a pool that leases sandboxes.
 
@@ -39,7 +46,9 @@ class RepoBox:
             site: folder of installed test requirements, if any.
             image: image with the repository in `/testbed` and its requirements, for the backend `docker`.
             limits: of commands.
+            env: additional environment of commands.
         """
+        self._env = env or {}
         self._pool, self._base, self._site, self._image, self._limits = pool, base, site, image, limits
         self._lease = AsyncExitStack()
         self._sandbox: Sandbox | None = None
@@ -131,7 +140,7 @@ class RepoBox:
         site = [] if self._site is None else [f"{folder}/{_SITE}"]
         paths = [f"{self.root}/src", self.root, *site] if self.root else site
         settings = {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1", "GIT_CONFIG_NOSYSTEM": "1"}
-        return {**settings, **(IMAGE_ENV if self._image else {})}
+        return {**settings, **(IMAGE_ENV if self._image else {}), **self._env}
 
     def _require_sandbox(self) -> Sandbox:
         if self._sandbox is None:

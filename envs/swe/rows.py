@@ -31,7 +31,8 @@ def make_rows(
         split: `train` or `test`.
         count: number of rows.
         seed: of the order.
-        tasks: folder of `verl-agentic swe mine`, or its `tasks.jsonl`; None: the bundled sample.
+        tasks: folder of `verl-agentic swe mine`, or its `tasks.jsonl`; None: the bundled sample; `sample:node`,
+            `sample:go`, `sample:cargo`: the sample of another language.
         kinds: only tasks of these kinds (`release`, `hunk`, `mutation`, `combined`, `imported`).
         max_tests: only tasks with at most this number of tests to fix.
         scaffold: the prompt's scaffold; the environment makes the prompt again, with the path in the sandbox.

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from verl_agentic import Action, EnvRow, Message, Observation, Reward, StopReason, ToolCall, Transcript
+from verl_agentic import Action, ConfigError, EnvRow, Message, Observation, Reward, StopReason, ToolCall, Transcript
 from verl_agentic.swe.grading.repo_task import RepoTask, read_tree
+from verl_agentic.swe.grading.runners.registry import toolchain_folder
 from verl_agentic.swe.grading.tree_diffs import apply_diff
 from verl_agentic.swe.sample_store import sample_store
 
@@ -83,6 +84,25 @@ def test_the_solution_scores_in_every_scaffold(scaffold: str) -> None:
     assert observation.stop is StopReason.ENV_DONE
     assert reward.outcome == 1.0, reward.info
     assert reward.info["f2p_passed"] == reward.info["f2p_total"] == 2.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("runner", "test"), [("node", "node --test"), ("go", "go test ./..."), ("cargo", "cargo test")]
+)
+def test_a_solution_in_another_language_scores_and_its_tests_run_in_the_shell(runner: str, test: str) -> None:
+    if not toolchain_folder(runner):
+        pytest.skip(f"this machine has no toolchain for {runner}")
+    (row,) = make_rows(split="train", count=1, seed=0, tasks=f"sample:{runner}")
+    patch = RepoTask.from_json(row.extra["task"]).patch
+    calls = [bash(f"git apply - <<'END'\n{patch}END\n"), bash(test), bash("git status -s"), *SUBMIT]
+    observations, reward, _ = played(calls, row=row)
+    applied, tested, status = (observation.messages[0] for observation in observations[:3])
+    assert not applied.is_error and not tested.is_error, tested.content
+    assert len(status.content.splitlines()) == 1, "the tests leave no files in the repository"
+    assert reward.outcome == 1.0, reward.details
+    with pytest.raises(ConfigError, match="sample"):
+        make_rows(split="train", count=1, seed=0, tasks="sample:none")
 
 
 @pytest.mark.slow

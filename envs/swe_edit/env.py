@@ -15,6 +15,7 @@ from verl_agentic.swe.grading.attempts import attempts
 from verl_agentic.swe.grading.grade import grade
 from verl_agentic.swe.grading.pytest_ids import require_pytest
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.swe.grading.runners.registry import toolchain_options
 from verl_agentic.swe.grading.verdict_details import verdict_details
 from verl_agentic.swe.task_split import store_at
 
@@ -100,8 +101,9 @@ def make_env(
         raise ConfigError(f"reward must be tests or similarity, got {reward!r}")
     if "task" not in row.extra or "store" not in row.extra:
         raise ConfigError(f"a row of swe_edit has extra_info task and store, got {sorted(row.extra)}; use make_rows")
-    boxes = pool_of(pool, sandbox, at_least=at_least, config=PoolConfig(size=256, warm=0), disk_mb=_DISK_MB)
     task = RepoTask.from_json(row.extra["task"])
+    options = toolchain_options(sandbox, [task.runner])
+    boxes = pool_of(pool, sandbox, at_least=at_least, config=PoolConfig(size=256, warm=0), disk_mb=_DISK_MB, **options)
     if reward == "tests":
         require_pytest([task])
     return SweEditEnv(row, task=task, store=store_at(row.extra["store"]), pool=boxes, reward=reward)

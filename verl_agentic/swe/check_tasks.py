@@ -11,7 +11,7 @@ from typing import Any
 
 from verl_agentic.base.errors import DataError, EnvError
 from verl_agentic.swe.grading.accepted import accept
-from verl_agentic.swe.grading.poison import unreadable_tests
+from verl_agentic.swe.grading.grade import unprotected_tests
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
 from verl_agentic.swe.grading.tree_diffs import changed_by
 from verl_agentic.swe.make_task import with_changes
@@ -55,7 +55,8 @@ async def task_checks(path: Path, *, runs: int, jobs: int, backend: str) -> Asyn
         backend: of the sandboxes.
     """
     store = TaskStore(path)
-    async with suites(jobs=jobs, backend=backend) as runner:
+    runners = {task.runner for task in store.tasks()}
+    async with suites(jobs=jobs, backend=backend, runners=runners) as runner:
 
         async def check(task: RepoTask) -> TaskCheck:
             try:
@@ -95,8 +96,7 @@ async def _find_problems(task: RepoTask, store: TaskStore, suites: Suites, *, ru
     solution = changed_by(base, task.patch)
     accepted = accept(base, solution)
     problems = [f"the grader refuses {path}: {reason}" for path, reason in accepted.refused.items()]
-    names = (*task.fail_to_pass, *task.pass_to_pass)
-    problems += [f"{path} is no Python source: its tests cannot be graded" for path in unreadable_tests(hidden, names)]
+    problems += [f"{text}, so it cannot be graded" for text in unprotected_tests(task, hidden)]
     if not task.fail_to_pass:
         problems.append("no test fails before the change")
     trees = {
@@ -106,7 +106,7 @@ async def _find_problems(task: RepoTask, store: TaskStore, suites: Suites, *, ru
     cpu_s = 0.0
     for name, tree in trees.items():
         for number in range(1, runs + 1):
-            run = await suites.run(tree, site=site, targets=task.targets)
+            run = await suites.run(tree, site=site, targets=task.targets, runner=task.runner)
             cpu_s += run.cpu_s
             if not run.ended and name == "solution":
                 problems.append(f"{name}, run {number}: the tests do not end")

@@ -11,8 +11,10 @@ from typing import Literal
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
+from verl_agentic.swe.grading.runners.registry import REPORT_RUNNERS
 from verl_agentic.swe.sample_store import SAMPLE, sample_store
 
+_SAMPLE_PLACE = "sample:"
 _TEST_SHARE = 4  # one mined task in four belongs to the test split
 
 
@@ -22,7 +24,7 @@ class ChosenTasks:
 
     store: TaskStore
     place: str
-    """The folder of the store for `store_at`; empty for the sample."""
+    """The store for `store_at`: its folder, `sample:NAME`, or empty for the sample."""
     tasks: Sequence[RepoTask]
 
 
@@ -44,7 +46,8 @@ def choose_tasks(
         split: `train` or `test`.
         count: number of tasks.
         seed: of the order.
-        folder: of `verl-agentic swe mine`, or its `tasks.jsonl`; None: the bundled sample.
+        folder: of `verl-agentic swe mine`, or its `tasks.jsonl`; None: the bundled sample; `sample:NAME`: that of the
+            runner `node`, `go` or `cargo`.
         kinds: only tasks of these kinds (`repo_task.KINDS`).
         max_tests: only tasks with at most this number of tests to fix.
         is_wanted: a further condition.
@@ -55,7 +58,8 @@ def choose_tasks(
     """
     if split not in ("train", "test"):
         raise ConfigError(f"split must be train or test, got {split!r}")
-    place = "" if folder is None else str(Path(folder).expanduser().resolve())
+    is_sample = folder is None or folder.startswith(_SAMPLE_PLACE)
+    place = (folder or "") if is_sample else str(Path(folder or "").expanduser().resolve())
     store = store_at(place)
     candidates = [
         task
@@ -71,7 +75,7 @@ def choose_tasks(
             f"found only {len(candidates)} tasks of split {split!r} in {store.path}, got {count=}; ask for fewer, or "
             "make more with verl-agentic swe mine"
         )
-    return ChosenTasks(store=store, place=place and str(store.path), tasks=candidates[:count])
+    return ChosenTasks(store=store, place=place if is_sample else str(store.path), tasks=candidates[:count])
 
 
 def require_trees(place: str, keys: Mapping[str, str]) -> None:
@@ -94,11 +98,20 @@ def require_trees(place: str, keys: Mapping[str, str]) -> None:
 
 
 def store_at(place: str) -> TaskStore:
-    """Returns the store of a folder, or of the sample if `place` is empty."""
-    return TaskStore(Path(place)) if place else sample_store()
+    """Returns the store of a folder, of the sample if `place` is empty, or of that of a runner (`sample:NAME`).
+
+    Raises:
+        ConfigError: there is no sample of this runner.
+    """
+    if not place.startswith(_SAMPLE_PLACE):
+        return TaskStore(Path(place)) if place else sample_store()
+    runner = place.removeprefix(_SAMPLE_PLACE)
+    if runner not in REPORT_RUNNERS:
+        raise ConfigError(f"a sample is one of {', '.join(REPORT_RUNNERS)}, got {runner!r}; choose one of them")
+    return sample_store(runner)
 
 
 def _is_test(task: RepoTask) -> bool:
-    if task.repo == SAMPLE:
+    if task.repo.startswith(SAMPLE):
         return int(task.instance_id[-2:]) % 2 == 0
     return zlib.crc32(task.instance_id.encode()) % _TEST_SHARE == 0

@@ -20,7 +20,8 @@ _CONFIGURATION = (
     "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "tox.toml", "setup.cfg", "setup.py",
     "pyproject.toml", "noxfile.py", "Makefile", "makefile", "GNUmakefile", "*.mk", ".coveragerc", "runtests.py",
     "nose.cfg", ".noserc", "unittest.cfg", "package.json", "jest.config.*", "vitest.config.*", "karma.conf.*",
-    ".mocharc*", "phpunit.xml*", ".rspec",
+    ".mocharc*", ".npmrc", "phpunit.xml*", ".rspec", "go.mod", "go.sum", "go.work", "Cargo.toml", "Cargo.lock",
+    "build.rs", "rust-toolchain*",
     # Loaded automatically by Python or pytest.
     "conftest.py", "sitecustomize.py", "usercustomize.py", "pyvenv.cfg", "*.pth", "*.egg-link", "entry_points.txt",
     # Hides the source of the same name.
@@ -31,6 +32,7 @@ _HARNESS_MODULES = frozenset(
      "hypothesis", "py", "tox", "nox", "sitecustomize", "usercustomize")
 )  # fmt: skip
 _SOURCE_FOLDERS = frozenset({"src", "lib", "python"})
+_HARNESS_FOLDERS = frozenset({".cargo", "node_modules"})
 _TEST_NAMES = (
     "test_*.py", "*_test.py", "tests.py", "*_test.go", "*.test.*", "*.spec.*", "*Test.java", "*Tests.java", "*_spec.rb",
 )  # fmt: skip
@@ -101,11 +103,13 @@ def is_test(path: str) -> bool:
 
 
 def is_harness(path: str) -> bool:
-    """Returns whether a file can change how tests run: configuration, files that Python or pytest load, or a module
-    that shadows pytest, unittest or the standard library.
+    """Returns whether a file can change how tests run: configuration, what runs in a build, installed packages, files
+    that Python or pytest load, or a module that shadows pytest, unittest or the standard library.
     """
     folder, name = posixpath.split(path)
-    if any(fnmatchcase(name, pattern) for pattern in _CONFIGURATION):
+    if any(fnmatchcase(name, pattern) for pattern in _CONFIGURATION) or not _HARNESS_FOLDERS.isdisjoint(
+        path.split("/")
+    ):
         return True
     if not name.endswith(".py"):
         return False

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.base.errors import DataError, SandboxError, SandboxUnavailableError
+from verl_agentic.base.errors import ConfigError, DataError, SandboxError, SandboxUnavailableError
 from verl_agentic.base.settings import Settings
 from verl_agentic.sandbox.boxes import reaper
 from verl_agentic.sandbox.boxes.box_client import ENVIRONMENT, BoxClient, BoxProcess
@@ -67,6 +67,9 @@ class NamespaceConfig(Settings):
     """Size of the working folder, of `/tmp` and of `/dev/shm`, each, in MiB; in memory."""
     network: bool = False
     """True shares the host's network with executions whose limits allow it."""
+    hosts: Sequence[str] = ()
+    """Names in a private network of all sandboxes of the backend, for executions whose limits allow it. A name is an
+    address, which code of any sandbox may bind to (`sandbox_group`)."""
     control_groups: bool | None = None
     """Limits on whole sandboxes by control groups; None: if available."""
 
@@ -79,6 +82,8 @@ class NamespaceBackend:
 
     def __init__(self, config: NamespaceConfig | None = None) -> None:
         self._config = config or NamespaceConfig()
+        if self._config.network and self._config.hosts:
+            raise ConfigError(f"a private network is not the host's, got network=True with hosts={self._config.hosts}")
         self._control_groups = self._config.control_groups
         self._zygote: Zygote | None = None
         self._use_groups = False
@@ -273,7 +278,8 @@ class Zygote:
         return {
             "interpreter": _list_interpreter_folders(),
             "read_only": [*map(list, config.read_only)],
-            "network": config.network,
+            "network": config.network or bool(config.hosts),
+            "hosts": list(config.hosts),
             "may_mount": True,
             "user": os.geteuid(),
             "group": os.getegid(),

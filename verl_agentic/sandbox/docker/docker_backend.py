@@ -59,6 +59,8 @@ class DockerConfig(Settings):
     """Runtime of the engine, such as `runsc` (gVisor); None for its default."""
     network: str = "none"
     """Network of the engine for executions whose limits allow it; `none` has only loopback."""
+    hosts: Sequence[str] = ()
+    """Names in a private network of all containers of the backend, in place of `network` (`sandbox_group`)."""
     memory_mb: int = setting(512, min=1)
     """Initial memory limit of a container, in MiB, process 1 included; an execution's limits may change it."""
     processes: int = setting(64, min=1)
@@ -75,6 +77,8 @@ class DockerConfig(Settings):
     def check_together(self) -> None:
         if self.network == "host":
             raise ConfigError("network must not be the host's, got 'host'; make a network in the engine and name it")
+        if self.hosts and self.network != "none":
+            raise ConfigError(f"a private network is no network of the engine, got network={self.network!r} with hosts")
 
 
 class DockerBackend:
@@ -88,6 +92,7 @@ class DockerBackend:
         self._threads: ThreadPoolExecutor | None = None
         self._engine: Engine | None = None
         self._image = self._config.image
+        self._first_container: str | None = None
         self._pythons: dict[str, str | None] = {}
         self._lock = asyncio.Lock()
         self._makes: set[asyncio.Task[Any]] = set()
@@ -132,7 +137,10 @@ class DockerBackend:
             make_cold = functools.partial(self._make_cold, chosen)
             return ColdSandbox(await make_cold(), make=make_cold)
         make = functools.partial(self._make_box, chosen, python)
-        sandbox = DockerSandbox(await make(), make=make)
+        box = await make()
+        if self._first_container is None and self._config.hosts:
+            self._first_container = box.container_id
+        sandbox = DockerSandbox(box, make=make)
         try:
             await sandbox.place(trees)
         except BaseException:
@@ -226,7 +234,8 @@ class DockerBackend:
             spare_processes=_SPARE_PROCESSES if config.runtime is None else _SPARE_PROCESSES_OF_RUNTIME,
             cpus=config.cpus,
             disk_mb=config.disk_mb,
-            network=config.network,
+            network=config.network if self._first_container is None else f"container:{self._first_container}",
+            hosts=config.hosts if self._first_container is None else (),
             runtime=config.runtime,
             group=self._group,
         )

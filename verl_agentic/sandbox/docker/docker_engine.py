@@ -47,6 +47,8 @@ class Shape:
     cpus: float
     disk_mb: int
     network: str
+    hosts: Sequence[str]
+    """Names of the addresses from 127.0.0.2 on."""
     runtime: str | None
     group: str
     """Label of all containers of one backend."""
@@ -152,9 +154,11 @@ class Engine:
         user = random.SystemRandom().choice(_USERS)  # a separate user, because the kernel counts processes per user
         tmpfs = f"rw,nosuid,nodev,exec,size={shape.disk_mb}m,nr_inodes={1024 + 256 * shape.disk_mb},mode=1777"
         memory = _to_bytes(shape.memory_mb)
+        is_joined = shape.network.startswith("container:")  # then names and host name are those of the other one
         with self._wrap_refusals("make a container"):
             host = self._api.create_host_config(
                 network_mode=shape.network,
+                extra_hosts={name: f"127.0.0.{number}" for number, name in enumerate(shape.hosts, start=2)},
                 read_only=True,
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges:true", f"seccomp={seccomp_profile.profile()}"],
@@ -177,7 +181,7 @@ class Engine:
                 entrypoint=list(shape.entrypoint),
                 user=f"{user}:{user}",
                 working_dir="/work",
-                hostname="sandbox",
+                hostname=None if is_joined else "sandbox",
                 labels={f"{_LABEL}group": shape.group},
                 host_config=host,
             )

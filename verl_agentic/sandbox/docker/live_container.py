@@ -104,6 +104,11 @@ class ContainerClient(BoxClient):
         """Remains of an execution with `fresh`; if there are any, the container is not used again."""
 
     @property
+    def container_id(self) -> str:
+        """The engine's id of the container."""
+        return self._container.container
+
+    @property
     def is_usable(self) -> bool:
         """True if it is in its initial state."""
         return not self.is_broken and not self.left

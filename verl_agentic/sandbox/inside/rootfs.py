@@ -52,7 +52,12 @@ def host_packages() -> list[str]:
 
 
 def build(
-    base: str, *, interpreter: list[tuple[int, str]], hidden: list[str], extra_paths: list[tuple[int, str]]
+    base: str,
+    *,
+    interpreter: list[tuple[int, str]],
+    hidden: list[str],
+    extra_paths: list[tuple[int, str]],
+    hosts: list[str],
 ) -> None:
     """Builds the root in an empty folder of a private mount namespace.
 
@@ -60,6 +65,7 @@ def build(
         interpreter: (descriptor, path inside) of folders that come before the hidden ones.
         hidden: folders that are empty inside.
         extra_paths: (descriptor, path inside) of folders and files that come after them.
+        hosts: names of the addresses from 127.0.0.2 on.
     """
     syscalls.mount(None, "/", None, MS_REC | MS_PRIVATE)
     syscalls.mount("tmpfs", base, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,mode=755")
@@ -72,6 +78,8 @@ def build(
     for name, text in _ETC.items():
         with open(f"{base}/etc/{name}", "w") as file:
             file.write(text)
+            if name == "hosts":
+                file.writelines(f"127.0.0.{number} {host}\n" for number, host in enumerate(hosts, start=2))
     for path in ETC_OF_HOST:
         if os.path.exists(path):
             _bind_path(os.path.realpath(path), base + path)

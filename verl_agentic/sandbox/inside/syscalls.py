@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import errno
+import fcntl
 import os
 import struct
 from collections.abc import Callable
@@ -17,6 +19,7 @@ PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEA
 _CAPABILITY_HEADER, _NO_CAPABILITIES = struct.pack("II", 0x20080522, 0), bytes(24)
 _LAST_CAPABILITY = 63
 _IPC_RMID = 0
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _PIDFD_OPEN, _LANDLOCK_RESTRICT_SELF = 434, 446  # on every architecture
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -59,6 +62,14 @@ def umount(target: str) -> None:
 def unshare(flags: int) -> None:
     """Moves this process into new namespaces."""
     _check_result(_libc.unshare(flags), "unshare")
+
+
+def raise_loopback() -> None:
+    """Raises the loopback device of this process's network namespace, with its addresses from 127.0.0.1 on."""
+    request = struct.pack("16sh22x", b"lo", _IFF_UP)
+    device = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    fcntl.ioctl(device.fileno(), _SIOCSIFFLAGS, request)
+    device.close()
 
 
 def pivot_root(folder: str) -> None:

@@ -68,7 +68,10 @@ def main(kind: Kind | None = None) -> None:
 
 def _enter_namespaces(trainer: frames.Connection, config: dict[str, Any]) -> None:
     """Enters namespaces with the sandbox's file system."""
-    syscalls.unshare(NEWUSER | NEWNS | NEWIPC | NEWUTS | (0 if config["network"] else NEWNET))
+    has_host_network = config["network"] and not config["hosts"]
+    syscalls.unshare(NEWUSER | NEWNS | NEWIPC | NEWUTS | (0 if has_host_network else NEWNET))
+    if config["hosts"]:
+        syscalls.raise_loopback()
     trainer.send({"unshared": os.getpid()})
     trainer.receive()  # the trainer has written the maps of users
     interpreter, extra_paths = rootfs.open_given(config["interpreter"]), rootfs.open_given(config["read_only"])
@@ -78,7 +81,7 @@ def _enter_namespaces(trainer: frames.Connection, config: dict[str, Any]) -> Non
         os.setresgid(0, 0, 0)
         os.setresuid(0, 0, 0)
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or its children's maps could not be written
-    rootfs.build(config["base"], interpreter=interpreter, hidden=hidden, extra_paths=extra_paths)
+    rootfs.build(config["base"], interpreter=interpreter, hidden=hidden, extra_paths=extra_paths, hosts=config["hosts"])
 
 
 def _serve_trainer(control: _socket.socket, config: dict[str, Any], kind: Kind) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
 from verl_agentic.base.errors import DataError
 from verl_agentic.graders.code.patch_paths import is_test, touched_paths
@@ -24,6 +25,9 @@ from verl_agentic.swe.grading.run_tests import (
     run_repository_tests,
     site_modules,
 )
+from verl_agentic.swe.grading.runners.registry import REPORT_RUNNERS
+from verl_agentic.swe.grading.runners.report_runs import run_reported_tests
+from verl_agentic.swe.grading.runners.source_poison import judged_tests, poison_sources, unfound_tests
 from verl_agentic.swe.grading.tree_diffs import ReversedPatchError, changed_by
 
 _MIN_GUESSES = 8
@@ -139,15 +143,16 @@ class _Grader:
             hidden = store.hidden_tests(task)
         self.hidden = plain_sources(hidden)
         self.names = (*task.fail_to_pass, *task.pass_to_pass)
+        self.reported = REPORT_RUNNERS.get(task.runner)
         # The other files of the suite, too: tests may depend on what runs before them.
-        suite = {path for path in task.targets if path in self.hidden and path.endswith(".py")}
+        suite = {path for path in task.targets if self.reported or (path in self.hidden and path.endswith(".py"))}
         self.targets = sorted(suite | {test.split("::")[0] for test in self.names})
         self.image = task.image if base is not None else ""
         self.cpu_s = 0.0
         self.retries = 1
         self.inspections: set[Inspection] = set()
         self._allowed: set[tuple[str, str]] | None = None
-        self._unreadable = unreadable_tests(self.hidden, self.names)
+        self._unprotected = unprotected_tests(task, self.hidden)
         try:
             self._reference = changed_by(self.base, task.patch) or None
         except ReversedPatchError:
@@ -160,16 +165,18 @@ class _Grader:
     ) -> TestRun:
         """Runs tests on the base tree with changed files."""
         visible = dict.fromkeys(filter(is_test, self.base))
-        run = await run_repository_tests(
-            self.runner,
-            tree=self.tree,
-            changed={**visible, **files, **tests},
-            site=self.site,
-            image=self.image,
-            targets=targets or self.targets,
-            limits=self.limits,
-            test_s=self.test_s,
-        )
+        common: dict[str, Any] = {
+            "tree": self.tree,
+            "changed": {**visible, **files, **tests},
+            "targets": targets or self.targets,
+            "limits": self.limits,
+        }
+        if self.reported is not None:
+            run = await run_reported_tests(self.runner, self.reported, image=self.image, **common)
+        else:
+            run = await run_repository_tests(
+                self.runner, site=self.site, image=self.image, test_s=self.test_s, **common
+            )
         self.cpu_s += run.cpu_s
         if files is not self._reference:
             self.inspections |= run.inspections
@@ -180,18 +187,29 @@ class _Grader:
 
         Runs follow each other in random order, so that code can neither recognise one nor exchange messages.
         """
-        f2p = self.task.fail_to_pass
-        runs = [PoisonRun(half, self.names, self.targets) for half in poison_halves(self.hidden, self.names, rng=rng)]
+        f2p, names = self._judged(self.task.fail_to_pass), self._judged(self.names)
+        runs = [PoisonRun(half, names, self.targets) for half in self._poison(names, rng)]
         # Code that forges at random must be right in each run, for each function of the tests to fix.
         of_f2p = sorted({test.split("::")[0] for test in f2p})
         for _ in range(_MIN_GUESSES - len({test.partition("[")[0] for test in f2p})):
-            half = rng.choice(poison_halves(self.hidden, f2p, rng=rng))
+            half = rng.choice(self._poison(f2p, rng))
             runs.append(PoisonRun(half, f2p, of_f2p))
         rng.shuffle(runs)
         for run in runs:
             if suspects := await self._find_contradicted(files, run):
                 return tuple(sorted(suspects))
         return tuple(sorted(await self._read_data(files, rng)))
+
+    def _judged(self, names: Sequence[str]) -> Sequence[str]:
+        return names if self.reported is None else judged_tests(self.reported, names)
+
+    def _poison(self, names: Sequence[str], rng: random.Random) -> tuple[PoisonedTests, PoisonedTests]:
+        if self.reported is None:
+            return poison_halves(self.hidden, names, rng=rng)
+        return poison_sources(self.reported, self.hidden, names, rng=rng)
+
+    def _is_source(self, path: str) -> bool:
+        return path.endswith(".py") if self.reported is None else bool(self.reported.form.files.fullmatch(path))
 
     async def _find_contradicted(self, files: Mapping[str, bytes | None], poison: PoisonRun) -> Collection[str]:
         async def run(files: Mapping[str, bytes | None]) -> TestRun:
@@ -211,7 +229,7 @@ class _Grader:
 
     async def _read_data(self, files: Mapping[str, bytes | None], rng: random.Random) -> Collection[str]:
         """Returns tests that pass with changed data files, unlike with the reference solution, in two runs."""
-        data = {path: content for path, content in self.hidden.items() if not path.endswith(".py")}
+        data = {path: content for path, content in self.hidden.items() if not self._is_source(path)}
         suspects: list[set[str]] = []
         if self._reference is None:
             return set()
@@ -263,8 +281,17 @@ class _Grader:
             f"{inspection.path}:{inspection.line} {_INSPECTIONS[inspection.kind]} ({inspection.target})"
             for inspection in inspections
         }
-        unreadable = [f"{path} is no Python source, so its results are not protected" for path in self._unreadable]
-        return (*sorted(findings), *unreadable)
+        return (*sorted(findings), *(f"{text}, so its results are not protected" for text in self._unprotected))
+
+
+def unprotected_tests(task: RepoTask, hidden: Mapping[str, bytes]) -> list[str]:
+    """Returns what poison cannot protect: files that are no source, or tests whose source is not found."""
+    names = (*task.fail_to_pass, *task.pass_to_pass)
+    if task.runner in REPORT_RUNNERS:
+        return [
+            f"{test} has no function of its own" for test in unfound_tests(REPORT_RUNNERS[task.runner], hidden, names)
+        ]
+    return [f"{path} is no Python source" for path in unreadable_tests(hidden, names)]
 
 
 async def grade(
@@ -291,6 +318,8 @@ async def grade(
        tests have data files, they run with changed ones.
     5. If the changed code inspected frames or pytest, read files of the hidden tests, or started processes, and the
        reference solution does not (`audit_hook`), the pass is suspicious.
+
+    Tests of other languages than Python (`RepoTask.runner`) are poisoned without a parser, and step 5 does not exist.
 
     Use a backend that isolates: the code is hostile. A remaining attack decides for each test whether it is poisoned,
     without inspecting it, and forges its result only if it is not. Answers that pass tests for the wrong reason, such

@@ -24,7 +24,9 @@ def is_pytest_id(name: str) -> bool:
 
 
 def foreign_tests(task: RepoTask) -> tuple[str, ...]:
-    """Returns the tests of a task that pytest cannot run."""
+    """Returns the tests of a task for pytest that pytest cannot run."""
+    if task.runner != "pytest":
+        return ()
     return tuple(test for test in (*task.fail_to_pass, *task.pass_to_pass) if not is_pytest_id(test))
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from verl_agentic.base.errors import DataError
 
 KINDS = ("release", "hunk", "mutation", "combined", "imported")
+RUNNERS = ("pytest", "node", "go", "cargo")
 _NAMES = {"fail_to_pass": "FAIL_TO_PASS", "pass_to_pass": "PASS_TO_PASS"}
 _TASKS = "tasks.jsonl"
 
@@ -58,8 +59,10 @@ class RepoTask:
     """Key of the hidden tests in the store."""
     site: str = ""
     """Key of the installed test requirements in the store."""
+    runner: str = "pytest"
+    """What runs the tests, one of `RUNNERS`."""
     targets: tuple[str, ...] = ()
-    """Files of tests to run."""
+    """Files of tests to run; for `go`, folders of packages."""
     source_root: str = ""
     """Folder with the modules, relative to the tree: `src`, or empty for the tree itself."""
     tree: Mapping[str, Any] = field(default_factory=dict)
@@ -95,6 +98,8 @@ class RepoTask:
             values["provenance"] = {**values.get("provenance", {}), "columns": others}
         if values.get("kind", "release") not in KINDS:
             raise DataError(f"kind must be one of {', '.join(KINDS)}, got {values['kind']!r}; fix the task")
+        if values.get("runner", "pytest") not in RUNNERS:
+            raise DataError(f"runner must be one of {', '.join(RUNNERS)}, got {values['runner']!r}; fix the task")
         return cls(**values)
 
     def to_json(self) -> str:

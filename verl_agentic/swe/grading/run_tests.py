@@ -32,7 +32,8 @@ IMAGE_FOLDER = "/testbed"
 """Folder of the repository in images of SWE-bench, SWE-Gym, SWE-smith and R2E-Gym."""
 IMAGE_ENV = {"PATH": f"/opt/miniconda3/envs/testbed/bin:{IMAGE_FOLDER}/.venv/bin:{DEFAULT_PATH}"}
 """Environment that finds the Python of these images."""
-_OUTPUT_BYTES = 32 << 20
+OUTPUT_BYTES = 32 << 20
+"""Maximum size of the report of a run."""
 _SOURCES = {
     f"grade/{name}": files("verl_agentic.swe.grading").joinpath(source).read_bytes()
     for name, source in (("harness.py", "pytest_harness.py"), ("audit_hook.py", "audit_hook.py"))
@@ -134,9 +135,9 @@ async def run_repository_tests(
     secret = secrets.token_bytes(32)
     read_only = [] if site is None else [Tree(source=site, at="site", read_only=True)]
     trees = [Tree(source=tree, at="repo"), *read_only] if isinstance(tree, Path) else read_only
-    async with _open_sandbox(runner, trees, image) as sandbox:
+    async with open_sandbox(runner, trees, image) as sandbox:
         command = _make_command(job, secret, sent_files, image=image)
-        result = await sandbox.run(command, limits=replace(limits, output_bytes=_OUTPUT_BYTES))
+        result = await sandbox.run(command, limits=replace(limits, output_bytes=OUTPUT_BYTES))
     return _read_results(result, secret)
 
 
@@ -213,7 +214,8 @@ def _read_once(tree: Path) -> dict[str, bytes]:
 
 
 @contextlib.asynccontextmanager
-async def _open_sandbox(runner: Backend | Lender, trees: Sequence[Tree], image: str) -> AsyncIterator[Sandbox]:
+async def open_sandbox(runner: Backend | Lender, trees: Sequence[Tree], image: str) -> AsyncIterator[Sandbox]:
+    """Provides a fresh sandbox of a pool or of a backend."""
     if isinstance(runner, Lender):
         async with runner.lease(trees=trees, image=image or None) as sandbox:
             yield sandbox

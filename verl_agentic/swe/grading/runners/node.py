@@ -1,0 +1,79 @@
+"""Node's own test runner, `node --test`, and its report in TAP."""
+
+from __future__ import annotations
+
+import re
+
+from verl_agentic.swe.grading.run_tests import TestOutcome
+from verl_agentic.swe.grading.runners.report_runner import Report, ReportRunner, TestForm, merge_outcome
+
+_RESULT = re.compile(r"( *)(not ok|ok) \d+ - (.*?)(?: # (SKIP|TODO)\b.*)?")
+_INDENT = 4
+_NESTED = " > "
+_FILE = re.compile(r"\A/[^>]*\.[cm]?js(?: > |\Z)")
+"""A file, which is a test around its tests in older versions, and a failed test if it does not load."""
+
+
+def read_tap(text: str) -> Report:
+    """Reads a report of node 18 or newer. The name of a nested test begins with the names of the tests around it.
+
+    What code prints is a comment of the report, and a message of a failure is in a block of YAML, so neither can be
+    taken for a result.
+    """
+    results: dict[int, list[tuple[str, TestOutcome, str]]] = {}  # by depth; a result follows those inside of it
+    block: str | None = None
+    num_planned, num_outer, depth = -1, 0, 0
+    for line in text.split("\n"):
+        if block is not None:
+            if line == f"{block}...":
+                block = None
+            elif line.startswith(f"{block}error: "):
+                name, outcome, _ = results[depth][-1]
+                results[depth][-1] = name, outcome, line[len(block) + len("error: ") :].strip("'")
+        elif line.strip(" ") == "---" and results:
+            block = line[:-3]
+        elif match := _RESULT.fullmatch(line):
+            depth = len(match[1]) // _INDENT
+            num_outer += depth == 0
+            name = re.sub(r"\\(.)", r"\1", match[3])
+            inside = [(f"{name}{_NESTED}{inner}", *rest) for inner, *rest in results.pop(depth + 1, [])]
+            results.setdefault(depth, []).extend([*inside, (name, _read_outcome(match[2], match[4]), "")])
+        elif line.startswith("1.."):
+            num_planned = int(line[3:]) if line[3:].isdecimal() else -1
+    if num_planned != num_outer:
+        return Report()
+    outcomes: dict[str, TestOutcome] = {}
+    reasons: dict[str, str] = {}
+    for full_name, outcome, why in results.get(0, []):
+        if name := _FILE.sub("", full_name):
+            merge_outcome(outcomes, name, outcome)
+            reasons |= {name: why} if why else {}
+    return Report(outcomes=outcomes, why=reasons)
+
+
+def _read_outcome(status: str, directive: str | None) -> TestOutcome:
+    if directive == "SKIP":
+        return "skipped"
+    if directive == "TODO":
+        return "xpassed" if status == "ok" else "xfailed"
+    return "passed" if status == "ok" else "failed"
+
+
+NODE = ReportRunner(
+    name="node",
+    language="JavaScript",
+    toolchain=("node", "-p", "path.dirname(path.dirname(fs.realpathSync(process.execPath)))"),
+    make_command=lambda target: ("node", "--test", "--test-reporter=tap", target),
+    read=read_tap,
+    form=TestForm(
+        files=re.compile(r".*\.(?:js|mjs|cjs)"),
+        head=re.compile(
+            r"""(?<![\w.])(?:t\.)?(?:test|it)(?:\.\w+)?\(\s*(?P<quote>['"`])(?P<name>(?:\\.|(?!(?P=quote)).)*)(?P=quote)"""
+        ),
+        body=re.compile(r"(?:=>|function\s*\w*\s*\([^()]*\))\s*\{"),
+        check=re.compile(r"^.*(?:\bassert\b|\bexpect\(|\.(?:equal|deepEqual|strictEqual|is)\().*$", re.M),
+        failure="throw new Error({text});",
+        quotes="\"'",
+        nested=_NESTED,
+    ),
+)

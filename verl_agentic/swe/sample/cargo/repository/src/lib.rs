@@ -1,0 +1,4 @@
+//! Small helpers for texts and intervals.
+
+pub mod intervals;
+pub mod texts;

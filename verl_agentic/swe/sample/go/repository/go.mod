@@ -1,0 +1,3 @@
+module example.com/quill
+
+go 1.19
