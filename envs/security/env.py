@@ -9,7 +9,7 @@ from verl_agentic import ConfigError, EnvRow, Reward, StopReason, ToolEnv, Trans
 from verl_agentic.base.text.boxes import last_boxed
 from verl_agentic.base.text.normal_form import normalise
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
+from verl_agentic.sandbox.pools.pool_owner import PoolOwner, pool_of
 
 from .exploit import ExploitEnv
 from .patch_task import store_files

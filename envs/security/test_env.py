@@ -11,7 +11,7 @@ import pytest
 from verl_agentic import Action, ConfigError, EnvRow, Message, Reward, StopReason, ToolCall, Transcript
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.sandbox.interface import Command, Limits
-from verl_agentic.sandbox.pool_owner import pool_of
+from verl_agentic.sandbox.pools.pool_owner import pool_of
 from verl_agentic.swe.check_tasks import task_checks
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
 

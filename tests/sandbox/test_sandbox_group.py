@@ -12,7 +12,7 @@ import pytest
 
 from verl_agentic.base.errors import ConfigError, SandboxUnavailableError
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, Tree
-from verl_agentic.sandbox.sandbox_group import sandbox_group
+from verl_agentic.sandbox.pools.sandbox_group import sandbox_group
 
 LIMITS = Limits(wall_s=20.0, network=True)
 SERVE = """

@@ -13,8 +13,7 @@ from typing import Any
 
 from verl_agentic.base.env import Env, EnvFactory, EnvRow, Transcript
 from verl_agentic.base.errors import ScoringError
-from verl_agentic.base.tools.tool import Tool
-from verl_agentic.base.types import Action, Message, Observation, Reward
+from verl_agentic.base.types import Action, Message, Observation, Reward, Tool
 from verl_agentic.graders.judge.options import JudgeOptions
 from verl_agentic.graders.judge.panel import rule
 from verl_agentic.rewards.answers.empty_work import is_silent

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from verl_agentic.sandbox.interface import Backend
 from verl_agentic.sandbox.pools.backends import make_backend
+from verl_agentic.swe.grading.report_runs import run_reported_tests
 from verl_agentic.swe.grading.run_tests import LIMITS, TestRun, run_repository_tests
 from verl_agentic.swe.grading.runners.registry import REPORT_RUNNERS, toolchain_options
-from verl_agentic.swe.grading.runners.report_runs import run_reported_tests
 
 _MIN_CPU_S = 5
 _CPU_FACTOR = 5

@@ -15,8 +15,8 @@ from verl_agentic.base.env import EnvRow
 from verl_agentic.base.errors import EnvError
 from verl_agentic.base.types import Message
 from verl_agentic.data.export.export_run import ExportOptions, export_run
+from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.circuit_breaker import CircuitBreaker
-from verl_agentic.episode.limits import EpisodeLimits
 from verl_agentic.episode.policies.policy import Completion
 from verl_agentic.episode.records.episode import Episode
 from verl_agentic.episode.run_episode import run_episode

@@ -23,8 +23,7 @@ from verl_agentic.data.overlap.row_task import prompt_text
 from verl_agentic.data.prepare import read_records
 from verl_agentic.graders.models.chat_model import ChatModel
 from verl_agentic.log.files.parquet import ground_truth_of
-from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
-from verl_agentic.rewards.answers.short_answers import matches
+from verl_agentic.rewards.answers.short_answers import golden_answers_of, matches
 
 _MARK = "FINAL ANSWER:"
 _DRAFT = (

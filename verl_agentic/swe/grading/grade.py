@@ -17,6 +17,7 @@ from verl_agentic.swe.grading.accepted import Accepted, accept
 from verl_agentic.swe.grading.poison import PoisonedTests, plain_sources, poison_halves, unreadable_tests
 from verl_agentic.swe.grading.poison_values import vary_text
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.swe.grading.report_runs import run_reported_tests
 from verl_agentic.swe.grading.run_tests import (
     LIMITS,
     TEST_S,
@@ -26,8 +27,7 @@ from verl_agentic.swe.grading.run_tests import (
     site_modules,
 )
 from verl_agentic.swe.grading.runners.registry import REPORT_RUNNERS
-from verl_agentic.swe.grading.runners.report_runs import run_reported_tests
-from verl_agentic.swe.grading.runners.source_poison import judged_tests, poison_sources, unfound_tests
+from verl_agentic.swe.grading.source_poison import judged_tests, poison_sources, unfound_tests
 from verl_agentic.swe.grading.tree_diffs import ReversedPatchError, changed_by
 
 _MIN_GUESSES = 8

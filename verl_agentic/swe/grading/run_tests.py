@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from verl_agentic.base.deadlines import MIN_CODE_S, code_left_s
 from verl_agentic.base.errors import DataError, ScoringError
@@ -23,8 +23,8 @@ from verl_agentic.sandbox.boxes.box_client import DEFAULT_PATH
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Lender, Limits, Sandbox, Tree
 from verl_agentic.swe.grading.accepted import folders_above
 from verl_agentic.swe.grading.repo_task import read_tree
+from verl_agentic.swe.grading.runners.report_runner import TestOutcome
 
-TestOutcome = Literal["passed", "failed", "skipped", "xfailed", "xpassed", "error", "conflict"]
 LIMITS = Limits(wall_s=180.0, cpu_s=120, memory_mb=2048, processes=128, open_files=512)
 """Limits of one run of a test suite."""
 TEST_S = 30.0

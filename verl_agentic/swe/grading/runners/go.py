@@ -6,8 +6,7 @@ import json
 import re
 from typing import Any
 
-from verl_agentic.swe.grading.run_tests import TestOutcome
-from verl_agentic.swe.grading.runners.report_runner import Report, ReportRunner, TestForm, merge_outcome
+from verl_agentic.swe.grading.runners.report_runner import Report, ReportRunner, TestForm, TestOutcome, merge_outcome
 
 _OUTCOMES: dict[str, TestOutcome] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 _MAX_WHY = 1000

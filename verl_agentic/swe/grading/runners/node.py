@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from verl_agentic.swe.grading.run_tests import TestOutcome
-from verl_agentic.swe.grading.runners.report_runner import Report, ReportRunner, TestForm, merge_outcome
+from verl_agentic.swe.grading.runners.report_runner import Report, ReportRunner, TestForm, TestOutcome, merge_outcome
 
 _RESULT = re.compile(r"( *)(not ok|ok) \d+ - (.*?)(?: # (SKIP|TODO)\b.*)?")
 _INDENT = 4

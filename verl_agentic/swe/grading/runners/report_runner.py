@@ -6,8 +6,9 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from verl_agentic.swe.grading.run_tests import TestOutcome
+TestOutcome = Literal["passed", "failed", "skipped", "xfailed", "xpassed", "error", "conflict"]
 
 
 @dataclass(frozen=True, kw_only=True)

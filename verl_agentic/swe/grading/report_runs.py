@@ -11,9 +11,9 @@ from verl_agentic.base.deadlines import MIN_CODE_S, code_left_s
 from verl_agentic.base.errors import DataError, ScoringError
 from verl_agentic.sandbox.interface import Backend, Command, Lender
 from verl_agentic.swe.grading.repo_task import read_tree
-from verl_agentic.swe.grading.run_tests import LIMITS, OUTPUT_BYTES, Limits, TestOutcome, TestRun, open_sandbox
+from verl_agentic.swe.grading.run_tests import LIMITS, OUTPUT_BYTES, Limits, TestRun, open_sandbox
 from verl_agentic.swe.grading.runners.registry import toolchain_env
-from verl_agentic.swe.grading.runners.report_runner import ReportRunner
+from verl_agentic.swe.grading.runners.report_runner import ReportRunner, TestOutcome
 
 _NOT_FOUND = 127
 _MAX_WHY = 1000

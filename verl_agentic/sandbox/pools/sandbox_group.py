@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
 from verl_agentic.base.errors import ConfigError
-from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Sandbox, Tree
+from verl_agentic.sandbox.pools.backends import make_backend
 
 MAX_SANDBOXES = 16
 
