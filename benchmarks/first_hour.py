@@ -145,7 +145,8 @@ def play_verl_user(hour: Hour, clone: Path) -> None:
     output = hour.run([f"{preflight} || true"])  # it fails for what it finds
     hour.require("uses no tools" in output, "preflight names the fault of the script")
     output = hour.run(steps)
-    hour.require("this run can start" in output and "multiply" in output, "the script's tool in a run that can start")
+    is_ready = "this run can start" in output or "no fault in what was tested" in output
+    hour.require(is_ready and "the prompt shows multiply" in output, "the script's tool in a run that can start")
 
 
 def play_researcher(hour: Hour, clone: Path) -> None:
