@@ -66,7 +66,7 @@ _PROMPT = [
     {"role": "user", "content": "What is the sum of the numbers in the file? " * 4},
 ]
 _ENV = """
-from verl_agentic.base.env import ToolEnv
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import ToolResult
 from verl_agentic.base.types import Reward
 

@@ -44,7 +44,7 @@ _PHASES = ("gen", "start", "turns", "end", "cpu")
 _GROUP_SIZE, _TURNS = 8, 2
 _OBSERVATION = "line one of the output: 1, 2, 3 and so on\n" * 4
 _ENV = """
-from verl_agentic.base.env import ToolEnv
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import ToolResult
 from verl_agentic.base.types import Reward
 

@@ -79,7 +79,7 @@ def test_the_list_shows_installed_environments_with_package_and_version(
     assert easy["about"] == "A vault to open." and easy["make_rows"] and not easy["gold"]
     assert main(["env", "list", "broken"]) == 1
     monkeypatch.setattr("verl_agentic.episode.env_package.known_envs", lambda: ["python_math"])
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setenv("LINES", "50")  # rich takes no width alone where the terminal is dumb
     capsys.readouterr()
     assert main(["env", "list"]) == 1

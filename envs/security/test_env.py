@@ -202,5 +202,7 @@ def test_weak_code_never_runs_without_isolation() -> None:
 
 def test_each_kind_is_an_environment_of_its_own() -> None:
     for kind in KINDS:
-        rows = load_env_package(f"security/{kind}").make_rows(split="test", count=3, seed=1)
+        make_rows = load_env_package(f"security/{kind}").make_rows
+        assert make_rows is not None
+        rows = make_rows(split="test", count=3, seed=1)
         assert {row.extra["kind"] for row in rows} == {kind}

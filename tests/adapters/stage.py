@@ -25,7 +25,7 @@ ENV = dedent(
 
     import asyncio
 
-    from verl_agentic.base.env import ToolEnv
+    from verl_agentic.base.tools.tool_env import ToolEnv
     from verl_agentic.base.types import ToolResult
     from verl_agentic.base.types import Observation, Reward
 

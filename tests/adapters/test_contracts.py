@@ -178,7 +178,6 @@ METHODS_OF_OBJECTS = {
     "extensions/dryrun/gradient_probe": "the engine of a dry run",
     "extensions/dryrun/step_probe": "the trainer of a dry run",
     "extensions/offline/pair_trainer": "the client of our own trainer",
-    "extensions/offline/pear_trainer": "the client of our own trainer",
     "extensions/offline/warm_start_trainer": "the checkpoint handler of our own trainer",
 }
 """Files that change a method of a single object, which `doctor --patches` does not list, and whose object it is."""

@@ -570,7 +570,7 @@ async def test_calls_to_a_server_that_no_longer_answers_end_with_its_lease() -> 
 
 SERVED = """
 import asyncio
-from verl_agentic.base.env import ToolEnv
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Reward
 
 class Waiting(ToolEnv):

@@ -322,7 +322,8 @@ def test_policies_without_a_model_are_audited_in_an_environment(
 
 
 _LENIENT = """
-from verl_agentic.base.env import EnvRow, ToolEnv
+from verl_agentic.base.env import EnvRow
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import Message, Reward
 
 

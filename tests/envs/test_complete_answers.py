@@ -175,6 +175,7 @@ def test_every_bundled_environment_that_is_answered_in_words_is_played_here() ->
         "shop",
         "household",
         "support_desk",
+        "security",
     }  # the words of their last turn do not matter
     assert {env_id for env_id, _ in PLAYED} == {*own, "skeleton"} - by_state
 

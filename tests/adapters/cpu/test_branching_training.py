@@ -21,7 +21,7 @@ ENV = dedent(
 
     import zlib
 
-    from verl_agentic.base.env import ToolEnv
+    from verl_agentic.base.tools.tool_env import ToolEnv
     from verl_agentic.base.types import Message, Observation, Reward, StopReason
 
 

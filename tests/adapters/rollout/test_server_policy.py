@@ -19,7 +19,7 @@ PACKAGE = dedent(
     '''
     """Answers searches, if it has a tool."""
 
-    from verl_agentic.base.env import ToolEnv
+    from verl_agentic.base.tools.tool_env import ToolEnv
     from verl_agentic.base.types import ToolResult
     from verl_agentic.base.types import Reward
 

@@ -13,7 +13,7 @@ _ENV = '''
 
 from collections import Counter
 
-from verl_agentic.base.env import ToolEnv
+from verl_agentic.base.tools.tool_env import ToolEnv
 from verl_agentic.base.types import ToolResult
 from verl_agentic.base.types import Reward
 

@@ -124,7 +124,7 @@ FEATURES = Features(
         f"{_TRAINER}.loss_columns:PositiveShare",
         f"{_TRAINER}.learning_rates:LearningRates",
     ),
-    curriculum_parts=(f"{_TRAINER}.task_mutator:make_mutator", f"{_TRAINER}.instructions:make_reflector"),
+    curriculum_parts=(f"{_TRAINER}.proposing_models:make_mutator", f"{_TRAINER}.proposing_models:make_reflector"),
     adapters=(
         Adapter(
             module="extensions.methods.trainer.shuffled_rewards",

@@ -1,1 +1,1 @@
-"""Test runners of JavaScript, Go and Rust: their commands, their reports, and poison for their tests."""
+"""Test runners of JavaScript, Go and Rust: their commands and their reports."""
