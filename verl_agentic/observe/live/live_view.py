@@ -132,7 +132,8 @@ def _parse_line(line: bytes) -> Mapping[str, Any]:
 
 def can_show(stream: IO[str]) -> bool:
     """Tells whether a live view can be shown: in a terminal that is high enough, not in a notebook's."""
-    if not stream.isatty() or Console(file=stream).is_dumb_terminal or "JPY_PARENT_PID" in os.environ:
+    is_dumb = os.environ.get("TERM") in ("dumb", "unknown")  # rich finds none where FORCE_COLOR is empty
+    if not stream.isatty() or is_dumb or "JPY_PARENT_PID" in os.environ:
         return False
     return TerminalFoot(stream, height=_HEIGHT).fits()
 

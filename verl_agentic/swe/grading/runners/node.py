@@ -35,8 +35,9 @@ def read_tap(text: str) -> Report:
             depth = len(match[1]) // _INDENT
             num_outer += depth == 0
             name = re.sub(r"\\(.)", r"\1", match[3])
-            inside = [(f"{name}{_NESTED}{inner}", outcome, why) for inner, outcome, why in results.pop(depth + 1, [])]
-            results.setdefault(depth, []).extend([*inside, (name, _read_outcome(match[2], match[4]), "")])
+            for inner, outcome, why in results.pop(depth + 1, []):
+                results.setdefault(depth, []).append((f"{name}{_NESTED}{inner}", outcome, why))
+            results.setdefault(depth, []).append((name, _read_outcome(match[2], match[4]), ""))
         elif line.startswith("1.."):
             num_planned = int(line[3:]) if line[3:].isdecimal() else -1
     if num_planned != num_outer:
