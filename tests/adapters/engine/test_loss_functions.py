@@ -315,6 +315,7 @@ def test_the_gradient_of_a_bundled_method_does_not_depend_on_the_split(method: s
     ("name", "more"), [*((name, VERLS.get(name, {})) for name in sorted(SPLIT_LOSSES)), ("vanilla", NULL_SCALE)]
 )
 def test_what_preflight_warns_of_depends_on_the_split(name: str, more: dict[str, Any]) -> None:
+    torch.manual_seed(0)  # clip_cov draws tokens
     whole, split = (total_and_slope(name, of, **more)[1] for of in ([range(16)], [[0], [1, 2], range(3, 16)]))
     assert split != pytest.approx(whole, rel=1e-3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -238,7 +239,10 @@ def train_on_rank(rank: int, folder: Path) -> None:
 @pytest.mark.slow
 def test_several_ranks_pack_rows_of_different_prompts(tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to(tiny_model)
-    ranks = [subprocess.Popen([sys.executable, __file__, str(tmp_path), str(rank)]) for rank in range(2)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ranks = [
+        subprocess.Popen([sys.executable, __file__, str(tmp_path), str(rank)], env=environment) for rank in range(2)
+    ]
     try:
         assert [rank.wait(timeout=PATIENCE_S) for rank in ranks] == [0, 0]
     finally:

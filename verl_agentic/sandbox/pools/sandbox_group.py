@@ -45,14 +45,14 @@ async def sandbox_group(
     if backend not in ("namespaces", "docker"):
         raise ConfigError(f"a group needs the backend namespaces or docker, got {backend!r}; choose one of them")
     maker = make_backend(backend, hosts=list(names), **options)
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(maker.close)
         await maker.start()
         sandboxes: dict[str, Sandbox] = {}
         for name in names:
             sandboxes[name] = await maker.create(trees=trees.get(name, ()), image=images.get(name))
+            stack.push_async_callback(sandboxes[name].close)
         yield sandboxes
-    finally:
-        await maker.close()
 
 
 def _check_names(names: Sequence[str], used: set[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from verl_agentic.swe.grading.runners.report_runner import Report, ReportRunner, TestForm, TestOutcome, merge_outcome
+from verl_agentic.swe.grading.runners.report_runner import RunReport, ReportRunner, TestForm, TestOutcome, merge_outcome
 
 _START = re.compile(r"running (\d+) tests?")
 _RESULT = re.compile(r"test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, .*)?")
@@ -14,7 +14,7 @@ _OUTCOMES: dict[str, TestOutcome] = {"ok": "passed", "FAILED": "failed", "ignore
 _MAX_WHY = 1000
 
 
-def read_results(text: str) -> Report:
+def read_results(text: str) -> RunReport:
     """Reads the report of one file of tests. A test in a module has the name `module::test`."""
     outcomes: dict[str, TestOutcome] = {}
     why: dict[str, str] = {}
@@ -32,7 +32,7 @@ def read_results(text: str) -> Report:
             num_counted = sum(map(int, end.groups()))
         elif failure in outcomes and line != "failures:":
             why[failure] = f"{why.get(failure, '')}{line}\n"[:_MAX_WHY].lstrip("\n")
-    return Report(outcomes=outcomes, why=why) if num_tests == num_results == num_counted else Report()
+    return RunReport(outcomes=outcomes, why=why) if num_tests == num_results == num_counted else RunReport()
 
 
 def _make_command(target: str) -> tuple[str, ...]:

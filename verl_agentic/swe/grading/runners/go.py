@@ -6,13 +6,13 @@ import json
 import re
 from typing import Any
 
-from verl_agentic.swe.grading.runners.report_runner import Report, ReportRunner, TestForm, TestOutcome, merge_outcome
+from verl_agentic.swe.grading.runners.report_runner import RunReport, ReportRunner, TestForm, TestOutcome, merge_outcome
 
 _OUTCOMES: dict[str, TestOutcome] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 _MAX_WHY = 1000
 
 
-def read_events(text: str) -> Report:
+def read_events(text: str) -> RunReport:
     """Reads the events of one package. A row of a test (`t.Run`) has the name `TestName/row`."""
     outcomes: dict[str, TestOutcome] = {}
     outputs: dict[str, str] = {}
@@ -27,8 +27,8 @@ def read_events(text: str) -> Report:
         elif action in _OUTCOMES:
             has_ended = True  # the package
     if not has_ended:
-        return Report()
-    return Report(
+        return RunReport()
+    return RunReport(
         outcomes=outcomes, why={test: outputs.get(test, "") for test in outcomes if outcomes[test] == "failed"}
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from verl_agentic.swe.grading.runners.report_runner import Report, ReportRunner, TestForm, TestOutcome, merge_outcome
+from verl_agentic.swe.grading.runners.report_runner import RunReport, ReportRunner, TestForm, TestOutcome, merge_outcome
 
 _RESULT = re.compile(r"( *)(not ok|ok) \d+ - (.*?)(?: # (SKIP|TODO)\b.*)?")
 _INDENT = 4
@@ -13,7 +13,7 @@ _FILE = re.compile(r"\A/[^>]*\.[cm]?js(?: > |\Z)")
 """A file, which is a test around its tests in older versions, and a failed test if it does not load."""
 
 
-def read_tap(text: str) -> Report:
+def read_tap(text: str) -> RunReport:
     """Reads a report of node 18 or newer. The name of a nested test begins with the names of the tests around it.
 
     What code prints is a comment of the report, and a message of a failure is in a block of YAML, so neither can be
@@ -41,14 +41,14 @@ def read_tap(text: str) -> Report:
         elif line.startswith("1.."):
             num_planned = int(line[3:]) if line[3:].isdecimal() else -1
     if num_planned != num_outer:
-        return Report()
+        return RunReport()
     outcomes: dict[str, TestOutcome] = {}
     reasons: dict[str, str] = {}
     for full_name, outcome, why in results.get(0, []):
         if name := _FILE.sub("", full_name):
             merge_outcome(outcomes, name, outcome)
             reasons |= {name: why} if why else {}
-    return Report(outcomes=outcomes, why=reasons)
+    return RunReport(outcomes=outcomes, why=reasons)
 
 
 def _read_outcome(status: str, directive: str | None) -> TestOutcome:

@@ -12,7 +12,7 @@ TestOutcome = Literal["passed", "failed", "skipped", "xfailed", "xpassed", "erro
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class RunReport:
     """The report about one target."""
 
     outcomes: Mapping[str, TestOutcome] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class ReportRunner:
     """Command on this machine that prints the folder whose `bin` has the programs."""
     make_command: Callable[[str], Sequence[str]]
     """Returns the command that runs the tests of a target, in the folder of the repository."""
-    read: Callable[[str], Report]
+    read: Callable[[str], RunReport]
     """Reads the standard output of this command."""
     form: TestForm
     env: Mapping[str, str] = field(default_factory=dict)
