@@ -89,10 +89,19 @@ class WarmStart(Quickstart):
     def _sft(self) -> SftStage:
         return SftStage(name="sft")
 
-    def _evaluate_model(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
+    def _evaluate_model(self, name: str, model: Path, *, greedy: bool, max_tasks: int | None) -> dict[str, Any]:
         seeds = range(self.settings.seed * _NUM_PLAYS, (self.settings.seed + 1) * _NUM_PLAYS)
         played = [
-            tasks.evaluate(self._course, self.out, name, model, greedy=False, seed=seed, advance=self._display.advance)
+            tasks.evaluate(
+                self._course,
+                self.out,
+                name,
+                model,
+                greedy=False,
+                seed=seed,
+                advance=self._display.advance,
+                max_tasks=max_tasks,
+            )
             for seed in seeds
         ]
         return {key: _mean([one[key] for one in played]) for key in played[0]}
