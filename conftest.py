@@ -70,6 +70,17 @@ def _spread(cases: list[Any], count: int) -> list[Any]:
     return [cases[place * len(cases) // count] for place in range(count)]
 
 
+@pytest.fixture(autouse=True)
+def keep_environment() -> Iterator[None]:
+    """Puts `os.environ` back, which datasets replaces by a copy (`findings/datasets_replaces_the_environment.sh`).
+
+    What holds the old object, such as rich, would else see no variable that a later test sets.
+    """
+    environ = os.environ
+    yield
+    vars(os)["environ"] = environ
+
+
 def pytest_collection_finish() -> None:
     """Keeps modules and tests out of garbage collections, and gives torch one thread if workers share the cores."""
     gc.freeze()
