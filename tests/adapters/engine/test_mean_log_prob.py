@@ -14,7 +14,6 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.torch_functional import entropy_from_logits
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.verl.extensions.methods.engine.mean_log_prob import mean_log_prob
 
 ROWS = [[5, 9, 2, 7, 4], [8, 3], [6, 1, 7]]
@@ -90,10 +89,3 @@ def test_half_precision_logits_are_summed_in_float32() -> None:
     args = {"temperature": torch.ones(1)}
     got = mean_log_prob(Engine(), SimpleNamespace(logits=row.unsqueeze(0)), args, batch)
     torch.testing.assert_close(got.values(), -torch.tensor([4096.0, 4096.0]).log())
-
-
-def test_fused_kernels_which_have_no_logits_are_refused() -> None:
-    batch = micro_batch(use_remove_padding=True, calculate_mean_log_prob=True)
-    tu.assign_non_tensor(batch, use_fused_kernels=True)
-    with pytest.raises(ConfigError, match=r"actor_rollout_ref\.model\.use_fused_kernels"):
-        cast("Any", Engine()).prepare_model_outputs(SimpleNamespace(), {}, batch, None)

@@ -12,7 +12,6 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.torch_functional import entropy_from_logits
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.verl.extensions.methods.engine.top_log_probs import read_top_tokens
 
 Tensor = torch.Tensor
@@ -102,10 +101,3 @@ def test_half_precision_logits_are_summed_in_float32() -> None:
     logits = torch.full((1, 2, 4096), 7.0, dtype=torch.bfloat16)
     top = read_top_tokens(SimpleNamespace(logits=logits), {"temperature": torch.ones(1)}, batch, count=1)
     torch.testing.assert_close(top["top_log_probs"].values(), -torch.tensor([[4096.0]]).log())
-
-
-def test_fused_kernels_which_have_no_logits_are_refused() -> None:
-    batch = TensorDict({"input_ids": nested([torch.tensor([1, 2])])}, batch_size=1)
-    tu.assign_non_tensor(batch, use_fused_kernels=True, calculate_top_tokens=3)
-    with pytest.raises(ConfigError, match=r"actor_rollout_ref\.model\.use_fused_kernels"):
-        cast("Any", Engine()).prepare_model_outputs(SimpleNamespace(), {}, batch, None)

@@ -272,6 +272,7 @@ def test_the_engine_is_asked_for_top_tokens_of_the_policy_alone(queue: StoredRow
         ({"actor_rollout_ref.actor.ulysses_sequence_parallel_size": 2}, "ulysses_sequence_parallel_size': 2"),
         ({"actor_rollout_ref.actor.fsdp_config": {"ulysses_sequence_parallel_size": 2}}, "fsdp_config"),
         ({"actor_rollout_ref.actor.strategy": "megatron"}, "'megatron'"),
+        ({"actor_rollout_ref.model.use_fused_kernels": True}, "use_fused_kernels"),
     ],
 )
 def test_top_tokens_that_nothing_computes_are_refused(trainer: Any, changes: dict[str, Any], message: str) -> None:

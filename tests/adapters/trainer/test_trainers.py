@@ -128,6 +128,16 @@ def test_what_is_computed_with_the_old_log_probs_is_refused_where_those_are_not_
         check(to_config(name, loss=loss, rollout_correction={"bypass_mode": True}))
 
 
+def test_a_loss_that_reads_all_logits_is_refused_with_kernels_of_verl() -> None:
+    config = to_config("dr_grpo", loss="rover")
+    kernels = {"use_fused_kernels": True, "fused_kernel_options": {"impl_backend": "sampled"}}
+    OmegaConf.update(config, "actor_rollout_ref.model", kernels, force_add=True)
+    check_engine(config)  # the plugin's own gives way to such a pass
+    config.actor_rollout_ref.model.fused_kernel_options.impl_backend = "torch"
+    with pytest.raises(ConfigError, match="use_fused_kernels=false"):
+        check_engine(config)
+
+
 def test_verls_filter_of_groups_is_refused_beside_greedy_sessions() -> None:
     check_loss(to_config("grpo", filter_groups={"enable": True}))
     with pytest.raises(ConfigError, match=r"greedy sessions.*GatedReplayBuffer"):

@@ -60,6 +60,18 @@ def check_engine(config: Any) -> None:
             raise ConfigError(f"{feature} works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it")
     if features[loss]:
         check_old_log_probs(config, feature=loss)
+        _check_all_logits(config, feature=loss)
+
+
+def _check_all_logits(config: Any, *, feature: str) -> None:
+    """Refuses verl's fused kernels, which never hold all logits."""
+    model = "actor_rollout_ref.model"
+    backend = OmegaConf.select(config, f"{model}.fused_kernel_options.impl_backend")
+    if OmegaConf.select(config, f"{model}.use_fused_kernels") and backend != "sampled":
+        raise ConfigError(
+            f"{feature} needs all logits, got {model}.use_fused_kernels=true with impl_backend={backend}; set "
+            f"{model}.use_fused_kernels=false"
+        )
 
 
 def check_top_tokens(config: Any) -> None:
@@ -69,6 +81,7 @@ def check_top_tokens(config: Any) -> None:
     if not count_top_tokens(config):
         return
     check_old_log_probs(config, feature="top_tokens of the loss")
+    _check_all_logits(config, feature="top_tokens of the loss")
     places = ("actor_rollout_ref.actor", "actor_rollout_ref.actor.fsdp_config")
     keys = [f"{place}.ulysses_sequence_parallel_size" for place in places]
     shared = {key: size for key in keys if (size := OmegaConf.select(config, key) or 1) > 1}

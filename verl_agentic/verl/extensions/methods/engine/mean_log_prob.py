@@ -11,7 +11,6 @@ import torch
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.verl.patching import wrap
 
 
@@ -30,14 +29,7 @@ def mean_log_prob(engine: Any, output: Any, output_args: Any, micro_batch: Any) 
     """Returns nested `[B, P + R]`: the mean over the vocabulary of the log-probs, of the tempered distribution.
 
     Without gradient, because the loss uses it as a target.
-
-    Raises:
-        ConfigError: fused kernels are on, which never hold all logits.
     """
-    if tu.get_non_tensor_data(data=micro_batch, key="use_fused_kernels", default=False):
-        raise ConfigError(
-            "the loss needs all logits, got use_fused_kernels=true; set actor_rollout_ref.model.use_fused_kernels=false"
-        )
     logits = output.logits.full_tensor() if hasattr(output.logits, "full_tensor") else output.logits
     offsets = micro_batch["input_ids"].offsets()
     if tu.get_non_tensor_data(data=micro_batch, key="use_remove_padding", default=True):

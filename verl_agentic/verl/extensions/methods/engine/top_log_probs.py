@@ -14,7 +14,6 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from verl_agentic.base.errors import ConfigError
 from verl_agentic.verl.patching import wrap
 
 TOP_TOKENS = "calculate_top_tokens"
@@ -35,14 +34,7 @@ def read_top_tokens(output: Any, output_args: Any, micro_batch: Any, *, count: i
     """Returns `top_ids` or `top_log_probs` of the tempered distribution, nested `[B, R, K]`.
 
     K is `count`, or the size of a smaller vocabulary.
-
-    Raises:
-        ConfigError: fused kernels are on, which never hold all logits.
     """
-    if tu.get_non_tensor_data(data=micro_batch, key="use_fused_kernels", default=False):
-        raise ConfigError(
-            "the loss needs all logits, got use_fused_kernels=true; set actor_rollout_ref.model.use_fused_kernels=false"
-        )
     logits, offsets = _cut_responses(output, output_args, micro_batch), micro_batch["responses"].offsets()
     if TOP_IDS not in micro_batch:
         ids = logits.detach().topk(min(count, logits.shape[-1]), dim=-1).indices
