@@ -78,6 +78,23 @@ async def test_reasoning_ends_in_the_answer_and_calls_nothing(
         assert "Who built it?" in request and "- It is a bridge." in request and reply == reasoning
 
 
+async def test_reasoning_on_a_held_out_question_is_dropped(tmp_path: Path) -> None:
+    write_json_lines([QUESTION], tmp_path / "q.jsonl")
+    write_json_lines([{"question": "Who built it?", "reward_model": {"ground_truth": "x"}}], tmp_path / "val.jsonl")
+    chat = model(lambda text: "It is a bridge.\nFINAL ANSWER: Ann Lee")
+    options = {"chat": chat, "questions": str(tmp_path / "q.jsonl"), "against": [tmp_path / "val.jsonl"]}
+    report = await run("reasoning_actions", tmp_path / "a.jsonl", n=1, **options)
+    assert (report.rows, report.dropped) == (0, {"repeats another row (exact)": 1})
+
+
+@pytest.mark.parametrize("answer", [0, 1931, 2.5])
+async def test_an_answer_may_be_a_number(tmp_path: Path, answer: float) -> None:
+    write_json_lines([{**QUESTION, "answer": answer}], tmp_path / "q.jsonl")
+    chat = model(lambda text: f"So it is.\nFINAL ANSWER: {answer}")
+    report = await run("reasoning_actions", tmp_path / "a.jsonl", n=1, chat=chat, questions=str(tmp_path / "q.jsonl"))
+    assert report.dropped == {}
+
+
 async def test_reasoning_needs_knowledge_and_an_answer(tmp_path: Path) -> None:
     for missing in ("knowledge", "answer"):
         record: dict[str, Any] = {key: value for key, value in QUESTION.items() if key != missing}
