@@ -87,6 +87,18 @@ async def test_reasoning_on_a_held_out_question_is_dropped(tmp_path: Path) -> No
     assert (report.rows, report.dropped) == (0, {"repeats another row (exact)": 1})
 
 
+async def test_questions_on_one_long_text_are_different_rows(tmp_path: Path) -> None:
+    text = " ".join(f"Bridge {number} crosses river {number * 7}." for number in range(60))
+    questions = [f"Which river does bridge {number} cross?" for number in range(3)]
+    write_json_lines(
+        [{**QUESTION, "question": q, "knowledge": text} for q in [*questions, questions[0]]], tmp_path / "q.jsonl"
+    )
+    chat = model(lambda text: "It is a bridge.\nFINAL ANSWER: Ann Lee")
+    report = await run("reasoning_actions", tmp_path / "a.jsonl", n=9, chat=chat, questions=str(tmp_path / "q.jsonl"))
+    assert [row["question"] for row in rows(tmp_path / "a.jsonl")] == questions
+    assert report.dropped == {"repeats another row (exact)": 1}
+
+
 @pytest.mark.parametrize("answer", [0, 1931, 2.5])
 async def test_an_answer_may_be_a_number(tmp_path: Path, answer: float) -> None:
     write_json_lines([{**QUESTION, "answer": answer}], tmp_path / "q.jsonl")

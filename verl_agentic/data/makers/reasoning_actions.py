@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.settings import Settings
@@ -40,6 +40,8 @@ _REFINE = (
 class ReasoningActionsMaker(Settings):
     """Options."""
 
+    KEEPS_NEAR: ClassVar = True
+    """Questions on one text have nearly the same prompts."""
     questions: str = ""
     """Parquet or JSON lines with a question, as `data check` reads prompts, its answer in `answer` or
     `reward_model.ground_truth`, and texts that lead to it in `knowledge`."""
