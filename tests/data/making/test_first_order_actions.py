@@ -37,7 +37,8 @@ async def test_plans_of_a_question_differ_and_hold_no_call_and_no_output(tmp_pat
     ]
     assert report.dropped == {"a call or an output in the plan": 2, "repeats another row (exact)": 2}
     clean = {"plan": "1. Look.", "reasoning": "Fine."}
-    for text in ('{"name": "f", "arguments": {}}', "Observation: 7", "<tool_response>7"):
+    texts = ['{"name": "f", "arguments": {}}', '{"name": "f", "parameters": {}}', "Observation: 7", "<tool_response>7"]
+    for text in (*texts, "<result>7</result>", "<interpreter>", "<output>7", "<function=f>", "[TOOL_CALLS]"):
         assert await planning_actions.MAKER(**options).verify({**clean, "reasoning": text}) is not None
 
 
