@@ -228,6 +228,8 @@ async def test_each_step_of_a_trajectory_becomes_a_choice_and_the_outcome_is_app
         (None, "too few alternatives"),
         ("  LOOK ", "the model repeats a step"),
         ("look <tool_response>7</tool_response>", "an option has the output of a tool"),
+        ("look <interpreter>7</interpreter>", "an option has the output of a tool"),
+        ("look <output>7</output>", "an option has the output of a tool"),
     ],
 )
 async def test_unfit_alternatives_are_reported(tmp_path: Path, answer: str | None, reason: str) -> None:

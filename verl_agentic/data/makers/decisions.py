@@ -33,7 +33,9 @@ _ASKED = (
     "of the steps listed at the end. Write the step alone, without its result.\n\n{state}\n\nListed steps:\n{known}"
 )
 _TASK = "{task}\n\nChoose one of the options at each step. When it is done, say whether your decision was correct."
-_OUTPUT = re.compile(r"</?(?:tool_response|information|observation|result)\b|^\s*observation\s*:", re.I | re.M)
+_OUTPUT = re.compile(
+    r"</?(?:tool_response|information|observation|result|interpreter|output)\b|^\s*observation\s*:", re.I | re.M
+)
 _State = tuple[tuple[str, tuple[str, ...]], ...]
 
 
