@@ -81,11 +81,14 @@ async def test_files_of_gsm8k_have_solution_and_answer_in_one_column(tmp_path: P
 
 
 async def test_rows_have_the_ids_of_retools_protocol(tmp_path: Path, tiny_model: Path) -> None:
-    await make(tmp_path, CODED)
+    coded = CODED.replace("First the product.", "<think>First the product.</think>")
+    await make(tmp_path, coded.replace("\\boxed{145}", "<answer>\n\\boxed{145}\n</answer>"))
     tokenizer, codec = load_codec(str(tiny_model), protocol="retool")
     (row,) = await with_ids(rows(tmp_path / "a.jsonl"), codec=codec, tokenizer=tokenizer, shape="sft")
     assert not isinstance(row, str), row
     pairs = list(zip(row["input_ids"], row["loss_mask"], strict=True))
     trained, shown = (tokenizer.decode([token for token, bit in pairs if bit == kind]) for kind in (1, 0))
     assert "<code>\n```python\nprint(12*12)\n```\n</code>" in trained and "\\boxed{145}" in trained
+    assert "<think>First the product.</think>" in trained and trained.count("<answer>") == 1
+    assert trained.count("</answer>") == 1 and trained.endswith("</answer>")
     assert "<interpreter>\n144" in shown and "144\n</interpreter>" not in trained

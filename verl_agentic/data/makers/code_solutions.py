@@ -46,6 +46,8 @@ on with that result. End with the answer in \boxed{{}}."""
 _GSM8K_MARK = "####"
 _STEP = re.compile(r"<code>(.*?)</code>\s*(?:<interpreter>(.*?)</interpreter>)?", re.DOTALL)
 _TAG = re.compile(r"</?(?:code|interpreter)>")
+_FRAME = re.compile(r"</?(?:think|answer)>")
+"""Tags around thoughts and answers; a protocol writes its own."""
 _FENCE = re.compile(r"\s*```(?:python|py)?\n(.*?)\n?```\s*", re.DOTALL)
 
 
@@ -143,13 +145,13 @@ def _read_steps(solution: str) -> tuple[list[_Step], str]:
         code = _FENCE.fullmatch(match[1])
         steps.append(
             _Step(
-                text=solution[end : match.start()].strip(),
+                text=_FRAME.sub("", solution[end : match.start()]).strip(),
                 code=(code[1] if code else match[1]).strip("\n"),
                 written_output=match[2],
             )
         )
         end = match.end()
-    return steps, solution[end:].strip()
+    return steps, _FRAME.sub("", solution[end:]).strip()
 
 
 def _call_python(step: _Step, place: int) -> Message:
