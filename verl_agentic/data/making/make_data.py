@@ -81,7 +81,8 @@ async def make_data(
         model: for makers that need one.
         against: files with rows that must not be made again.
         encode: adds columns, such as token ids, to rows that pass; the journal does not have them.
-        cover: makes more candidates for cells of the maker with fewer rows than this, in at most 3 rounds.
+        cover: makes more candidates for cells of the maker with fewer rows than this, in at most 3 rounds. A cell that
+            is a question of `against` is none.
         jobs: candidates at a time.
         finishing: gives the function that finishes a candidate, here or elsewhere; default: `finishing_here`.
         on_candidate: called with the reason why a candidate was dropped, or None.
@@ -91,10 +92,14 @@ async def make_data(
         DataError: the journal or a file of `against` cannot be read.
     """
     _check_out(out, against)
+    tails = None
+    if cover is not None:
+        covering = require_cells(maker)
+        held_out = _find_held_out({cell: cell for cell in covering.list_cells()}, out, against)
+        tails = Tails(covering, min_rows=cover, seed=seed, model=model, without=held_out)
     journal = Journal(out.with_suffix(".journal.jsonl"))
     keep_settings(out.with_suffix(".settings.json"), settings, has_begun=bool(journal.records))
     candidates = list(maker.make(seed=seed, n=n, model=model))
-    tails = None if cover is None else Tails(require_cells(maker), min_rows=cover, seed=seed, model=model)
     try:
         async with finishing or finishing_here(maker, asks=model is not None) as finish:
 
@@ -201,7 +206,8 @@ def _write_unrepeated(
     rows: Mapping[str, Record], out: Path, against: Sequence[Path], *, keeps_near: bool
 ) -> dict[str, str]:
     """Writes rows without repeated ones; returns key -> reason of the dropped ones."""
-    reasons = _find_held_out_questions(rows, out, against)
+    questions = {key: row["question"] for key, row in rows.items() if row.get("messages") and row.get("question")}
+    reasons = _find_held_out(questions, out, against)
     candidates_path, keys = out.with_suffix(".made.jsonl"), list(rows)
     write_json_lines(refuse_dates(rows.values(), out), candidates_path)
     try:
@@ -218,13 +224,12 @@ def _write_unrepeated(
     return reasons
 
 
-def _find_held_out_questions(rows: Mapping[str, Record], out: Path, against: Sequence[Path]) -> dict[str, str]:
-    """Returns key -> reason of the conversations whose question is in `against`.
+def _find_held_out(questions: Mapping[str, str], out: Path, against: Sequence[Path]) -> dict[str, str]:
+    """Returns key -> reason of the questions that are in `against`.
 
-    A question is compared alone, because the prompt of a conversation has further words: it equals no prompt of
+    They are compared alone, because the prompt of a conversation has further words: it equals no prompt of
     `against`, and a short question shares no span with one. Many conversations on one question make its words common.
     """
-    questions = {key: row["question"] for key, row in rows.items() if row.get("messages") and row.get("question")}
     if not against or not questions:
         return {}
     unique_questions = list(dict.fromkeys(questions.values()))
