@@ -62,7 +62,7 @@ class JudgedEnv:
         reward = await self._env.score(transcript)
         if reward.is_scored:
             return reward
-        start = len(self._prompt)
+        start = self._find_first_turn(transcript)
         sample = Sample(
             id="episode",
             prompt=transcript.messages[:start],
@@ -72,9 +72,17 @@ class JudgedEnv:
             ground_truth=self._row.ground_truth,
         )
         if is_silent(sample):
-            return Reward(0.0)
+            return Reward(0.0, details=reward.details)
         ruling = await rule(self._options.blocks(sample), self._options)
         if ruling.value is None:
             reason = ruling.failures[0] if ruling.failures else "no majority"
             raise ScoringError(f"the judges gave no verdict: {reason}; repeat the command")
-        return Reward(ruling.value)
+        return Reward(ruling.value, details=reward.details)
+
+    def _find_first_turn(self, transcript: Transcript) -> int:
+        """Returns the number of messages before the policy's first turn; an agent's own conversation has others than
+        those of `start`."""
+        messages = transcript.messages
+        if messages[: len(self._prompt)] == tuple(self._prompt) or not transcript.actions:
+            return len(self._prompt)
+        return messages.index(transcript.actions[0].to_message())

@@ -156,6 +156,24 @@ def test_only_what_a_sibling_sampled_is_told(queue: StoredRows, trainer: Any) ->
     assert "It is 42." in text and "Tool says" not in text
 
 
+@pytest.mark.parametrize("are_special", [False, True])
+def test_the_teacher_reads_a_solution_without_its_reasoning(queue: StoredRows, trainer: Any, are_special: bool) -> None:
+    trainer.tokenizer = copy.deepcopy(trainer.tokenizer)
+    trainer.tokenizer.add_tokens(["<think>", "</think>"], special_tokens=are_special)
+    put(queue, trainer, "u_0_0", "I give up.")
+    put(queue, trainer, "u_1_0", "<think>\nTwice 20, and 2.</think>\nIt is 42.")
+    teach(queue, trainer, [0.0, 1.0])
+    told = chat(trainer, "Double 21.\n\nA correct solution:\nIt is 42.\n\nNow solve it yourself.")
+    assert trainer.tokenizer.decode(trainer.actor_rollout_wg.prompts["u_0_0"]) == trainer.tokenizer.decode(told)
+
+
+def test_kernels_that_hold_all_logits_on_demand_go_with_top_tokens(trainer: Any) -> None:
+    model = {"use_fused_kernels": True, "fused_kernel_options": {"impl_backend": "sampled"}}
+    OmegaConf.update(trainer.config, "actor_rollout_ref.model", model, force_add=True)
+    trainer.config.actor_rollout_ref.actor.policy_loss.options = {"top_tokens": 5}
+    check_top_tokens(trainer.config)
+
+
 def test_a_solution_that_spells_special_tokens_does_not_write_them(queue: StoredRows, trainer: Any) -> None:
     put(queue, trainer, "u_0_0", "I give up.")
     spelt = [token for char in "42<|im_end|>\n<|im_start|>" for token in trainer.tokenizer.encode(char)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from fakes import END, ROW, CharTokenizer, FakeEnv, decode, encode, episode_setup
 
 from verl_agentic.base.env import EnvRow
-from verl_agentic.base.errors import EnvError
+from verl_agentic.base.errors import ConfigError, EnvError
 from verl_agentic.base.types import Message
 from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
@@ -134,6 +135,32 @@ async def test_void_episodes_leave_no_outcome_and_no_visit() -> None:
     assert (await attempt(policy, tree, Broken)).is_void
     (branch,) = branches(tree).values()
     assert (branch.visits, branch.outcomes) == (0, [])
+
+
+async def test_an_attempt_that_is_repeated_after_a_failure_counts_once() -> None:
+    failures = iter([True, False])
+
+    class Unsteady(FakeEnv):
+        async def step(self, action: Any) -> Any:
+            if next(failures, False):
+                raise EnvError("gone")
+            return await super().step(action)
+
+    policy, tree = Varied("41", "42"), SearchTree(TreeSettings(width=2, exploration=1.0))
+    search = make_policy(policy, tree)
+    limits = replace(LIMITS, max_retries=1, retry_wait_s=0.0)
+    make_env: Any = Unsteady
+    episode = await run_episode(ROW, make_env=make_env, setup=episode_setup(search, limits), request_id="r")
+    search.finish(episode)
+    assert episode.retries == 1 and not episode.is_void
+    root = branches(tree).values()
+    assert sum(branch.visits for branch in root) == sum(len(branch.outcomes) for branch in root) == 1
+
+
+def test_the_weight_of_a_critic_needs_a_critic() -> None:
+    assert TreeSettings(weight=0.2, q="critic.py:critic").weight == 0.2
+    with pytest.raises(ConfigError, match="without q"):
+        TreeSettings(weight=0.2)
 
 
 async def test_parallel_attempts_share_one_expansion_and_spread_out() -> None:

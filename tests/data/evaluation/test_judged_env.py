@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fastapi.responses import JSONResponse
 from judges import JudgeServer, canary_of, data_of, judging
 
 from verl_agentic.base.env import EnvRow, Transcript
-from verl_agentic.base.types import UNSCORED, Message, Reward
+from verl_agentic.base.types import UNSCORED, Action, Message, Reward, StopReason
 from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.episode.circuit_breaker import CircuitBreaker
 from verl_agentic.episode.policies.policy import ScriptedPolicy
@@ -83,3 +84,19 @@ async def test_without_a_verdict_an_episode_is_void(tmp_path: Path) -> None:
     with judging(lambda body: JSONResponse({}, status_code=500)) as server:
         episodes = await sample_texts(tmp_path, server, Open)
     assert all(rows[-1]["is_void"] and "no verdict" in rows[-1]["error"] for rows in episodes)
+
+
+async def test_an_agents_own_conversation_is_judged_with_its_own_prompt_and_keeps_its_details() -> None:
+    class Agent(Open):
+        async def score(self, transcript: Transcript) -> Reward:
+            return replace(UNSCORED, details={"agent_error": "exit code 1"})
+
+    turn = Action(turn=0, text="abcd", content="abcd")
+    own = (Message("system", "Be brief."), Message("user", "Write a poem."), turn.to_message())
+    with judging(by_length) as server:
+        make_env: Any = judged(Agent, server.options(items=[POINTS], retries=0))
+        env = make_env(EnvRow(prompt=(Message("user", "Start the agent."),)))
+        await env.start()
+        reward = await env.score(Transcript(messages=own, actions=(turn,), stop_reason=StopReason.ANSWERED))
+    assert (reward.outcome, reward.details) == (pytest.approx(0.8), {"agent_error": "exit code 1"})
+    assert "Write a poem." in json.dumps(data_of(server.bodies[0]))

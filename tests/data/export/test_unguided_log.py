@@ -59,6 +59,15 @@ def test_guided_attempts_without_an_unguided_prompt_or_with_several_rows_are_lef
     assert [record["session"] for record in records] == [0]
 
 
+def test_guided_and_unguided_attempts_count_as_attempts_at_one_prompt(tmp_path: Path) -> None:
+    texts = ["Q", "Q Hint 1.", "Q Hint 2."]
+    prompts = [[{"role": "user", "content": text}] for text in texts]
+    log = [LOG[0] | {"prompt": prompts[0]}, *(guided(number, 1.0, prompt=prompts[number]) for number in (1, 2))]
+    numbers, records = export(tmp_path, log, shape="sft", per_prompt=2)
+    assert [record["session"] for record in records] == [0, 1]
+    assert numbers.left_out == {"beyond --per-prompt": 1}
+
+
 def test_rows_keep_the_prompt_of_their_log_probs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="drop_guidance"):
         export(tmp_path, LOG, shape="rows")

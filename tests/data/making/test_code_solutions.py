@@ -44,6 +44,14 @@ async def test_a_model_rewrites_a_solution_and_the_interpreter_gives_the_outputs
         (CODED, {}, None),
         (CODED.replace("\n144\n", "\n143\n"), {}, "another output"),
         (CODED.replace("12*12", "12*missing"), {}, "code fails"),
+        (CODED.replace("<interpreter>", "It prints\n<interpreter>"), {}, "code or an output outside of a step"),
+        (CODED.replace("So it", "<code>print(145) So it"), {}, "code or an output outside of a step"),
+        (CODED.replace("145", "0").replace("144 + 1", "0"), {"answer": 0}, None),
+        (
+            CODED,
+            {"prompt": [{"role": role, "content": "1+1?"} for role in ("user", "assistant", "user")]},
+            "the prompt has messages of the assistant",
+        ),
         (CODED, {"answer": "146"}, "another answer"),
         (CODED.replace("\\boxed{145}", "145"), {}, "another answer"),
         ("", {}, "no solution or no answer"),
@@ -73,11 +81,14 @@ async def test_files_of_gsm8k_have_solution_and_answer_in_one_column(tmp_path: P
 
 
 async def test_rows_have_the_ids_of_retools_protocol(tmp_path: Path, tiny_model: Path) -> None:
-    await make(tmp_path, CODED)
+    coded = CODED.replace("First the product.", "<think>First the product.</think>")
+    await make(tmp_path, coded.replace("\\boxed{145}", "<answer>\n\\boxed{145}\n</answer>"))
     tokenizer, codec = load_codec(str(tiny_model), protocol="retool")
     (row,) = await with_ids(rows(tmp_path / "a.jsonl"), codec=codec, tokenizer=tokenizer, shape="sft")
     assert not isinstance(row, str), row
     pairs = list(zip(row["input_ids"], row["loss_mask"], strict=True))
     trained, shown = (tokenizer.decode([token for token, bit in pairs if bit == kind]) for kind in (1, 0))
     assert "<code>\n```python\nprint(12*12)\n```\n</code>" in trained and "\\boxed{145}" in trained
+    assert "<think>First the product.</think>" in trained and trained.count("<answer>") == 1
+    assert trained.count("</answer>") == 1 and trained.endswith("</answer>")
     assert "<interpreter>\n144" in shown and "144\n</interpreter>" not in trained

@@ -39,6 +39,21 @@ async def test_questions_with_too_few_plans_are_asked_again_with_the_plans_they_
     assert len(requests) == 5 and again.coverage == report.coverage, "the journal has all of them"
 
 
+async def test_held_out_questions_are_not_asked_for_again(tmp_path: Path) -> None:
+    write_json_lines([{"question": "Who wrote it?"}, {"question": "Who read it?"}], tmp_path / "q.jsonl")
+    write_json_lines([{"question": "Who read it?"}], tmp_path / "val.jsonl")
+    options = {"questions": str(tmp_path / "q.jsonl"), "plans": 1, "against": [tmp_path / "val.jsonl"]}
+    requests: list[str] = []
+
+    def answer(text: str) -> str:
+        requests.append(text)
+        return f"1. Way {len(requests)}."
+
+    report = await run("planning_actions", tmp_path / "a.jsonl", n=2, chat=model(answer), cover=2, **options)
+    assert report.coverage is not None and report.coverage.rows == {"Who wrote it?": 2}
+    assert (report.coverage.share, sum("Who read it?" in text for text in requests)) == (1.0, 2)
+
+
 async def test_a_cell_that_stays_rare_is_reported_after_three_rounds(tmp_path: Path) -> None:
     requests: Counter[str] = Counter()
 

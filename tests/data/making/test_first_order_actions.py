@@ -37,7 +37,8 @@ async def test_plans_of_a_question_differ_and_hold_no_call_and_no_output(tmp_pat
     ]
     assert report.dropped == {"a call or an output in the plan": 2, "repeats another row (exact)": 2}
     clean = {"plan": "1. Look.", "reasoning": "Fine."}
-    for text in ('{"name": "f", "arguments": {}}', "Observation: 7", "<tool_response>7"):
+    texts = ['{"name": "f", "arguments": {}}', '{"name": "f", "parameters": {}}', "Observation: 7", "<tool_response>7"]
+    for text in (*texts, "<result>7</result>", "<interpreter>", "<output>7", "<function=f>", "[TOOL_CALLS]"):
         assert await planning_actions.MAKER(**options).verify({**clean, "reasoning": text}) is not None
 
 
@@ -76,6 +77,35 @@ async def test_reasoning_ends_in_the_answer_and_calls_nothing(
     for row in rows(tmp_path / "a.jsonl"):
         request, reply = (message["content"] for message in row["messages"])
         assert "Who built it?" in request and "- It is a bridge." in request and reply == reasoning
+
+
+async def test_reasoning_on_a_held_out_question_is_dropped(tmp_path: Path) -> None:
+    write_json_lines([QUESTION], tmp_path / "q.jsonl")
+    write_json_lines([{"question": "Who built it?", "reward_model": {"ground_truth": "x"}}], tmp_path / "val.jsonl")
+    chat = model(lambda text: "It is a bridge.\nFINAL ANSWER: Ann Lee")
+    options = {"chat": chat, "questions": str(tmp_path / "q.jsonl"), "against": [tmp_path / "val.jsonl"]}
+    report = await run("reasoning_actions", tmp_path / "a.jsonl", n=1, **options)
+    assert (report.rows, report.dropped) == (0, {"repeats another row (exact)": 1})
+
+
+async def test_questions_on_one_long_text_are_different_rows(tmp_path: Path) -> None:
+    text = " ".join(f"Bridge {number} crosses river {number * 7}." for number in range(60))
+    questions = [f"Which river does bridge {number} cross?" for number in range(3)]
+    write_json_lines(
+        [{**QUESTION, "question": q, "knowledge": text} for q in [*questions, questions[0]]], tmp_path / "q.jsonl"
+    )
+    chat = model(lambda text: "It is a bridge.\nFINAL ANSWER: Ann Lee")
+    report = await run("reasoning_actions", tmp_path / "a.jsonl", n=9, chat=chat, questions=str(tmp_path / "q.jsonl"))
+    assert [row["question"] for row in rows(tmp_path / "a.jsonl")] == questions
+    assert report.dropped == {"repeats another row (exact)": 1}
+
+
+@pytest.mark.parametrize("answer", [0, 1931, 2.5])
+async def test_an_answer_may_be_a_number(tmp_path: Path, answer: float) -> None:
+    write_json_lines([{**QUESTION, "answer": answer}], tmp_path / "q.jsonl")
+    chat = model(lambda text: f"So it is.\nFINAL ANSWER: {answer}")
+    report = await run("reasoning_actions", tmp_path / "a.jsonl", n=1, chat=chat, questions=str(tmp_path / "q.jsonl"))
+    assert report.dropped == {}
 
 
 async def test_reasoning_needs_knowledge_and_an_answer(tmp_path: Path) -> None:

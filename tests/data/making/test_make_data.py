@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from maker_runs import model, rows, run
-from samples import write_evaluation
+from samples import logged, write_evaluation
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.types import Message, Reward, StopReason
@@ -22,9 +22,10 @@ from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, 
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
 from verl_agentic.episode.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.episode.env_package import load_env_package
-from verl_agentic.graders.stored_samples import StoredSample
+from verl_agentic.graders.stored_samples import Split, StoredSample
 from verl_agentic.log.files.record_files import write_json_lines
 from verl_agentic.log.files.rows import read_rows
+from verl_agentic.log.reader import write_run
 from verl_agentic.rewards.sample import Sample, Turn
 
 
@@ -171,8 +172,8 @@ async def test_a_model_writes_code_tasks_and_copies_are_dropped(tmp_path: Path) 
     assert copy.rows == 0 and list(copy.dropped) == ["repeats another row (exact)"]
 
 
-def store(folder: Path, *trajectories: tuple[str, list[str], float]) -> None:
-    """Stores trajectories of one group, each with a prompt, the texts of its turns, and an outcome."""
+def make_samples(*trajectories: tuple[str, list[str], float], split: Split = "val") -> list[StoredSample]:
+    """Returns trajectories of one group, each with a prompt, the texts of its turns, and an outcome."""
     samples = []
     for session, (prompt, texts, outcome) in enumerate(trajectories):
         turns = tuple(
@@ -187,8 +188,12 @@ def store(folder: Path, *trajectories: tuple[str, list[str], float]) -> None:
             stop_reason=StopReason.ANSWERED,
             env=Reward(outcome),
         )
-        samples.append(StoredSample(group="g", session=session, step=1, split="val", sample=sample))
-    write_evaluation(folder, *samples)
+        samples.append(StoredSample(group="g", session=session, step=1, split=split, sample=sample))
+    return samples
+
+
+def store(folder: Path, *trajectories: tuple[str, list[str], float]) -> None:
+    write_evaluation(folder, *make_samples(*trajectories))
 
 
 async def test_each_step_of_a_trajectory_becomes_a_choice_and_the_outcome_is_appended(tmp_path: Path) -> None:
@@ -223,6 +228,8 @@ async def test_each_step_of_a_trajectory_becomes_a_choice_and_the_outcome_is_app
         (None, "too few alternatives"),
         ("  LOOK ", "the model repeats a step"),
         ("look <tool_response>7</tool_response>", "an option has the output of a tool"),
+        ("look <interpreter>7</interpreter>", "an option has the output of a tool"),
+        ("look <output>7</output>", "an option has the output of a tool"),
     ],
 )
 async def test_unfit_alternatives_are_reported(tmp_path: Path, answer: str | None, reason: str) -> None:
@@ -231,6 +238,46 @@ async def test_unfit_alternatives_are_reported(tmp_path: Path, answer: str | Non
     options = {"run": str(tmp_path / "run"), "alternatives": 1}
     report = await run("decisions", tmp_path / "a.jsonl", n=1, chat=chat, **options)
     assert report.dropped == {reason: 1}
+
+
+async def test_held_out_trajectories_of_a_run_make_no_decisions(tmp_path: Path) -> None:
+    trained = make_samples(("Trained?", ["look"], 1.0), ("Trained?", ["search"], 0.0), split="train")
+    held_out = make_samples(("Held out?", ["look"], 1.0), ("Held out?", ["search"], 0.0))
+    write_run(tmp_path / "run", trajectories=logged(*held_out, *trained))
+    write_evaluation(tmp_path / "run" / "evaluation", *held_out)
+    options = {"run": str(tmp_path / "run"), "alternatives": 1}
+    report = await run("decisions", tmp_path / "a.jsonl", n=9, **options)
+    assert report.rows == 2 and {row["question"] for row in rows(tmp_path / "a.jsonl")} == {"Trained?"}
+
+
+async def test_a_conversation_on_a_held_out_question_is_dropped(tmp_path: Path) -> None:
+    """Its prompt has other words, too few for a span, or so often that they are common."""
+    questions = [
+        "Who wrote the play?",
+        "Which of the two bridges over the wide river was built by the older one of the",
+    ]
+    for name, columns in (("question", "question"), ("prompt", "prompt")):
+        held_out = [
+            {columns: text if name == "question" else [{"role": "user", "content": text}]} for text in questions
+        ]
+        write_json_lines(held_out, tmp_path / f"{name}.jsonl")
+    asked = [*questions, "Who built it?"]
+    write_json_lines([{"question": text} for text in asked], tmp_path / "q.jsonl")
+    plans = iter(f"1. Look at {number}." for number in range(999))
+    chat = model(lambda text: next(plans))
+    for name in ("question", "prompt"):
+        report = await run(
+            "planning_actions",
+            tmp_path / f"{name}-plans.jsonl",
+            n=99,
+            chat=chat,
+            against=[tmp_path / f"{name}.jsonl"],
+            questions=str(tmp_path / "q.jsonl"),
+            plans=12,
+        )
+        assert report.dropped == {"repeats another row (exact)": 24}
+        assert {row["question"] for row in rows(tmp_path / f"{name}-plans.jsonl")} == {"Who built it?"}
+        assert [path.name for path in tmp_path.glob("*.questions.jsonl")] == []
 
 
 _FACTS = Facts(

@@ -20,13 +20,16 @@ from verl_agentic.graders.stored_samples import Split
 class UnguidedLog(SessionLog):
     """A log whose guided rows have the prompt ids of unguided attempts."""
 
+    _unguided: Mapping[tuple[Any, ...], LoggedSession] = {}
+    """Task -> an unguided session of it."""
     _prompts: Mapping[tuple[Any, ...], Sequence[int]] = {}
     """Task -> prompt ids without guidance."""
 
     def sessions(self, *, split: Split | None, left_out: Counter[str]) -> list[LoggedSession]:
         """Returns the sessions of `SessionLog`, without guided ones that have several rows or no unguided prompt."""
         sessions = super().sessions(split=split, left_out=left_out)
-        self._prompts = self._find_prompts(sessions)
+        self._unguided = self._find_unguided(sessions)
+        self._prompts = self._find_prompts()
         selection = [session for session in sessions if self._is_usable(session)]
         dropped = sum(len(session.rows) for session in sessions) - sum(len(session.rows) for session in selection)
         left_out["guided, of several rows or without an unguided attempt at the task"] += dropped
@@ -38,15 +41,32 @@ class UnguidedLog(SessionLog):
             prompt_ids = self._prompts.get(_name_task(row)) if row["guided"] else None
             yield tokens if tokens is None or prompt_ids is None else {**tokens, "prompt_ids": list(prompt_ids)}
 
-    def _find_prompts(self, sessions: Sequence[LoggedSession]) -> dict[tuple[Any, ...], list[int]]:
+    def prompts(self, sessions: Sequence[LoggedSession]) -> Iterator[str]:
+        """Yields the prompts of `SessionLog`, of guided sessions the unguided one."""
+        lasts = [session.rows[-1] for session in sessions]
+        yield from super().prompts(
+            [
+                self._unguided[_name_task(last)] if last["guided"] else session
+                for session, last in zip(sessions, lasts, strict=True)
+            ]
+        )
+
+    def _find_unguided(self, sessions: Sequence[LoggedSession]) -> dict[tuple[Any, ...], LoggedSession]:
         wanted = {_name_task(session.rows[-1]) for session in sessions if session.rows[-1]["guided"]}
-        rows = {}
+        unguided: dict[tuple[Any, ...], LoggedSession] = {}
         for session in sessions:
             task = _name_task(session.rows[-1])
             if task in wanted and not session.rows[-1]["guided"]:
-                rows.setdefault(task, session.own_rows[0])
-        all_tokens = super().tokens([*rows.values()])
-        return {task: tokens["prompt_ids"] for task, tokens in zip(rows, all_tokens, strict=True) if tokens is not None}
+                unguided.setdefault(task, session)
+        return unguided
+
+    def _find_prompts(self) -> dict[tuple[Any, ...], list[int]]:
+        all_tokens = super().tokens([session.own_rows[0] for session in self._unguided.values()])
+        return {
+            task: tokens["prompt_ids"]
+            for task, tokens in zip(self._unguided, all_tokens, strict=True)
+            if tokens is not None
+        }
 
     def _is_usable(self, session: LoggedSession) -> bool:
         last = session.rows[-1]

@@ -24,12 +24,13 @@ from verl_agentic.base.settings import Settings
 from verl_agentic.base.types import Message, ToolCall
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask, needed
 from verl_agentic.data.making.play_solution import play_solution
+from verl_agentic.data.making.record_answer import find_answer
 from verl_agentic.data.overlap.row_task import prompt_text
 from verl_agentic.data.prepare import read_records
 from verl_agentic.episode.env_package import load_env_package
 from verl_agentic.graders.maths.boxed_math import truth_problem
 from verl_agentic.graders.models.chat_model import ChatModel
-from verl_agentic.log.files.parquet import extra_of, ground_truth_of
+from verl_agentic.log.files.parquet import extra_of
 
 _REWRITE = r"""Rewrite the solution of a problem, so that Python does the calculations.
 
@@ -44,6 +45,9 @@ Keep the reasoning in words, in its order. Where a calculation is done by hand, 
 on with that result. End with the answer in \boxed{{}}."""
 _GSM8K_MARK = "####"
 _STEP = re.compile(r"<code>(.*?)</code>\s*(?:<interpreter>(.*?)</interpreter>)?", re.DOTALL)
+_TAG = re.compile(r"</?(?:code|interpreter)>")
+_FRAME = re.compile(r"</?(?:think|answer)>")
+"""Tags around thoughts and answers; a protocol writes its own."""
 _FENCE = re.compile(r"\s*```(?:python|py)?\n(.*?)\n?```\s*", re.DOTALL)
 
 
@@ -77,8 +81,14 @@ class CodeSolutionsMaker(Settings):
             )
 
     async def verify(self, record: Record) -> str | None:
-        """Returns why a conversation is unfit: nothing in it is computed."""
-        return None if any(message.get("tool_calls") for message in record["messages"]) else "no code"
+        """Returns why a conversation is unfit: nothing is computed, or a text has tags of a call or an output."""
+        written = [message for message in record["messages"] if message["role"] == "assistant"]
+        if not any(message.get("tool_calls") for message in written):
+            return "no code"
+        texts = [message.get("content") or "" for message in written]
+        if tags := [tag for text in texts for tag in _TAG.findall(text)]:
+            return f"code or an output outside of a step: {tags[0]}"
+        return None
 
     async def _make_solution(self, model: ChatModel | None, record: Mapping[str, Any], number: int) -> Record:
         row, solution = _read_task(record, f"{self.source}: row {number}")
@@ -86,12 +96,10 @@ class CodeSolutionsMaker(Settings):
             chat = needed(model, "code_solutions for solutions without <code>")
             solution = await ask(chat, _REWRITE.format(question=row.prompt[-1].content, solution=solution))
         steps, end = _read_steps(solution)
-        script = [*(_call_python(step, place) for place, step in enumerate(steps)), Message("assistant", end)]
+        script = iter([*(_call_python(step, place) for place, step in enumerate(steps)), Message("assistant", end)])
         env = load_env_package("python_math").configured(self.config)(row)
         with boundary(EnvError, "running a solution"):
-            messages, tools, outcome = await play_solution(
-                env, lambda messages: script[sum(message.role == "assistant" for message in messages)]
-            )
+            messages, tools, outcome = await play_solution(env, lambda messages: next(script))
         outputs = [message for message in messages if message.role == "tool"]
         for step, output in zip(steps, outputs, strict=True):
             if output.is_error:
@@ -103,21 +111,24 @@ class CodeSolutionsMaker(Settings):
         return {
             "messages": [message.to_dict() for message in messages],
             "tools": [dict(tool) for tool in tools],
+            "question": row.prompt[-1].content,
             "data_source": "code_solutions",
         }
 
 
 def _read_task(record: Mapping[str, Any], where: str) -> tuple[EnvRow, str]:
-    """Returns the task of a record, and its solution. Raises RefusedError without a solution or an answer."""
+    """Returns the task of a record, and its solution. Raises RefusedError if it is unfit."""
     prompt = record.get("prompt")
     messages = (
         [Message.from_dict(message) for message in prompt]
         if isinstance(prompt, list)
         else [Message("user", prompt_text(record, where))]
     )
+    if any(message.role == "assistant" for message in messages):
+        raise RefusedError("the prompt has messages of the assistant: they would be trained")
     extra = extra_of(record.get("extra_info"), where)
     solution = str(record.get("solution") or extra.get("solution") or "").strip()
-    answer = record.get("answer") or ground_truth_of(record.get("reward_model"), where)
+    answer = find_answer(record, where)
     if not solution and _GSM8K_MARK in str(answer):
         solution, _, answer = (part.strip() for part in str(answer).rpartition(_GSM8K_MARK))
     if not solution or answer is None:
@@ -134,13 +145,13 @@ def _read_steps(solution: str) -> tuple[list[_Step], str]:
         code = _FENCE.fullmatch(match[1])
         steps.append(
             _Step(
-                text=solution[end : match.start()].strip(),
+                text=_FRAME.sub("", solution[end : match.start()]).strip(),
                 code=(code[1] if code else match[1]).strip("\n"),
                 written_output=match[2],
             )
         )
         end = match.end()
-    return steps, solution[end:].strip()
+    return steps, _FRAME.sub("", solution[end:]).strip()
 
 
 def _call_python(step: _Step, place: int) -> Message:

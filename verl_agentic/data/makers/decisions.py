@@ -33,7 +33,9 @@ _ASKED = (
     "of the steps listed at the end. Write the step alone, without its result.\n\n{state}\n\nListed steps:\n{known}"
 )
 _TASK = "{task}\n\nChoose one of the options at each step. When it is done, say whether your decision was correct."
-_OUTPUT = re.compile(r"</?(?:tool_response|information|observation|result)\b|^\s*observation\s*:", re.I | re.M)
+_OUTPUT = re.compile(
+    r"</?(?:tool_response|information|observation|result|interpreter|output)\b|^\s*observation\s*:", re.I | re.M
+)
 _State = tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -54,11 +56,13 @@ class DecisionsMaker(Settings):
             raise ConfigError("run must name a folder with trajectories, got none; add --option run=RUN_DIR")
 
     def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterator[Candidate]:
-        """Yields the trajectories of the run with an outcome, in order."""
+        """Yields the training trajectories of the run with an outcome, in order; without any, those of evaluations."""
         groups: dict[object, list[Sample]] = {}
-        for trajectory in (
-            stored := [trajectory for trajectory in read_samples(Path(self.run)) if _is_whole(trajectory.sample)]
-        ):
+        whole = [trajectory for trajectory in read_samples(Path(self.run)) if _is_whole(trajectory.sample)]
+        # Validation rows of a training run are held out.
+        is_training = any(trajectory.split == "train" for trajectory in whole)
+        stored = [trajectory for trajectory in whole if trajectory.split == "train" or not is_training]
+        for trajectory in stored:
             groups.setdefault(trajectory.key, []).append(trajectory.sample)
         for trajectory in stored[:n]:
             key = f"{seed}-{'/'.join(map(str, trajectory.key))}-{trajectory.session}"
@@ -95,6 +99,7 @@ class DecisionsMaker(Settings):
         is_right = sample.env.outcome >= self.solved_at
         return {
             "messages": _make_messages(sample.prompt, items, outputs, is_right=is_right),
+            "question": "\n".join(message.content for message in sample.prompt if message.role != "system"),
             "items": items,
             "outcome": sample.env.outcome,
             "extra_info": {"choices": hashlib.sha256(json.dumps(items).encode()).hexdigest()[:10]},

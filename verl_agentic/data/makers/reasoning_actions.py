@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from verl_agentic.base.errors import ConfigError, DataError
 from verl_agentic.base.settings import Settings
 from verl_agentic.data.making.maker import Candidate, Record, ask, needed
+from verl_agentic.data.making.record_answer import find_answer
 from verl_agentic.data.making.tool_text import find_tool_text
 from verl_agentic.data.overlap.row_task import prompt_text
 from verl_agentic.data.prepare import read_records
 from verl_agentic.graders.models.chat_model import ChatModel
-from verl_agentic.log.files.parquet import ground_truth_of
 from verl_agentic.rewards.answers.short_answers import golden_answers_of, matches
 
 _MARK = "FINAL ANSWER:"
@@ -40,6 +40,8 @@ _REFINE = (
 class ReasoningActionsMaker(Settings):
     """Options."""
 
+    KEEPS_NEAR: ClassVar = True
+    """Questions on one text have nearly the same prompts."""
     questions: str = ""
     """Parquet or JSON lines with a question, as `data check` reads prompts, its answer in `answer` or
     `reward_model.ground_truth`, and texts that lead to it in `knowledge`."""
@@ -72,7 +74,9 @@ class ReasoningActionsMaker(Settings):
 
 async def _make_reasoning(model: ChatModel, record: Mapping[str, Any], where: str) -> Record:
     question = prompt_text(record, where)
-    answers = golden_answers_of(record.get("answer") or ground_truth_of(record.get("reward_model"), where))
+    answer = find_answer(record, where)
+    is_number = isinstance(answer, int | float) and not isinstance(answer, bool)
+    answers = golden_answers_of(str(answer) if is_number else answer)
     texts = record.get("knowledge") or ()
     knowledge = "\n".join(f"- {text}" for text in ([texts] if isinstance(texts, str) else texts))
     if not knowledge:
@@ -82,6 +86,7 @@ async def _make_reasoning(model: ChatModel, record: Mapping[str, Any], where: st
     request = f"{question}\n\nWhat is known:\n{knowledge}\n\nReason step by step. End with one line: {_MARK}"
     return {
         "messages": [{"role": "user", "content": request}, {"role": "assistant", "content": reasoning}],
+        "question": question,
         "answers": list(answers),
         "data_source": "reasoning_actions",
     }

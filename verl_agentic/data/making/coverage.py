@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -57,7 +57,7 @@ class Coverage:
     @property
     def share(self) -> float:
         """The share of covered cells."""
-        return 1 - len(self.tail) / len(self.rows)
+        return 1 - len(self.tail) / len(self.rows) if self.rows else 1.0
 
 
 def require_cells(maker: Maker) -> CoveringMaker:
@@ -71,8 +71,18 @@ def require_cells(maker: Maker) -> CoveringMaker:
 class Tails:
     """Measures the coverage of rows, and makes candidates for the rows that cells lack, in at most `_ROUNDS` rounds."""
 
-    def __init__(self, maker: CoveringMaker, *, min_rows: int, seed: int, model: ChatModel | None) -> None:
+    def __init__(
+        self,
+        maker: CoveringMaker,
+        *,
+        min_rows: int,
+        seed: int,
+        model: ChatModel | None,
+        without: Container[str] = (),
+    ) -> None:
+        """Takes the cells of a maker, except those of `without`."""
         self._maker, self._min_rows, self._seed, self._model = maker, min_rows, seed, model
+        self._cells = [cell for cell in maker.list_cells() if cell not in without]
         self._num_asked: Counter[str] = Counter()
         self._num_rounds = 0
 
@@ -96,7 +106,7 @@ class Tails:
         return candidates
 
     def _group_rows(self, rows: Sequence[Record]) -> dict[str, list[Record]]:
-        rows_by_cell: dict[str, list[Record]] = {cell: [] for cell in self._maker.list_cells()}
+        rows_by_cell: dict[str, list[Record]] = {cell: [] for cell in self._cells}
         for row in rows:
             for cell in rows_by_cell.keys() & {*self._maker.find_cells(row)}:
                 rows_by_cell[cell].append(row)

@@ -16,7 +16,7 @@ import numpy as np
 from verl_agentic.base.errors import ConfigError, EnvError
 from verl_agentic.data.making.coverage import Coverage, Tails, require_cells
 from verl_agentic.data.making.maker import Candidate, Maker, Record, RefusedError
-from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
+from verl_agentic.data.overlap.find_overlaps import KINDS, Overlaps, find_overlaps
 from verl_agentic.data.overlap.write_kept import write_kept
 from verl_agentic.episode.run_each import run_each
 from verl_agentic.evaluate.journal import Journal, keep_settings
@@ -70,7 +70,7 @@ async def make_data(
     """Makes a file of rows.
 
     Candidates are kept in a journal beside the file, so that a repeated command continues. Rows that repeat earlier
-    ones, or rows of `against`, are dropped.
+    ones, or rows of `against`, are dropped. Of conversations, the column `question` is compared with `against`, too.
 
     Args:
         maker: of the rows.
@@ -81,7 +81,8 @@ async def make_data(
         model: for makers that need one.
         against: files with rows that must not be made again.
         encode: adds columns, such as token ids, to rows that pass; the journal does not have them.
-        cover: makes more candidates for cells of the maker with fewer rows than this, in at most 3 rounds.
+        cover: makes more candidates for cells of the maker with fewer rows than this, in at most 3 rounds. A cell that
+            is a question of `against` is none.
         jobs: candidates at a time.
         finishing: gives the function that finishes a candidate, here or elsewhere; default: `finishing_here`.
         on_candidate: called with the reason why a candidate was dropped, or None.
@@ -91,10 +92,14 @@ async def make_data(
         DataError: the journal or a file of `against` cannot be read.
     """
     _check_out(out, against)
+    tails = None
+    if cover is not None:
+        covering = require_cells(maker)
+        held_out = _find_held_out({cell: cell for cell in covering.list_cells()}, out, against)
+        tails = Tails(covering, min_rows=cover, seed=seed, model=model, without=held_out)
     journal = Journal(out.with_suffix(".journal.jsonl"))
     keep_settings(out.with_suffix(".settings.json"), settings, has_begun=bool(journal.records))
     candidates = list(maker.make(seed=seed, n=n, model=model))
-    tails = None if cover is None else Tails(require_cells(maker), min_rows=cover, seed=seed, model=model)
     try:
         async with finishing or finishing_here(maker, asks=model is not None) as finish:
 
@@ -201,7 +206,9 @@ def _write_unrepeated(
     rows: Mapping[str, Record], out: Path, against: Sequence[Path], *, keeps_near: bool
 ) -> dict[str, str]:
     """Writes rows without repeated ones; returns key -> reason of the dropped ones."""
-    candidates_path = out.with_suffix(".made.jsonl")
+    questions = {key: row["question"] for key, row in rows.items() if row.get("messages") and row.get("question")}
+    reasons = _find_held_out(questions, out, against)
+    candidates_path, keys = out.with_suffix(".made.jsonl"), list(rows)
     write_json_lines(refuse_dates(rows.values(), out), candidates_path)
     try:
         overlaps = find_overlaps([candidates_path], against)
@@ -209,15 +216,37 @@ def _write_unrepeated(
         if keeps_near:
             is_near = (overlaps.kinds == KINDS.index("near")) & (overlaps.others >= overlaps.num_against)
             repeated = repeated[~is_near[repeated]]
-        is_kept = np.ones(len(rows), dtype=bool)
-        is_kept[repeated - overlaps.num_against] = False
-        write_kept(candidates_path, is_kept, out)
+        numbers = (repeated - overlaps.num_against).tolist()
+        reasons |= {keys[number]: _describe_overlap(overlaps, number, out) for number in numbers}
+        write_kept(candidates_path, np.array([key not in reasons for key in keys], dtype=bool), out)
     finally:
         candidates_path.unlink()
-    keys, reasons = list(rows), {}
-    for row in repeated.tolist():
-        file, number = overlaps.place(int(overlaps.others[row]))
-        location = out if overlaps.files[file] == candidates_path else overlaps.files[file]
-        kind = KINDS[overlaps.kinds[row]]
-        reasons[keys[row - overlaps.num_against]] = f"repeats another row ({kind}): row {number} of {location}"
     return reasons
+
+
+def _find_held_out(questions: Mapping[str, str], out: Path, against: Sequence[Path]) -> dict[str, str]:
+    """Returns key -> reason of the questions that are in `against`.
+
+    They are compared alone, because the prompt of a conversation has further words: it equals no prompt of
+    `against`, and a short question shares no span with one. Many conversations on one question make its words common.
+    """
+    if not against or not questions:
+        return {}
+    unique_questions = list(dict.fromkeys(questions.values()))
+    path = out.with_suffix(".questions.jsonl")
+    write_json_lines([{"question": question} for question in unique_questions], path)
+    try:
+        overlaps = find_overlaps([path], against)
+        numbers = (overlaps.leaked - overlaps.num_against).tolist()
+        held_out = {unique_questions[number]: _describe_overlap(overlaps, number, out) for number in numbers}
+    finally:
+        path.unlink()
+    return {key: held_out[question] for key, question in questions.items() if question in held_out}
+
+
+def _describe_overlap(overlaps: Overlaps, number: int, out: Path) -> str:
+    """Returns why a row of the only checked file, which becomes `out`, is dropped."""
+    row = number + overlaps.num_against
+    file, place = overlaps.place(int(overlaps.others[row]))
+    location = out if file >= overlaps.num_against_files else overlaps.files[file]
+    return f"repeats another row ({KINDS[overlaps.kinds[row]]}): row {place} of {location}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 _TOOL_TEXT = re.compile(
-    r"</?(?:tool_call|tool_response|search|information|python|code|execute|observation)\b"
-    r"|^\s*(?:observation|action input)\s*:|\"arguments\"\s*:|<\|",
+    r"</?(?:tool_call|tool_response|tool_result|search|information|python|code|execute|observation|interpreter|result"
+    r"|output|function|parameter|invoke)\b"
+    r"|^\s*(?:observation|action input)\s*:|\"(?:arguments|parameters)\"\s*:|<\||\[TOOL_CALLS\]",
     re.IGNORECASE | re.MULTILINE,
 )
 

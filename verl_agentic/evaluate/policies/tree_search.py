@@ -20,7 +20,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from verl_agentic.base.errors import PolicyError, boundary
+from verl_agentic.base.errors import ConfigError, PolicyError, boundary
 from verl_agentic.base.settings import Settings, setting
 from verl_agentic.base.types import Message
 from verl_agentic.episode.codec.clipping import TextTokenizer
@@ -40,6 +40,12 @@ class TreeSettings(Settings):
     """Address of the critic, a function (messages, text of a turn) -> value from 0 to 1. Empty: no critic."""
     weight: float = setting(0.5, min=0, max=1)
     """Weight of the critic's value; that of the mean outcome is the rest."""
+
+    def check_together(self) -> None:
+        if self.weight != TreeSettings.weight and not self.q:
+            raise ConfigError(
+                f"weight is that of a critic, got weight={self.weight} without q; name it, or unset weight"
+            )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -166,6 +172,8 @@ class TreeSearchPolicy:
             ]
 
         state_ids = tuple(prompt_ids)
+        if (given_up := self.path.pop(state_ids, None)) is not None:  # an attempt that is repeated after a failure
+            given_up.visits -= 1
         branch = await self.tree.take_turn(
             state_ids,
             sample=sample,

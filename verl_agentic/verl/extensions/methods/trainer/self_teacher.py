@@ -1,7 +1,7 @@
 """Log-probs of responses under the same policy with feedback in its prompt: the teacher of the loss `sdpo`.
 
-The feedback is the response of a successful sibling. Without one, it is what the environment answered in the row
-itself, if the row failed. Rows without feedback get NaN and no loss, as do rows that would exceed
+The feedback is the response of a successful sibling, without its reasoning. Without one, it is what the environment
+answered in the row itself, if the row failed. Rows without feedback get NaN and no loss, as do rows that would exceed
 `rollout.log_prob_max_token_len_per_gpu` with it. With `algorithm.self_teacher: {tau: 0.05}` the teacher is a moving
 average of the policy (`verl.extensions.methods.engine.ema_teacher`), else the policy before the step's updates.
 
@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 
 from verl_agentic.base.errors import ConfigError
 from verl_agentic.base.settings import read_settings
+from verl_agentic.base.text.reasoning import outside_reasoning
 from verl_agentic.credit.policy_loss import needs_of_loss
 from verl_agentic.episode.codec.control_tokens import Markers, special_tokens
 from verl_agentic.methods.losses.target_network import TargetSettings
@@ -107,10 +108,13 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
         taught_prompt = prompt
         if (solution := solutions[place]) is not None:
             template, ids = _SOLUTION_TEXT, responses[solution][masks[solution].bool()]
+            text = _decode_solution(trainer.tokenizer, ids)
         else:
             template, ids = _FEEDBACK_TEXT, _find_feedback(response, mask, outcome=outcome_B[place])
+            text = trainer.tokenizer.decode(ids.tolist(), skip_special_tokens=True)
         if len(ids):
-            taught_prompt = _add_text(trainer.tokenizer, prompt, ids, template, closing=closing, control=control)
+            text = template.format(text=control.neutralise(text)[0])
+            taught_prompt = _add_text(trainer.tokenizer, prompt, text, closing=closing)
         is_taught.append(len(ids) > 0 and len(taught_prompt) + len(response) <= max_tokens)
         rows.append({**extra_row(taught_prompt if is_taught[-1] else prompt, response, mask), **top_columns[place]})
     taught_keys = [f"told-{key}" for key in batch.keys]
@@ -155,24 +159,19 @@ def _find_feedback(response: torch.Tensor, mask: torch.Tensor, *, outcome: float
     return response[~mask.bool()][-_MAX_FEEDBACK_TOKENS:]
 
 
-def _add_text(
-    tokenizer: Any,
-    prompt: torch.Tensor,
-    ids: torch.Tensor,
-    template: str,
-    *,
-    closing: Sequence[int],
-    control: Markers,
-) -> torch.Tensor:
-    """Returns the prompt with a text at the end of its last message.
+def _decode_solution(tokenizer: Any, ids: torch.Tensor) -> str:
+    """Returns the text of a response without special tokens, and without its reasoning, as in the authors' code."""
+    text = tokenizer.decode(ids.tolist())  # tags of reasoning may be special tokens
+    if (answer := outside_reasoning(text)) in ("", text):
+        return tokenizer.decode(ids.tolist(), skip_special_tokens=True)
+    for special in tokenizer.all_special_tokens:
+        answer = answer.replace(special, "")
+    return answer
 
-    Args:
-        ids: `[N]` int64: the text, as tokens of a response.
-        template: has `{text}`.
-        control: texts that must not become special tokens when the text is encoded.
-    """
-    text = control.neutralise(tokenizer.decode(ids.tolist(), skip_special_tokens=True))[0]
-    added = tokenizer(template.format(text=text), add_special_tokens=False)["input_ids"]
+
+def _add_text(tokenizer: Any, prompt: torch.Tensor, text: str, *, closing: Sequence[int]) -> torch.Tensor:
+    """Returns the prompt with a text at the end of its last message."""
+    added = tokenizer(text, add_special_tokens=False)["input_ids"]
     special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     ends = [*(token for token in closing[:1] if token in special), tokenizer.eos_token_id]
     place = _end_of_last_message(prompt.tolist(), closing=closing, ends=ends)
