@@ -80,7 +80,7 @@ def _find_units(runner: ReportRunner, tests: Mapping[str, bytes], names: Collect
     for test in names:
         target, _, name = test.partition("::")
         last = name.rpartition(form.nested or "::")[2]
-        if len(found := places.get((target, last), [])) == 1:
+        if len(found := places.get((target, name)) or places.get((target, last), [])) == 1:
             units[test] = found[0]
     return units
 
