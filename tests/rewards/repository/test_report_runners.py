@@ -331,6 +331,31 @@ def test_a_test_is_judged_by_the_tests_inside_of_it_and_a_row_by_its_test() -> N
     assert judged_tests(REPORT_RUNNERS["go"], rows) == ["p::TestA", "p::TestB/y"]
 
 
+def test_values_are_poisoned_where_a_helper_compares() -> None:
+    source = {"t.js": b"const same = require('../lib/same');\ntest('a', () => {\n  same(twice(2), 4);\n});\n"}
+    halves = [poison_sources(NODE, source, ["t.js::a"], rng=random.Random(seed)) for seed in range(20)]
+    texts = {half.files["t.js"].decode() for pair in halves for half in pair if half.poisoned}
+    assert any("Error(" not in text for text in texts) and any("Error(" in text for text in texts)
+
+
+def test_a_test_in_one_line_is_poisoned_and_one_without_values_is_not_protected() -> None:
+    source = {"t.js": b"test('a', () => assert.equal(twice(2), 4));\ntest('b', () => check());\n"}
+    assert unfound_tests(NODE, source, ["t.js::a", "t.js::b"]) == ["t.js::b"]
+    first, second = poison_sources(NODE, source, ["t.js::a"], rng=random.Random(0))
+    assert first.poisoned | second.poisoned == {"t.js::a"}
+
+
+def test_arguments_are_never_changed_without_the_expected_value() -> None:
+    """Right solutions may differ where only an argument has changed, and would be taken for a forged report."""
+    source = {"t.js": b"test('a', () => {\n  assert.equal(cut('alpha beta', 6), 'alpha');\n});\n"}
+    halves = [poison_sources(NODE, source, ["t.js::a"], rng=random.Random(seed)) for seed in range(40)]
+    texts = {half.files["t.js"].decode() for pair in halves for half in pair if half.poisoned}
+    changed = [text for text in texts if "Error(" not in text]
+    assert changed
+    for text in changed:
+        assert "'alpha beta'" not in text and " 6)" not in text and "'alpha')" not in text
+
+
 def test_a_test_whose_name_has_the_separator_is_found() -> None:
     source = {"t.js": b"test('a > b is true', () => {});\ndescribe('x', () => { it('y', () => {}); });\n"}
     assert not unfound_tests(NODE, source, ["t.js::a > b is true", "t.js::x > y"])
