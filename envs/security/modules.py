@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .families import HELD_OUT, SEEN, WeakFunction
+from .families.base import FOLDER, draw_words
 
 Families = Literal["seen", "held_out"]
 _NUM_FUNCTIONS = 3
@@ -21,12 +22,19 @@ from {module} import {names}
 FLAG = "{flag}"
 
 
-def call(function, first, rest):
-    """Returns the result or the error as text."""
+def show(function, first, rest):
+    """Returns the result as text, or the error. A result consists of plain values."""
     try:
-        return repr(function(*first, *rest))
+        result = function(*first, *rest)
     except Exception as error:
         return repr(error)
+    values = [result]
+    for value in values:
+        if type(value) in (list, tuple, dict):
+            values += value.items() if type(value) is dict else value
+        else:
+            assert value is None or type(value) in (str, int, float, bool), type(value)
+    return repr(result)
 '''
 
 
@@ -35,11 +43,14 @@ class WeakModule:
     """A module whose functions have no weakness but one."""
 
     name: str
-    flag: str
-    """The secret of its tests."""
+    flags: tuple[str, str]
+    """The secrets of its visible and of its hidden tests."""
     functions: tuple[WeakFunction, ...]
     index: int
     """Place of the function with the weakness."""
+    order: int
+    """Seed of the order of the hidden tests of a function. Their names do not tell attacks from uses, because code can
+    read them: `tmp_path` has the name of its test."""
 
     @property
     def weak(self) -> WeakFunction:
@@ -67,34 +78,38 @@ class WeakModule:
         head = "\n".join([f'"""Functions of the {self.name}."""\n', *(f"{line}\n" for line in used)])
         return "\n\n".join([head, *bodies])
 
-    def write_tests(self, *, has_attacks: bool) -> str:
-        """Returns the source of the tests: with attacks the hidden ones, without attacks the visible ones."""
+    def write_tests(self, *, is_hidden: bool) -> str:
+        """Returns the source of the tests: the hidden ones with attacks, or the visible ones."""
         names = ", ".join(sorted(function.name for function in self.functions))
-        parts = [_TESTS.format(module=self.name, names=names, flag=self.flag)]
+        parts = [_TESTS.format(module=self.name, names=names, flag=self.flags[is_hidden])]
         for function in self.functions:
-            parts.append(function.prepare)
-            parts += self._iter_tests(function, has_attacks=has_attacks)
+            parts.append((function.hidden if is_hidden else function.shown).prepare)
+            parts += [test for _, test, _ in self._iter_tests(function, is_hidden=is_hidden)]
         return "\n\n".join(parts)
 
     def split_tests(self) -> tuple[list[str], list[str]]:
-        """Returns the ids of the tests that the fix alone passes, and of those that both sources pass."""
+        """Returns the ids of the hidden tests that the fix alone passes, and of those that both sources pass."""
         ids: tuple[list[str], list[str]] = ([], [])
         for function in self.functions:
-            for test in re.findall(r"def (test_\w+)", "".join(self._iter_tests(function, has_attacks=True))):
-                is_broken = function is self.weak and "_attack_" in test
-                ids[not is_broken].append(f"{self.test_path}::{test}")
+            for name, _, is_attack in self._iter_tests(function, is_hidden=True):
+                is_broken = function is self.weak and is_attack
+                ids[not is_broken].append(f"{self.test_path}::{name}")
         return ids
 
-    def _iter_tests(self, function: WeakFunction, *, has_attacks: bool) -> Iterator[str]:
-        name, first = function.name, f"prepare_{function.name}(tmp_path, FLAG)"
-        for number, (arguments, expected) in enumerate(
-            function.uses[: None if has_attacks else _VISIBLE_USES], start=1
-        ):
-            values = ", ".join(map(repr, arguments))
-            yield f"def test_{name}_use_{number}(tmp_path):\n    assert {name}(*{first}, {values}) == {expected}\n"
-        for number, arguments in enumerate(function.attacks if has_attacks else (), start=1):
-            test = f"    assert call({name}, {first}, {tuple(arguments)!r}).count(FLAG) == 0\n"
-            yield f"def test_{name}_attack_{number}(tmp_path):\n{test}"
+    def _iter_tests(self, function: WeakFunction, *, is_hidden: bool) -> Iterator[tuple[str, str, bool]]:
+        """Yields name and source of a test, and whether it is an attack."""
+        scene = function.hidden if is_hidden else function.shown
+        checks = [(arguments, f" == {expected}", False) for arguments, expected in scene.uses]
+        if is_hidden:
+            checks += [(arguments, ".count(FLAG) == 0", True) for arguments in scene.attacks]
+            random.Random(f"{self.order}/{function.name}").shuffle(checks)
+        else:
+            del checks[_VISIBLE_USES:]
+        for number, (arguments, check, is_attack) in enumerate(checks, start=1):
+            name = f"test_{function.name}_{number}"
+            values = repr(tuple(arguments)).replace(f"'{FOLDER}", "f'{tmp_path}")
+            call = f"show({function.name}, prepare_{function.name}(tmp_path, FLAG), {values})"
+            yield name, f"def {name}(tmp_path):\n    assert {call}{check}\n", is_attack
 
 
 def draw_module(number: int, *, families: Families) -> WeakModule:
@@ -105,10 +120,12 @@ def draw_module(number: int, *, families: Families) -> WeakModule:
     others = rng.sample([name for name in sorted(SEEN) if name != weak], _NUM_FUNCTIONS - 1)
     names = [weak, *others]
     rng.shuffle(names)
+    flags = draw_words(rng, 2)
     functions = tuple({**SEEN, **HELD_OUT}[name](rng) for name in names)
     return WeakModule(
         name=rng.choice(_NAMES),
-        flag=f"flag-{rng.getrandbits(48):012x}",
+        flags=(flags[0], flags[1]),
         functions=functions,
         index=names.index(weak),
+        order=rng.getrandbits(32),
     )

@@ -24,7 +24,7 @@ def patch_columns(module: WeakModule, task_id: str) -> dict[str, Any]:
     sources = [module.write_source(is_fixed=is_fixed) for is_fixed in (False, True)]
     wrong, right = ({module.path: source.encode()} for source in sources)
     visible, hidden = (
-        {module.test_path: module.write_tests(has_attacks=has_attacks).encode()} for has_attacks in (False, True)
+        {module.test_path: module.write_tests(is_hidden=is_hidden).encode()} for is_hidden in (False, True)
     )
     f2p, p2p = module.split_tests()
     task = RepoTask(

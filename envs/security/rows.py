@@ -76,9 +76,14 @@ def _build_row(kind: str, module: WeakModule) -> EnvRow:
         del extra["weakness"]
         return _make_row(text, extra, truth=f"{weak.name}: {weak.weakness}")
     if kind == "exploit":
-        text = _EXPLOIT.format(function=weak.name, source=source, prepare=weak.prepare)
+        text = _EXPLOIT.format(function=weak.name, source=source, prepare=weak.shown.prepare)
         sources = [module.write_source(is_fixed=is_fixed) for is_fixed in (False, True)]
-        columns = {"sources": sources, "prepare": weak.prepare, "function": weak.name, "attack": [*weak.attacks[0]]}
+        columns = {
+            "sources": sources,
+            "prepare": weak.shown.prepare,
+            "function": weak.name,
+            "attack": [*weak.shown.attacks[0]],
+        }
         return _make_row(text, {**extra, **columns}, truth=None)
     columns = patch_columns(module, task_id)
     text = f"{STATEMENT.format(path=module.path)}\n\n```python\n{source}```"

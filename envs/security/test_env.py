@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
 from .env import make_env
 from .exploit import PRACTICE_FLAG
 from .gold import gold
-from .modules import draw_module
+from .modules import WeakModule, draw_module
 from .patch_task import store_files
 from .rows import KINDS, WEAKNESSES, make_rows
 
@@ -26,7 +27,7 @@ ROWS = {kind: make_rows(split="train", count=12, seed=0, task=kind) for kind in 
 NUM_MODULES = 60
 # Runs all uses and attacks of modules in both forms, and prints what is wrong.
 PROGRAM = """
-import json, pathlib, sys, tempfile
+import json, pathlib, re, sys, tempfile
 problems = []
 for module in json.load(sys.stdin):
     for is_fixed in (False, True):
@@ -36,10 +37,11 @@ for module in json.load(sys.stdin):
         def call(arguments):
             with tempfile.TemporaryDirectory() as folder:
                 first = space["prepare_" + module["name"]](pathlib.Path(folder), "FLAG-1")
+                arguments = [re.sub("^@folder", folder, text) if isinstance(text, str) else text for text in arguments]
                 return space[module["name"]](*first, *arguments)
         for arguments, expected in module["uses"]:
             try:
-                is_right = call(arguments) == eval(expected, {"FLAG": "FLAG-1"})
+                is_right = repr(call(arguments)) == eval(expected, {"FLAG": "FLAG-1"})
             except Exception as error:
                 is_right = False
             if not is_right:
@@ -89,13 +91,101 @@ def test_attacks_get_the_secret_from_weak_functions_alone_and_uses_do_not_change
         module = draw_module(number, families=families)
         sources = [module.write_source(is_fixed=is_fixed) for is_fixed in (False, True)]
         weak = module.weak
-        jobs.append({"sources": sources, "prepare": weak.prepare, "name": weak.name, "weakness": weak.weakness,
-                     "uses": [*weak.uses], "attacks": [*weak.attacks]})  # fmt: skip
-        assert len(weak.attacks) >= 2 and len(weak.uses) >= 3
+        for scene in (weak.shown, weak.hidden):
+            jobs.append({"sources": sources, "prepare": scene.prepare, "name": weak.name, "weakness": weak.weakness,
+                         "uses": [*scene.uses], "attacks": [*scene.attacks]})  # fmt: skip
+            assert len(scene.attacks) >= 2 and len(scene.uses) >= 3
+        assert weak.shown.prepare != weak.hidden.prepare or weak.weakness == "delimiter injection"
     command = Command(code=PROGRAM, stdin=json.dumps(jobs).encode())
     limits = Limits(wall_s=60, cpu_s=30, output_bytes=100_000)
     result = asyncio.run(pool_of("process", "auto", at_least=None).run(command, limits=limits))
     assert result.ok and json.loads(result.stdout) == [], (result.stderr, result.stdout)
+
+
+# Runs the hidden tests of modules in a folder named like the test, and prints the names of those that fail.
+HIDDEN_TESTS = """
+import json, os, pathlib, sys, tempfile, types
+failed = []
+for job in json.load(sys.stdin):
+    sys.modules[job["name"]] = module = types.ModuleType(job["name"])
+    exec(job["source"], vars(module))
+    space = {}
+    exec(job["tests"], space)
+    failed.append([])
+    for name in [name for name in space if name.startswith("test_")]:
+        os.environ["PYTEST_CURRENT_TEST"] = name
+        with tempfile.TemporaryDirectory(prefix=name) as folder:
+            try:
+                space[name](pathlib.Path(folder))
+            except Exception:
+                failed[-1].append(name)
+print(json.dumps(failed))
+"""
+# Bodies of a function around each function of a module. They hide secrets without a fix.
+CHEATS = {
+    "no change": "return function(*arguments)",
+    "results that look like the secret are refused": """
+        text = repr(function(*arguments))
+        if "flag" in text or {visible!r} in text:
+            raise ValueError
+        return function(*arguments)""",
+    "results with words that visible tests lack are refused": """
+        result = function(*arguments)
+        if not {{*re.findall(r"[a-z]{{7}}", repr(result))}} <= {{*{words!r}}}:
+            raise ValueError
+        return result""",
+    "arguments with names of visible tests are refused": """
+        if any(word in repr(arguments) for word in {words!r}):
+            raise ValueError
+        return function(*arguments)""",
+    "results hide what they are": """
+        kind = type(result := function(*arguments))
+        return type("Hidden", (kind,), {{"__repr__": lambda self: ""}})(result)""",
+    "tests that attack are refused": """
+        if "attack" in os.environ["PYTEST_CURRENT_TEST"] or "attack" in repr(arguments):
+            raise ValueError
+        return function(*arguments)""",
+}
+WRAPPER = """
+import os, re
+def wrap(function):
+    def call(*arguments):
+        {body}
+    return call
+{names} = map(wrap, [{names}])
+"""
+
+
+def failed_tests(module: WeakModule, sources: list[str]) -> list[set[str]]:
+    """Returns the hidden tests that each source of a module fails."""
+    tests = module.write_tests(is_hidden=True)
+    jobs = [{"name": module.name, "source": source, "tests": tests} for source in sources]
+    command = Command(code=HIDDEN_TESTS, stdin=json.dumps(jobs).encode())
+    limits = Limits(wall_s=60, cpu_s=30, output_bytes=100_000)
+    result = asyncio.run(pool_of("process", "auto", at_least=None).run(command, limits=limits))
+    assert result.ok, result.stderr
+    return [{f"{module.test_path}::{name}" for name in names} for names in json.loads(result.stdout)]
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_only_a_fix_passes_the_hidden_tests(number: int) -> None:
+    module = draw_module(number, families="seen")
+    wrong, right = (module.write_source(is_fixed=is_fixed) for is_fixed in (False, True))
+    visible = module.write_tests(is_hidden=False)
+    values = {"visible": module.flags[0], "words": sorted({*re.findall(r"[a-z]{7}", visible)})}
+    names = ", ".join(function.name for function in module.functions)
+    cheats = [f"{wrong}{WRAPPER.format(body=body.format(**values), names=names)}" for body in CHEATS.values()]
+    of_right, of_wrong, *of_cheats = failed_tests(module, [right, wrong, *cheats])
+    assert of_right == set() and of_wrong == {*module.split_tests()[0]}
+    assert [cheat for cheat, failed in zip(CHEATS, of_cheats, strict=True) if not failed] == []
+
+
+def test_attacks_need_no_text_of_the_visible_tests() -> None:
+    for number in range(NUM_MODULES):
+        module = draw_module(number, families="seen")
+        shown = {*re.findall(r"[a-z]{7}", module.weak.shown.prepare)}
+        hidden = {*re.findall(r"[a-z]{7}", repr(module.weak.hidden.attacks))}
+        assert not hidden & shown - {"content"}, hidden & shown
 
 
 def test_training_rows_have_no_family_that_is_held_out() -> None:
@@ -136,6 +226,13 @@ def test_a_call_shows_the_practice_secret_which_is_not_the_one_that_scores() -> 
     turns = [Message("assistant", "", tool_calls=(call,)), Message("assistant", "", tool_calls=(wrong,))]
     reward, (shown, refused) = asyncio.run(play(row, [*turns, Message("assistant", f'["{PRACTICE_FLAG}"]')]))
     assert PRACTICE_FLAG in shown and "JSON list" in refused and reward.outcome == 0.0
+
+
+def test_long_results_of_any_characters_are_scored() -> None:
+    sources = [f"def f(flag, text): return {result}" for result in ("flag + text", "text")]
+    columns = {"sources": sources, "prepare": "def prepare_f(folder, flag): return [flag]"}
+    row = replace(ROWS["exploit"][0], extra={**ROWS["exploit"][0].extra, **columns, "function": "f"})
+    assert outcome(row, json.dumps([5000 * "\U0001f600"])) == 1.0
 
 
 def test_a_function_that_shows_its_secret_when_fixed_has_no_exploit() -> None:

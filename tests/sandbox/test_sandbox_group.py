@@ -110,8 +110,22 @@ async def test_each_sandbox_begins_with_its_own_trees(options: dict[str, Any], t
     assert texts == {"compiler": "[]", "service": "[]", "scanner": "['data']"}
 
 
+@pytest.mark.slow
+async def test_a_container_that_is_replaced_is_in_the_network(api: Any, docker_image: str) -> None:
+    async with group({"backend": "docker", "image": docker_image}) as sandboxes:
+        await sandboxes["service"].put_tree({"page.txt": b"x"})
+        await serve(sandboxes["service"])
+        for sandbox in sandboxes.values():
+            if sandbox is not sandboxes["service"]:
+                sandbox._box.left.append("remains")  # pyright: ignore[reportAttributeAccessIssue]
+            command = Command(argv=["python", "fetch.py", "service", "8080"], files={"fetch.py": FETCH.encode()})
+            for fresh in (True, False):
+                assert (await sandbox.run(command, limits=LIMITS, fresh=fresh)).stdout == "x\n"
+
+
 @pytest.mark.parametrize(
-    "names", [(), ("a", "a"), ("A",), ("a b",), ("localhost",), ("a\n1",), [f"x{i}" for i in range(17)]]
+    "names",
+    [(), ("a", "a"), ("A",), ("a b",), ("localhost",), ("a\n1",), ("1",), ("a-",), [f"x{i}" for i in range(17)]],
 )
 async def test_a_group_needs_names_of_hosts(names: Any) -> None:
     with pytest.raises(ConfigError, match="names"):

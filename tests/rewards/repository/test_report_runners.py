@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
-from verl_agentic.base.errors import SandboxUnavailableError
+from verl_agentic.base.errors import SandboxUnavailableError, ScoringError
 from verl_agentic.sandbox.interface import Backend
 from verl_agentic.sandbox.pools.backends import make_backend
 from verl_agentic.swe.check_tasks import task_checks
@@ -107,7 +108,7 @@ TARGETS = {
     "go": ("kinds", "broken"),
     "cargo": ("tests/kinds.rs", "tests/broken/main.rs"),
 }
-WHY = {"node": "", "go": "one is not two", "cargo": "left: 1"}
+WHY = {"node": "1 == 2", "go": "one is not two", "cargo": "left: 1"}
 # Each prints, or returns, what makes tests pass that it fails. It does not know which tests are poisoned.
 CHEATS: dict[str, Mapping[str, bytes]] = {
     "node": {
@@ -141,8 +142,14 @@ func Wrap(text string, width int) []string                    { return nil }
     "cargo": {
         "src/texts.rs": b"""
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 pub fn slug(_text: &str, _separator: char, _max_chars: usize) -> String {
+    while HAS_BEGUN.swap(true, Ordering::SeqCst) {
+        std::thread::park(); // only one of the tests prints
+    }
     let mut out = std::io::stdout();
     for name in ["slug_joins_words", "slug_that_is_cut_ends_with_no_separator", "wrap_fills_lines",
                  "wrap_keeps_a_long_word"] {
@@ -255,6 +262,57 @@ def test_a_report_without_its_end_has_no_results() -> None:
     assert not read_results(text.replace("1 passed", "2 passed")).outcomes
 
 
+def test_numbers_that_are_too_long_are_no_counts() -> None:
+    digits = "9" * 5000
+    assert not read_tap(f"ok 1 - a\n1..{digits}\n").outcomes
+    for text in (
+        f"running {digits} tests\n",
+        f"running 0 tests\ntest result: ok. {digits} passed; 0 failed; 0 ignored; ",
+    ):
+        assert not read_results(text).outcomes
+
+
+def test_the_message_of_a_failure_may_have_several_lines() -> None:
+    tap = """not ok 1 - a
+  ---
+  error: |-
+    Expected:
+
+    ok 2 - b
+  code: 'X'
+  stack: |-
+    f (x.js:1:2)
+  ...
+not ok 2 - c
+  ---
+  error: "1 == 2"
+  ...
+1..2
+""".replace("\n\n", "\n    \n")
+    assert read_tap(tap).why == {"a": "Expected:\n\nok 2 - b\n", "c": "1 == 2"}
+
+
+@pytest.mark.slow
+async def test_an_exit_code_of_the_tested_code_is_no_missing_toolchain() -> None:
+    require_toolchain("cargo")
+    tree = {
+        "Cargo.toml": KINDS["cargo"]["Cargo.toml"],
+        "src/lib.rs": b"pub fn leave() { std::process::exit(127) }",
+        "tests/a.rs": b"#[test]\nfn a() { kinds::leave() }\n",
+    }
+    async with sandboxes("cargo") as backend:
+        run = await run_reported_tests(backend, CARGO, tree=tree, targets=["tests/a.rs"])
+    assert run.outcomes == {"tests/a.rs": "error"}
+
+
+@pytest.mark.slow
+async def test_a_missing_toolchain_is_a_fault_of_the_sandbox() -> None:
+    missing = replace(CARGO, make_command=lambda target: ("no-such-program", target))
+    async with sandboxes("cargo") as backend:
+        with pytest.raises(ScoringError, match="no-such-program"):
+            await run_reported_tests(backend, missing, tree={"a": b""}, targets=["a"])
+
+
 def test_the_file_around_tests_in_reports_of_older_versions_of_node_is_no_test() -> None:
     tap = "    ok 1 - a\n        ok 1 - c\n    ok 2 - b\n    1..2\nok 1 - /work/repo/test/x.test.js\n1..1\n"
     assert read_tap(tap).outcomes == {"a": "passed", "b": "passed", "b > c": "passed"}
@@ -271,6 +329,36 @@ def test_a_test_is_judged_by_the_tests_inside_of_it_and_a_row_by_its_test() -> N
     assert judged_tests(NODE, node) == ["t.js::outer > inner", "t.js::plain"]
     rows = ["p::TestA", "p::TestA/x", "p::TestB/y"]
     assert judged_tests(REPORT_RUNNERS["go"], rows) == ["p::TestA", "p::TestB/y"]
+
+
+def test_values_are_poisoned_where_a_helper_compares() -> None:
+    source = {"t.js": b"const same = require('../lib/same');\ntest('a', () => {\n  same(twice(2), 4);\n});\n"}
+    halves = [poison_sources(NODE, source, ["t.js::a"], rng=random.Random(seed)) for seed in range(20)]
+    texts = {half.files["t.js"].decode() for pair in halves for half in pair if half.poisoned}
+    assert any("Error(" not in text for text in texts) and any("Error(" in text for text in texts)
+
+
+def test_a_test_in_one_line_is_poisoned_and_one_without_values_is_not_protected() -> None:
+    source = {"t.js": b"test('a', () => assert.equal(twice(2), 4));\ntest('b', () => check());\n"}
+    assert unfound_tests(NODE, source, ["t.js::a", "t.js::b"]) == ["t.js::b"]
+    first, second = poison_sources(NODE, source, ["t.js::a"], rng=random.Random(0))
+    assert first.poisoned | second.poisoned == {"t.js::a"}
+
+
+def test_arguments_are_never_changed_without_the_expected_value() -> None:
+    """Right solutions may differ where only an argument has changed, and would be taken for a forged report."""
+    source = {"t.js": b"test('a', () => {\n  assert.equal(cut('alpha beta', 6), 'alpha');\n});\n"}
+    halves = [poison_sources(NODE, source, ["t.js::a"], rng=random.Random(seed)) for seed in range(40)]
+    texts = {half.files["t.js"].decode() for pair in halves for half in pair if half.poisoned}
+    changed = [text for text in texts if "Error(" not in text]
+    assert changed
+    for text in changed:
+        assert "'alpha beta'" not in text and " 6)" not in text and "'alpha')" not in text
+
+
+def test_a_test_whose_name_has_the_separator_is_found() -> None:
+    source = {"t.js": b"test('a > b is true', () => {});\ndescribe('x', () => { it('y', () => {}); });\n"}
+    assert not unfound_tests(NODE, source, ["t.js::a > b is true", "t.js::x > y"])
 
 
 def test_tests_that_two_heads_or_no_head_have_are_not_protected() -> None:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from verl_agentic.base.errors import ConfigError, SandboxError, SandboxUnavailableError
 from verl_agentic.base.settings import Settings, setting
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
-from verl_agentic.sandbox.docker.docker_exec import COLD_ENTRYPOINT, ColdSandbox, start_cold
+from verl_agentic.sandbox.docker.docker_exec import COLD_ENTRYPOINT, ColdContainer, ColdSandbox, start_cold
 from verl_agentic.sandbox.docker.live_container import ContainerClient, entrypoint, start_box
 from verl_agentic.sandbox.interface import (
     Command,
@@ -92,7 +92,7 @@ class DockerBackend:
         self._threads: ThreadPoolExecutor | None = None
         self._engine: Engine | None = None
         self._image = self._config.image
-        self._first_container: str | None = None
+        self._network: ContainerClient | ColdContainer | None = None
         self._pythons: dict[str, str | None] = {}
         self._lock = asyncio.Lock()
         self._makes: set[asyncio.Task[Any]] = set()
@@ -118,7 +118,10 @@ class DockerBackend:
             if self._config.build is not None:
                 self._image = await self._in_thread(engine.build_image, Path(self._config.build))
             await self._in_thread(engine.reap)
-            await self._provide_image(self._image)
+            python = await self._provide_image(self._image)
+            if self._config.hosts:  # no code runs in this one, so that none can end the network
+                image = self._image
+                self._network = await (self._make_cold(image) if python is None else self._make_box(image, python))
         except BaseException:
             await asyncio.shield(self.close())
             raise
@@ -137,10 +140,7 @@ class DockerBackend:
             make_cold = functools.partial(self._make_cold, chosen)
             return ColdSandbox(await make_cold(), make=make_cold)
         make = functools.partial(self._make_box, chosen, python)
-        box = await make()
-        if self._first_container is None and self._config.hosts:
-            self._first_container = box.container_id
-        sandbox = DockerSandbox(box, make=make)
+        sandbox = DockerSandbox(await make(), make=make)
         try:
             await sandbox.place(trees)
         except BaseException:
@@ -151,6 +151,10 @@ class DockerBackend:
     async def close(self) -> None:
         if self._makes:
             await asyncio.gather(*self._makes, return_exceptions=True)
+        network, self._network = self._network, None
+        if network is not None:
+            with contextlib.suppress(SandboxError):
+                await network.close()
         engine, self._engine = self._engine, None
         threads, self._threads = self._threads, None
         try:
@@ -234,8 +238,8 @@ class DockerBackend:
             spare_processes=_SPARE_PROCESSES if config.runtime is None else _SPARE_PROCESSES_OF_RUNTIME,
             cpus=config.cpus,
             disk_mb=config.disk_mb,
-            network=config.network if self._first_container is None else f"container:{self._first_container}",
-            hosts=config.hosts if self._first_container is None else (),
+            network=config.network if self._network is None else f"container:{self._network.container_id}",
+            hosts=config.hosts if self._network is None else (),
             runtime=config.runtime,
             group=self._group,
         )

@@ -92,6 +92,11 @@ class ColdContainer:
             wall_s=wall_s,
         )
 
+    @property
+    def container_id(self) -> str:
+        """The engine's id of the container."""
+        return self._life.container
+
     async def close(self) -> None:
         self._writer.close()
         await self._life.ended()

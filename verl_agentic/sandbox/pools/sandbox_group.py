@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from verl_agentic.sandbox.interface import Sandbox, Tree
 from verl_agentic.sandbox.pools.backends import make_backend
 
 MAX_SANDBOXES = 16
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")  # a number would be an address
 
 
 @contextlib.asynccontextmanager
@@ -27,10 +29,10 @@ async def sandbox_group(
     Executions whose limits have `network=True` share one network, which has only a loopback device and is separate from
     those of this machine and of other groups. In every sandbox, the name of a sandbox is an address: a service binds to
     its own name and a port from 1024 on, and the others connect to that name. Nothing enforces which sandbox binds to a
-    name. With `docker`, an execution with `fresh` may leave the network.
+    name. With `docker`, abstract Unix sockets belong to the network, too, and executions without it reach them.
 
     Args:
-        names: of the sandboxes, 1 to 16: lower-case letters, digits and hyphens.
+        names: of the sandboxes, 1 to 16: lower-case letters, digits and hyphens, beginning with a letter.
         backend: `namespaces` or `docker`.
         trees: name -> folders that the sandbox begins with.
         images: name -> image of the container, for `docker`.
@@ -56,10 +58,11 @@ async def sandbox_group(
 
 
 def _check_names(names: Sequence[str], used: set[str]) -> None:
-    is_named = [name.isascii() and name.replace("-", "x").isalnum() and name == name.lower() for name in names]
+    is_named = [_NAME.fullmatch(name) is not None for name in names]
     if not 1 <= len(names) <= MAX_SANDBOXES or len({*names}) < len(names) or not all(is_named) or "localhost" in names:
         raise ConfigError(
-            f"a group has 1 to {MAX_SANDBOXES} different names of lower-case letters, digits and hyphens, got {names}"
+            f"a group has 1 to {MAX_SANDBOXES} different names of lower-case letters, digits and hyphens, which begin "
+            f"with a letter, got {names}; choose other names"
         )
     if unknown := used - {*names}:
         raise ConfigError(f"trees and images are of sandboxes of the group, got {sorted(unknown)}; name one of {names}")

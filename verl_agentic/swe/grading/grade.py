@@ -289,7 +289,8 @@ def unprotected_tests(task: RepoTask, hidden: Mapping[str, bytes]) -> list[str]:
     names = (*task.fail_to_pass, *task.pass_to_pass)
     if task.runner in REPORT_RUNNERS:
         return [
-            f"{test} has no function of its own" for test in unfound_tests(REPORT_RUNNERS[task.runner], hidden, names)
+            f"{test} has no function of its own that can be changed"
+            for test in unfound_tests(REPORT_RUNNERS[task.runner], hidden, names)
         ]
     return [f"{path} is no Python source" for path in unreadable_tests(hidden, names)]
 

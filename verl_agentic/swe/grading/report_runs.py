@@ -9,7 +9,7 @@ from pathlib import Path
 
 from verl_agentic.base.deadlines import MIN_CODE_S, code_left_s
 from verl_agentic.base.errors import DataError, ScoringError
-from verl_agentic.sandbox.interface import Backend, Command, Lender
+from verl_agentic.sandbox.interface import Backend, Command, Lender, Sandbox
 from verl_agentic.swe.grading.repo_task import read_tree
 from verl_agentic.swe.grading.run_tests import LIMITS, OUTPUT_BYTES, Limits, TestRun, open_sandbox
 from verl_agentic.swe.grading.runners.registry import toolchain_env
@@ -53,6 +53,7 @@ async def run_reported_tests(
     if not targets:
         raise DataError("a run needs tests, got no targets; name files or folders of tests")
     deadline = time.monotonic() + max(code_left_s(limits.wall_s), MIN_CODE_S)
+    env = runner.env if image else toolchain_env(runner.name)
     base = dict(tree) if isinstance(tree, Mapping) else read_tree(tree)
     files = {path: content for path, content in {**base, **(changed or {})}.items() if content is not None}
     outcomes: dict[str, TestOutcome] = {}
@@ -63,13 +64,10 @@ async def run_reported_tests(
         for target in targets:
             argv = ["bash", "-c", 'cd repo && exec "$@"', "bash", *runner.make_command(target)]
             left_s = max(deadline - time.monotonic(), MIN_CODE_S)
-            command = Command(argv=argv, env=runner.env if image else toolchain_env(runner.name))
+            command = Command(argv=argv, env=env)
             result = await sandbox.run(command, limits=replace(limits, wall_s=left_s, output_bytes=OUTPUT_BYTES))
-            if result.exit_code == _NOT_FOUND:
-                raise ScoringError(
-                    f"the tests did not start, got {result.stderr[-300:]!r}; the sandbox needs the toolchain of "
-                    f"{runner.language}: install it on this machine, or choose an image that has it"
-                )
+            if result.exit_code == _NOT_FOUND:  # which code that is tested may return, too
+                await _require_program(sandbox, runner, argv[4], env)
             cpu_s += result.cpu_s
             ended = ended and not (result.timed_out or result.oom)
             report = runner.read(result.stdout)
@@ -79,3 +77,13 @@ async def run_reported_tests(
                 outcomes[target] = "error"
                 why[target] = (result.stderr.strip() or result.stdout.strip())[-_MAX_WHY:]
     return TestRun(outcomes=outcomes, ended=ended, cpu_s=cpu_s, why=why)
+
+
+async def _require_program(sandbox: Sandbox, runner: ReportRunner, program: str, env: Mapping[str, str]) -> None:
+    """Raises ScoringError if the sandbox lacks the program of a runner."""
+    command = Command(argv=["bash", "-c", 'command -v "$0"', program], env=env)
+    if not (await sandbox.run(command, limits=Limits())).ok:
+        raise ScoringError(
+            f"the tests did not start, got no program {program!r} in the sandbox, which needs the toolchain of "
+            f"{runner.language}; install it on this machine, or choose an image that has it"
+        )

@@ -1,8 +1,8 @@
 """Makes variants of tests in other languages than Python that no honest code can pass, without a parser.
 
-A poisoned test gets another expected value in a line that compares, or a statement that fails at its begin. A change
-that an honest solution passes is possible, because nothing here understands the source: `grade` compares with the
-reference solution, and such a change then proves nothing.
+A poisoned test gets other values in a line that compares, or else in any line, or a statement that fails at its begin.
+A change that an honest solution passes is possible, because nothing here understands the source: `grade` compares with
+the reference solution, and such a change then proves nothing.
 """
 
 from __future__ import annotations
@@ -43,9 +43,15 @@ def judged_tests(runner: ReportRunner, names: Collection[str]) -> list[str]:
 
 
 def unfound_tests(runner: ReportRunner, tests: Mapping[str, bytes], names: Collection[str]) -> list[str]:
-    """Returns the tests whose source is not found: their results cannot be protected."""
-    units = _find_units(runner, tests, judged_tests(runner, names))
-    return [test for test in judged_tests(runner, names) if test not in units]
+    """Returns the tests whose source is not found, or has nothing to change: their results cannot be protected."""
+    judged = judged_tests(runner, names)
+    units = _find_units(runner, tests, judged)
+
+    def is_changed(unit: _Unit) -> bool:
+        source = tests[unit.path].decode("utf-8", "replace")
+        return _poison_unit(runner.form, source, unit, random.Random(0)) is not None
+
+    return [test for test in judged if test not in units or not is_changed(units[test])]
 
 
 def poison_sources(
@@ -80,7 +86,7 @@ def _find_units(runner: ReportRunner, tests: Mapping[str, bytes], names: Collect
     for test in names:
         target, _, name = test.partition("::")
         last = name.rpartition(form.nested or "::")[2]
-        if len(found := places.get((target, last), [])) == 1:
+        if len(found := places.get((target, name)) or places.get((target, last), [])) == 1:
             units[test] = found[0]
     return units
 
@@ -104,12 +110,16 @@ def _poison_unit(form: TestForm, source: str, unit: _Unit, rng: random.Random) -
     head = form.head.match(source, unit.start)
     assert head is not None
     literal = re.compile(rf"([{form.quotes}])(?:\\.|(?!\1)[^\\\n])*\1|(?<![\w.])\d+(?![\w.])")
-    lines = form.check.finditer(source, head.end(), unit.end)
-    values = [value for line in lines for value in literal.finditer(source, line.start(), line.end())]
+    lines = [match.span() for match in form.check.finditer(source, head.end(), unit.end)]
+    if not any(literal.search(source, *line) for line in lines):  # a helper, which may be changed, compares
+        lines = [match.span() for match in re.compile(r"[^\n]+").finditer(source, head.end(), unit.end)]
+    lines = [line for line in lines if literal.search(source, *line)]
     body = form.body.search(source, head.end(), unit.end)
-    if values and (body is None or rng.random() < _VALUES):
-        value = rng.choice(values)
-        return source[: value.start()] + _change_literal(value[0], rng) + source[value.end() :]
+    if lines and (body is None or rng.random() < _VALUES):
+        # All values of the line: with another argument alone, right solutions may differ from the reference.
+        start, end = rng.choice(lines)
+        line = literal.sub(lambda value: _change_literal(value[0], rng), source[start:end])
+        return f"{source[:start]}{line}{source[end:]}"
     if body is None:
         return None
     text = json.dumps(f"{rng.choice(_WORDS)} value {rng.randrange(10**6)}")

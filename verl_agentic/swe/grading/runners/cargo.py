@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from verl_agentic.swe.grading.runners.report_runner import RunReport, ReportRunner, TestForm, TestOutcome, merge_outcome
+from verl_agentic.swe.grading.runners.report_runner import ReportRunner, RunReport, TestForm, TestOutcome, merge_outcome
 
-_START = re.compile(r"running (\d+) tests?")
+_START = re.compile(r"running (\d{1,9}) tests?")
 _RESULT = re.compile(r"test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, .*)?")
-_END = re.compile(r"test result: (?:ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored; .*")
+_END = re.compile(r"test result: (?:ok|FAILED)\. (\d{1,9}) passed; (\d{1,9}) failed; (\d{1,9}) ignored; .*")
 _FAILURE = re.compile(r"---- (\S+) stdout ----")
 _OUTCOMES: dict[str, TestOutcome] = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
 _MAX_WHY = 1000

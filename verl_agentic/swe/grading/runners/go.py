@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from verl_agentic.swe.grading.runners.report_runner import RunReport, ReportRunner, TestForm, TestOutcome, merge_outcome
+from verl_agentic.swe.grading.runners.report_runner import ReportRunner, RunReport, TestForm, TestOutcome, merge_outcome
 
 _OUTCOMES: dict[str, TestOutcome] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 _MAX_WHY = 1000

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-from verl_agentic.swe.grading.runners.report_runner import RunReport, ReportRunner, TestForm, TestOutcome, merge_outcome
+from verl_agentic.swe.grading.runners.report_runner import ReportRunner, RunReport, TestForm, TestOutcome, merge_outcome
 
 _RESULT = re.compile(r"( *)(not ok|ok) \d+ - (.*?)(?: # (SKIP|TODO)\b.*)?")
 _INDENT = 4
 _NESTED = " > "
+_MAX_WHY = 1000
 _FILE = re.compile(r"\A/[^>]*\.[cm]?js(?: > |\Z)")
 """A file, which is a test around its tests in older versions, and a failed test if it does not load."""
 
@@ -20,15 +21,18 @@ def read_tap(text: str) -> RunReport:
     taken for a result.
     """
     results: dict[int, list[tuple[str, TestOutcome, str]]] = {}  # by depth; a result follows those inside of it
-    block: str | None = None
+    block, is_text = "", False
     num_planned, num_outer, depth = -1, 0, 0
     for line in text.split("\n"):
-        if block is not None:
+        if block:
+            name, outcome, why = results[depth][-1]
             if line == f"{block}...":
-                block = None
-            elif line.startswith(f"{block}error: "):
-                name, outcome, _ = results[depth][-1]
-                results[depth][-1] = name, outcome, line[len(block) + len("error: ") :].strip("'")
+                block = ""
+            elif error := re.fullmatch(rf"{block}error: (['\"]?)(.*)\1", line):
+                is_text = error[2] == "|-"  # then the next lines are the message
+                results[depth][-1] = name, outcome, "" if is_text else error[2]
+            elif is_text := is_text and line.startswith(f"{block}  "):
+                results[depth][-1] = name, outcome, f"{why}{line[len(block) + 2 :]}\n"[:_MAX_WHY]
         elif line.strip(" ") == "---" and results:
             block = line[:-3]
         elif match := _RESULT.fullmatch(line):
@@ -39,7 +43,7 @@ def read_tap(text: str) -> RunReport:
                 results.setdefault(depth, []).append((f"{name}{_NESTED}{inner}", outcome, why))
             results.setdefault(depth, []).append((name, _read_outcome(match[2], match[4]), ""))
         elif line.startswith("1.."):
-            num_planned = int(line[3:]) if line[3:].isdecimal() else -1
+            num_planned = int(line[3:]) if re.fullmatch(r"\d{1,9}", line[3:]) else -1
     if num_planned != num_outer:
         return RunReport()
     outcomes: dict[str, TestOutcome] = {}
