@@ -5,14 +5,12 @@ Receives `(use, options, subject)`, answers `(verdict, None)` or `(None, error)`
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
+from verl_agentic.base.parent_process import end_with_parent
 
 
 def main(descriptor: int) -> None:
@@ -21,7 +19,7 @@ def main(descriptor: int) -> None:
     from verl_agentic.rewards.component import Component, load_component
 
     # The requesting thread or process may end while a component hangs here.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(os.getppid())
     sys.path[:] = os.environ.pop("VERL_AGENTIC_WORKER_PATH").split(os.pathsep)
     components: dict[str, Component] = {}
     with Connection(descriptor) as parent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from verl_agentic.base.parent_process import end_with_parent
 from verl_agentic.data.overlap.chunks import Chunk, chunks_of
 from verl_agentic.data.overlap.duplicates import exact_pairs, first_copies, near_candidates, num_other_answers
 from verl_agentic.data.overlap.ngrams import Hashes, similarity
@@ -257,7 +259,9 @@ def _open_pool(jobs: int) -> Iterator[Executor | None]:
     if jobs == 1:
         yield None
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=end_with_parent, initargs=(os.getpid(),)
+    ) as pool:
         yield pool
 
 

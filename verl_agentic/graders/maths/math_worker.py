@@ -8,7 +8,6 @@ parent; its children end with it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import logging
@@ -23,10 +22,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from verl_agentic.base.parent_process import end_with_parent
+
 CPU_S = 0.75
 """Maximum processor time of one verdict, in seconds."""
 _MAX_MEMORY = 3 << 30
-_PR_SET_PDEATHSIG = 1
 _WARM_UP = (
     (r"\frac{2}{4}x+1", r"1+\frac{x}{2}"),
     (r"\{1,2\}", "(1,2]"),
@@ -154,9 +154,7 @@ class Server:
 
 
 def _judge_forever(channel: Any, server: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != server:
-        return
+    end_with_parent(server)
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in channel.makefile("r"):
