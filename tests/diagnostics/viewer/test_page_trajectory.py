@@ -171,7 +171,7 @@ def test_curves_are_chosen_by_name_and_read_with_the_keyboard(open_page: Callabl
     assert chart.locator("output").inner_text() == "step 2: 2"
     other = page.locator(".chart[data-metric='batch/entropy'] output")
     assert other.inner_text().startswith("step 2: 1."), "all curves point at one step"
-    assert "m=actor%2Fentropy" in page.url
+    assert "m=batch%2Fentropy" in page.url
     page.keyboard.press("Enter")
     page.wait_for_selector("#panel-trajectories:visible")
     page.wait_for_selector("#count >> text=4 groups")
