@@ -12,7 +12,8 @@ import os, sys, time
 from verl_agentic.base.parent_process import end_with_parent
 end_with_parent(int(sys.argv[1]))
 print("waits", flush=True)
-time.sleep(60)
+time.sleep(20)
+print("outlived its parent", flush=True)
 """
 PARENT = """
 import os, subprocess, sys
@@ -26,7 +27,7 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None and parent.stdout.readline() == "waits\n"
         parent.kill()
-        assert parent.stdout.read() == ""  # ends when the child has, which holds the other end
+        assert parent.stdout.read() == ""  # returns when the child has ended, which holds the other end
 
 
 def test_a_child_ends_when_its_parent_has_ended_before(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class RunReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TestForm:
-    """How tests are written in a language."""
+    """Patterns that find tests in the source of a language."""
 
     __test__ = False  # pytest would collect it because of its name
 
