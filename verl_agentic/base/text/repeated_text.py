@@ -32,17 +32,20 @@ def repeated_share(texts: list[str], *, n: int) -> float:
 
 def _without_counters(words: list[str]) -> list[str]:
     """Returns words in which numbers that count on are replaced by a sign."""
-    places = [index for index, word in enumerate(words) if word[0].isalnum()]  # punctuation is no neighbour
     recent: deque[int] = deque(maxlen=_RECENT)
     changed = list(words)
-    for number, index in enumerate(places):
-        if not words[index][-1].isdecimal() or (match := _COUNTED.fullmatch(words[index])) is None:
+    for index, word in enumerate(words):
+        if not (word[-1].isdecimal() and word[0].isalnum()) or (match := _COUNTED.fullmatch(word)) is None:
             continue
         value = int(match[2])
-        neighbours = (
-            words[place] for place in (*places[max(0, number - 1) : number], *places[number + 1 : number + 2])
-        )
-        if (value - 1 in recent or value + 1 in recent) and not any(word[-1].isdecimal() for word in neighbours):
+        if (value - 1 in recent or value + 1 in recent) and not _has_number_beside(words, index):
             changed[index] = f"{match[1]}#"
         recent.append(value)
     return changed
+
+
+def _has_number_beside(words: list[str], index: int) -> bool:
+    """Returns whether the word before or after one, punctuation left out, ends with a digit."""
+    sides = range(index - 1, -1, -1), range(index + 1, len(words))
+    neighbours = (next((words[place] for place in side if words[place][0].isalnum()), "") for side in sides)
+    return any(word[-1:].isdecimal() for word in neighbours)

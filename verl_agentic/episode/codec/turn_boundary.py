@@ -70,6 +70,7 @@ class TurnBoundary:
         self._stop_token_ids = frozenset(stop_token_ids)
         self._needs_tools: dict[frozenset[str], bool] = {}
         self._first_ways: dict[tuple[str, ...], int] = {}
+        self._are_blank: dict[int, bool] = {}
 
     def prompt(self, messages: Sequence[ChatMessage], *, tools: Any, write_calls: WriteCalls) -> list[int]:
         """Returns the tokens of a conversation up to and with the header of the policy's turn.
@@ -223,7 +224,12 @@ class TurnBoundary:
 
     def _count_blanks(self, tokens: list[int]) -> int:
         """Returns how many tokens of white space stand at the beginning."""
-        return next((n for n, token in enumerate(tokens) if self._tokenizer.decode([token]).strip()), len(tokens))
+        return next((n for n, token in enumerate(tokens) if not self._is_blank(token)), len(tokens))
+
+    def _is_blank(self, token: int) -> bool:
+        if token not in self._are_blank:
+            self._are_blank[token] = not self._tokenizer.decode([token]).strip()
+        return self._are_blank[token]
 
     def _without_header(self, ending: list[int]) -> list[int]:
         """Returns what stands after the content of a last turn, without the header that some templates always write."""

@@ -78,8 +78,8 @@ def num_unused(turns: Sequence[Turn]) -> int:
     for turn in reversed(turns):
         for call in turn.calls:
             if succeeded(call):
-                news = _split_words(call.result or "") - _split_words(f"{call.name} {dict(call.arguments)}")
-                unused += not news & later
+                shared = _split_words(call.result or "") & later
+                unused += not shared or shared <= _split_words(f"{call.name} {dict(call.arguments)}")
         later |= _split_words(turn.text)
     return unused
 
