@@ -246,11 +246,10 @@ class CreditBatch:
     def to_tokens(self, values_S: Tensor) -> Tensor:
         """Returns `[B, T]` float32: the value of its session on every sampled token of valid rows, 0 elsewhere."""
         values_S = values_S.float()
-        zero = torch.zeros((), dtype=values_S.dtype, device=values_S.device)
-        values_B1 = torch.where(self.valid_B, values_S[self.session_B], zero).unsqueeze(-1)
+        values_B1 = values_S[self.session_B].masked_fill(~self.valid_B, 0.0).unsqueeze(-1)
         tokens_BT = torch.empty(self.mask_BT.shape, dtype=values_S.dtype, device=values_S.device)
         for rows in row_blocks(self.mask_BT):
-            torch.where(self.mask_BT[rows], values_B1[rows], zero, out=tokens_BT[rows])
+            tokens_BT[rows].copy_(self.mask_BT[rows]).mul_(values_B1[rows])  # half the time of `torch.where`
         return tokens_BT
 
     def _without_nonfinite(self) -> CreditBatch:
