@@ -29,7 +29,7 @@ from verl_agentic.sandbox.boxes.namespaces_backend import NamespaceBackend, Name
 from verl_agentic.sandbox.interface import Backend
 from verl_agentic.swe.grading.accepted import changes
 from verl_agentic.swe.grading.grade import PoisonRun, grade
-from verl_agentic.swe.grading.poison import poison_halves
+from verl_agentic.swe.grading.poisoning.poison import poison_halves
 from verl_agentic.swe.grading.repo_task import TaskStore
 from verl_agentic.swe.grading.run_tests import run_repository_tests
 from verl_agentic.swe.releases.file_kinds import test_targets, tests_of

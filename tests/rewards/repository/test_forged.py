@@ -12,7 +12,7 @@ from repository.small_package import F2P, GOLD, P2P
 
 from verl_agentic.swe.grading import grade as grading
 from verl_agentic.swe.grading.grade import GradeReport, grade
-from verl_agentic.swe.grading.poison import PoisonedTests
+from verl_agentic.swe.grading.poisoning.poison import PoisonedTests
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore
 from verl_agentic.swe.grading.run_tests import TestRun
 

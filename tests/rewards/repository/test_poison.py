@@ -14,8 +14,8 @@ from repository.small_package import BASE, F2P, GOLD, HIDDEN, P2P
 
 from verl_agentic.sandbox.interface import Backend
 from verl_agentic.swe.grading.grade import PoisonRun
-from verl_agentic.swe.grading.poison import PoisonedTests, plain_sources, poison_halves, unreadable_tests
-from verl_agentic.swe.grading.poison_values import vary_text
+from verl_agentic.swe.grading.poisoning.poison import PoisonedTests, plain_sources, poison_halves, unreadable_tests
+from verl_agentic.swe.grading.poisoning.poison_values import vary_text
 from verl_agentic.swe.grading.run_tests import run_repository_tests
 
 ROWS = [(True, True), ("NaN", "NaN")]

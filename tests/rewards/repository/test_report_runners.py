@@ -14,13 +14,13 @@ from verl_agentic.sandbox.interface import Backend
 from verl_agentic.sandbox.pools.backends import make_backend
 from verl_agentic.swe.check_tasks import task_checks
 from verl_agentic.swe.grading.grade import GradeReport, grade
+from verl_agentic.swe.grading.poisoning.source_poison import judged_tests, poison_sources, unfound_tests
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
 from verl_agentic.swe.grading.report_runs import run_reported_tests
 from verl_agentic.swe.grading.runners.cargo import CARGO, read_results
 from verl_agentic.swe.grading.runners.go import read_events
 from verl_agentic.swe.grading.runners.node import NODE, read_tap
 from verl_agentic.swe.grading.runners.registry import REPORT_RUNNERS, toolchain_folder, toolchain_options
-from verl_agentic.swe.grading.source_poison import judged_tests, poison_sources, unfound_tests
 from verl_agentic.swe.grading.tree_diffs import changed_by
 from verl_agentic.swe.sample_store import sample_store
 

@@ -14,8 +14,9 @@ from verl_agentic.base.errors import DataError
 from verl_agentic.graders.code.patch_paths import is_test, touched_paths
 from verl_agentic.sandbox.interface import Backend, Lender, Limits
 from verl_agentic.swe.grading.accepted import Accepted, accept
-from verl_agentic.swe.grading.poison import PoisonedTests, plain_sources, poison_halves, unreadable_tests
-from verl_agentic.swe.grading.poison_values import vary_text
+from verl_agentic.swe.grading.poisoning.poison import PoisonedTests, plain_sources, poison_halves, unreadable_tests
+from verl_agentic.swe.grading.poisoning.poison_values import vary_text
+from verl_agentic.swe.grading.poisoning.source_poison import judged_tests, poison_sources, unfound_tests
 from verl_agentic.swe.grading.repo_task import RepoTask, TaskStore, read_tree
 from verl_agentic.swe.grading.report_runs import run_reported_tests
 from verl_agentic.swe.grading.run_tests import (
@@ -27,7 +28,6 @@ from verl_agentic.swe.grading.run_tests import (
     site_modules,
 )
 from verl_agentic.swe.grading.runners.registry import REPORT_RUNNERS
-from verl_agentic.swe.grading.source_poison import judged_tests, poison_sources, unfound_tests
 from verl_agentic.swe.grading.tree_diffs import ReversedPatchError, changed_by
 
 _MIN_GUESSES = 8

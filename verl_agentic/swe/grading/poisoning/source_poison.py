@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from verl_agentic.swe.grading.poison import PoisonedTests
+from verl_agentic.swe.grading.poisoning.poison import PoisonedTests
 from verl_agentic.swe.grading.runners.report_runner import ReportRunner, TestForm
 
 _VALUES = 0.6

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from verl_agentic.base.text.python_source import parse_python
-from verl_agentic.swe.grading.poison_values import unlikely_value, wrong_constant, wrong_value
+from verl_agentic.swe.grading.poisoning.poison_values import unlikely_value, wrong_constant, wrong_value
 
 _DECOYS = 0.5
 _CODING = re.compile(r"(coding[:=][ \t]*)[-\w.]+")

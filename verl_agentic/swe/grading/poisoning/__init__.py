@@ -1,0 +1,1 @@
+"""Variants of tests that no honest code can pass."""
