@@ -108,7 +108,7 @@ async def _measure(folder: Path, work: Work) -> dict[str, int]:
             progress(f"{name}: naive graders {sorted(final.paid_by)}, ours {result.resolved}")
         unpaid = 0
         for shape in work.shapes:
-            result = await _grade_shape(backend, folder / "shapes", shape, work.shape_cheats)
+            result = await _grade_shape(backend, folder / shape, shape, work.shape_cheats)
             paid, unpaid = paid + result[0], unpaid + result[1]
         checked = [await _honest(backend, *one) for one in honest]
     finally:

@@ -199,6 +199,7 @@ PATCH = """--- a/smallkit/slugs.py
 def make_store(folder: Path) -> tuple[TaskStore, RepoTask]:
     """Writes the task into a store."""
     store = TaskStore(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "sites").symlink_to(Path(_folder_with_pytest().name, "sites"))
     task = RepoTask(
         instance_id="smallkit-1",
