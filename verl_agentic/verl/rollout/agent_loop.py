@@ -72,6 +72,8 @@ tool_parser.logger.setLevel(logging.CRITICAL)
 continuous_token_wiring.logger.setLevel(logging.WARNING)
 _SETTINGS = {"env", "env_config", "limits", "compaction", "exploration", "protocol", "protocol_options", "guidance"}
 _ERROR_CHARS = 300
+_MIN_NEW_OBJECTS = 10_000
+"""New objects after which a worker collects garbage; Python's 700 are those of 8 turns, and an episode keeps them."""
 _BRANCHING = "verl_agentic.methods.branching:run_branching_episode"
 _is_validation: ContextVar[bool] = ContextVar("is_validation", default=False)
 
@@ -173,7 +175,7 @@ class EnvAgentLoop(AgentLoopBase):
             )
         give_token_builder(self)
         self._envs: dict[str, EnvFactory] = {}
-        _freeze_loaded_objects()
+        _collect_rarely()
         self._settings = loop_settings(self.config, _to_plain_dict(named))
         self._is_scored_by_verl = is_scored_by_verl(self.config)
         external_sessions.check_external_sessions(self.config)
@@ -358,14 +360,17 @@ async def _run_as_asked(
 
 
 @functools.cache
-def _freeze_loaded_objects() -> None:
-    """Takes all loaded objects out of garbage collection, once per process.
+def _collect_rarely() -> None:
+    """Takes all loaded objects out of garbage collection and makes collections rare, once per process.
 
     torch, transformers and verl load half a million objects. A full collection visits all of them, which takes 0.3 s,
     and stops every episode of the worker meanwhile.
     """
     gc.collect()
     gc.freeze()
+    young, *older = gc.get_threshold()
+    if young:  # 0 switches collections off
+        gc.set_threshold(max(young, _MIN_NEW_OBJECTS), *older)
 
 
 def _to_plain_dict(values: Any) -> dict[str, Any]:
