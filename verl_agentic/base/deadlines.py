@@ -182,7 +182,6 @@ async def within(awaitable: Awaitable[T], timeout_s: float, *, what: str) -> T:
         OverrunError: it was still running.
         EnvError: it cancelled itself.
     """
-    grace_s = min(max(timeout_s / 10, _GRACE_S[0]), _GRACE_S[1])
     clock = _Clock(timeout_s, what)
     outer = _CLOCK.set(clock)
     try:
@@ -192,11 +191,11 @@ async def within(awaitable: Awaitable[T], timeout_s: float, *, what: str) -> T:
     try:
         await _wait_for_end(task, timeout_s, clock)
     except asyncio.CancelledError:
-        await _end_task(task, label=what, grace_s=grace_s)
+        await _end_task(task, label=what, timeout_s=timeout_s)
         raise
     if not task.done():
         by_code = clock.is_spent_by_code
-        await _end_task(task, label=what, grace_s=grace_s)
+        await _end_task(task, label=what, timeout_s=timeout_s)
         raise OverrunError(f"{what} was still running after {timeout_s:g} s", by_code=by_code)
     if task.cancelled():
         raise EnvError(f"{what} failed, got a cancellation of its own")
@@ -319,11 +318,11 @@ async def _wait_for_end(task: asyncio.Future[Any], timeout_s: float, clock: _Clo
         task.remove_done_callback(wake)
 
 
-async def _end_task(task: asyncio.Future[Any], *, label: str, grace_s: float) -> None:
-    """Cancels work and waits until it has ended, but no longer than `grace_s`; what it raises then is dropped."""
+async def _end_task(task: asyncio.Future[Any], *, label: str, timeout_s: float) -> None:
+    """Cancels work and gives it a tenth of its time to end, within `_GRACE_S`; what it raises then is dropped."""
     task.cancel()
     task.add_done_callback(_drop_result)
-    await _wait_for_end(task, grace_s)
+    await _wait_for_end(task, min(max(timeout_s / 10, _GRACE_S[0]), _GRACE_S[1]))
     if not task.done():
         logger.error("%s ignores its cancellation and was left behind; it may have leaked", label)
 

@@ -29,7 +29,7 @@ class AttemptContext(AttemptBudgets):
         """
         limits = self.setup.limits
         cap = min(limits.max_observation_tokens or limits.max_context_tokens, limits.max_context_tokens)
-        new = [replace(message, content=encodable(message.content)) for message in messages]
+        new = [_make_encodable(message) for message in messages]
         if any(len(message.content) > CHARS_PER_TOKEN * cap for message in new):
             new = await self._clip_messages(new)
             return new, await self._encode_messages(new)
@@ -84,3 +84,8 @@ class AttemptContext(AttemptBudgets):
             spare -= lacking if attempt else 0  # the template around the texts
             fitting = await self._clip_messages(new, max_tokens=max(0, spare) // len(new))
         return fitting
+
+
+def _make_encodable(message: Message) -> Message:
+    content = encodable(message.content)
+    return message if content == message.content else replace(message, content=content)
