@@ -18,21 +18,19 @@ _PAIR_S = 2.0
 
 
 def _math_verify(response: str, truth: str) -> bool:
-    return bool(
-        verify(
-            parse(f"\\boxed{{{truth}}}", parsing_timeout=None),
-            parse(response, parsing_timeout=None),
-            timeout_seconds=None,
-        )
-    )
+    no_limit: Any = None  # its annotations want a number, its documentation None
+    gold = parse(f"\\boxed{{{truth}}}", parsing_timeout=no_limit)
+    return bool(verify(gold, parse(response, parsing_timeout=no_limit), timeout_seconds=no_limit))
 
 
 def _prime_math(response: str, truth: str) -> bool:
-    return bool(prime_math.compute_score(response, truth)[0])
+    verdict: Any = prime_math.compute_score(response, truth)
+    return bool(verdict[0])
 
 
 def _math_dapo(response: str, truth: str) -> bool:
-    return bool(math_dapo.compute_score(response, truth, strict_box_verify=True)["acc"])
+    verdict: Any = math_dapo.compute_score(response, truth, strict_box_verify=True)
+    return bool(verdict["acc"])
 
 
 VERIFIERS: dict[str, Callable[[str, str], bool]] = {

@@ -75,10 +75,11 @@ async def _measure(*, rounds: int) -> dict[str, float]:
 def provide_image() -> str:
     """Makes an image of this machine's own Python when the engine has not got it; returns its name."""
     import docker
+    from docker.errors import DockerException
 
     try:
         client = docker.from_env()
-    except docker.errors.DockerException:
+    except DockerException:
         return _IMAGE  # the backend says what is wrong
     try:
         if not client.images.list(_IMAGE):

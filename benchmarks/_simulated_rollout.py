@@ -124,7 +124,8 @@ class Rollout:
 
     def kv_batch_get(self, *, keys: Sequence[str], partition_id: str, select_fields: Sequence[str]) -> TensorDict:
         """Returns the extra fields of rows."""
-        return TensorDict({"extra_fields": NonTensorStack(*(self._extra[key] for key in keys))}, batch_size=[len(keys)])
+        extra_fields = NonTensorStack(*(self._extra[key] for key in keys))  # pyright: ignore[reportAbstractUsage]
+        return TensorDict({"extra_fields": extra_fields}, batch_size=[len(keys)])
 
     def kv_clear(self, *, keys: Sequence[str], partition_id: str) -> None:
         """Forgets rows and prompts."""
@@ -138,7 +139,7 @@ def in_place(rollout: Rollout) -> Iterator[Rollout]:
     """Puts it in the place of TransferQueue and of the clock, for verl's buffers and ours."""
     names = ("kv_list", "kv_batch_get", "kv_clear")
     before = {name: getattr(transfer_queue, name) for name in names}
-    clock = replay_buffer.time
+    clock = vars(replay_buffer)["time"]
     try:
         for name in names:
             setattr(transfer_queue, name, getattr(rollout, name))
@@ -149,4 +150,4 @@ def in_place(rollout: Rollout) -> Iterator[Rollout]:
         for name, function in before.items():
             setattr(transfer_queue, name, function)
         for module in (replay_buffer, gated_buffer):
-            module.time = clock
+            module.time = clock  # pyright: ignore[reportAttributeAccessIssue]

@@ -86,7 +86,7 @@ _TURNS, _CONCURRENT = 4, 8
 
 def main() -> int:
     """Runs the benchmark and prints its result."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few episodes: a smoke test, not a measurement")
     args = parser.parse_args()
     repeats, episodes = (1, 20) if args.quick else (3, 200)

@@ -201,7 +201,7 @@ class Stage:
             config = self._config(*key)
             self._configs[key] = DictConfigWrap(config), DictConfigWrap(config.data)
         config, data_config = self._configs[key]
-        loop = agent_loop.hydra.utils.instantiate(
+        loop = agent_loop.hydra.utils.instantiate(  # pyright: ignore[reportPrivateImportUsage]
             config=_LOOPS[name],
             trainer_config=config,
             server_manager=server,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import statistics
 import sys
 import time
@@ -48,10 +49,10 @@ def main() -> int:
     options = parser.parse_args()
     batch = 32 if options.quick else 256
     parts = _pairs(rounds=1 if options.quick else 4)
-    with asyncio.Runner() as runner:
-        verdicts = {name: runner.run(_verdicts(pairs)) for name, pairs in parts.items()}
-        elapsed_s, num_unjudged, num_paid = runner.run(_hanging_batch(batch))
-        quick_us = runner.run(_quick_us())
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        verdicts = {name: loop.run_until_complete(_verdicts(pairs)) for name, pairs in parts.items()}
+        elapsed_s, num_unjudged, num_paid = loop.run_until_complete(_hanging_batch(batch))
+        quick_us = loop.run_until_complete(_quick_us())
     counts = {name: _missed(parts[name], verdicts[name], is_shown=True) for name in parts}
     models = counts["model"][0] + counts["held_out"][0], _num_right(parts["model"]) + _num_right(parts["held_out"])
     pairs = [pair for part in parts.values() for pair in part]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -72,12 +73,12 @@ def main() -> int:
         waiting = Path(folder) / "waiting.py"
         waiting.write_text(_WAITING.format(wait_s=_WAIT_S))
         data = make_trajectories(tokenizer, count)
-        with asyncio.Runner() as runner:
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
             same = _compare(
-                runner, data, naive=_naive(tokenizer, _math), ours=_ours("math"), repeats=repeats, what="math verifier"
+                loop, data, naive=_naive(tokenizer, _math), ours=_ours("math"), repeats=repeats, what="math verifier"
             )
             sync = _compare(
-                runner,
+                loop,
                 data[:slow],
                 naive=_naive(tokenizer, _wait),
                 ours=_ours(f"{waiting}:waiting"),
@@ -85,7 +86,7 @@ def main() -> int:
                 what="slow verifier",
             )
             both = _compare(
-                runner,
+                loop,
                 data[:slow],
                 naive=_naive(tokenizer, _wait_async),
                 ours=_ours(f"{waiting}:waiting"),
@@ -195,7 +196,7 @@ def _ours(component: str) -> Callable[[], Any]:
 
 
 def _compare(
-    runner: asyncio.Runner, data: list[DataProto], *, naive: Any, ours: Any, repeats: int, what: str
+    loop: asyncio.AbstractEventLoop, data: list[DataProto], *, naive: Any, ours: Any, repeats: int, what: str
 ) -> list[tuple[float, float]]:
     """Returns the seconds of both sides, alternating, once each was warm."""
 
@@ -213,7 +214,7 @@ def _compare(
 
     pairs = []
     for repeat in range(repeats):
-        pairs.append((runner.run(scored(naive)), runner.run(scored(ours))))
+        pairs.append((loop.run_until_complete(scored(naive)), loop.run_until_complete(scored(ours))))
         progress(f"{what} {repeat + 1}/{repeats}: naive {pairs[-1][0]:.2f} s, rubric {pairs[-1][1]:.2f} s")
     return pairs
 

@@ -53,7 +53,7 @@ _FIGURES = (
     *("cheats", "gradings", "paid_naive", "paid", "unpaid_fixes"),
     *("false_alarms", "inspecting_lines", "honest_tests"),
 )
-_TARGETS = dict.fromkeys(("paid", "unpaid_fixes", "false_alarms"), Target(bound=0, at_least=False))
+_TARGETS: dict[str, Target] = dict.fromkeys(("paid", "unpaid_fixes", "false_alarms"), Target(bound=0, at_least=False))
 _QUICK_SHAPES, _QUICK_SHAPE_CHEATS = ("negated", "data files"), ("inverts the calls", "reads the data file")
 _QUICK = ("source patches the reports", "result equals everything", "source skips", "conftest in tests")
 

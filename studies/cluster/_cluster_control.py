@@ -43,6 +43,11 @@ class _Balancer(GlobalRequestLoadBalancer):
         return time.process_time()
 
 
+def _read_cpu_s(actor: Any) -> float:
+    seconds: Any = ray.get(actor.cpu_s.remote())
+    return seconds
+
+
 def _balancer(calls: int) -> dict[str, float]:
     """Times a turn (acquire and release) as seen by a full balancer, and the CPU time of both ends."""
     found = {}
@@ -60,10 +65,10 @@ def _balancer(calls: int) -> dict[str, float]:
 
         rounds = []
         for _ in range(3):
-            wall, mine, theirs = time.perf_counter(), time.process_time(), ray.get(actor.cpu_s.remote())
+            wall, mine, theirs = time.perf_counter(), time.process_time(), _read_cpu_s(actor)
             asyncio.run(turns())
             spent = time.process_time() - mine
-            rounds.append((ray.get(actor.cpu_s.remote()) - theirs, spent, time.perf_counter() - wall))
+            rounds.append((_read_cpu_s(actor) - theirs, spent, time.perf_counter() - wall))
         server, client, wall = (median([one[place] / calls for one in rounds]) for place in range(3))
         found |= {f"balancer_turn_cpu_s.{name}": server, f"client_turn_cpu_s.{name}": client}
         found[f"balancer_turn_wall_s.{name}"] = wall

@@ -10,13 +10,13 @@ import heapq
 import math
 import random
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 Resume = Callable[[], None]
-Process = Iterator[tuple[Any, Any]]
+Process = Generator[tuple[Any, Any], None, None]
 
 
 class Clock:

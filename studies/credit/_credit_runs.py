@@ -194,7 +194,7 @@ class Trial(WarmStart):
             "void_share": _mean([step["benchmark/void_share"] for step in steps]),
             "step_s": sum(step["timing_s/step"] for step in steps),
             "wall_s": sum(record["wall_s"] for record in self._records.values()),
-            "num_plays": self.settings.eval_tasks * _NUM_PLAYS,
+            "num_plays": self._size.eval_tasks * _NUM_PLAYS,
             "curve": [step["episode/acc"] for step in steps],
             "curve_tokens": [step["benchmark/tokens"] for step in steps],
             "horizon": self._records["rl"]["horizon"],
