@@ -75,6 +75,7 @@ def test_runs_are_chosen_and_their_curves_are_drawn_together(open_page: Callable
     assert again.input_value("#run") == "1"
 
 
+@pytest.mark.slow
 def test_a_page_of_one_run_has_no_choice_and_no_comparison(
     open_page: Callable[..., Any], run_dirs: list[Path], serve: Any
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_page_of_one_run_has_no_choice_and_no_comparison(
         assert not page.is_visible("#run-line") and not page.is_visible("#tab-compare")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_episodes_of_one_task_are_beside_each_other(open_page: Callable[..., Any], both_url: str, scheme: str) -> None:
     page = open_page(both_url, color_scheme=scheme, reduced_motion="reduce")

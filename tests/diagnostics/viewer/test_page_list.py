@@ -75,6 +75,7 @@ def test_j_and_k_walk_over_groups_and_arrows_over_siblings(open_page: Callable[.
     page.wait_for_selector("#group-5[aria-selected=true]")
 
 
+@pytest.mark.slow
 def test_every_filter_narrows_the_list_and_reset_brings_it_back(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url)
     settled(page, "21 groups · 81 rows")
@@ -110,6 +111,7 @@ def test_every_filter_narrows_the_list_and_reset_brings_it_back(open_page: Calla
     assert narrowed(lambda: form.get_by_text("python_math", exact=True).click()) == 80
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_no_number_is_marked_and_asks_for_nothing(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url)
     settled(page, "21 groups")
@@ -139,6 +141,7 @@ def test_the_list_is_sorted_both_ways(open_page: Callable[..., Any], url: str) -
     assert rewards == sorted(rewards, reverse=True) and len(rewards) > 8
 
 
+@pytest.mark.slow
 def test_slash_searches_in_what_was_said(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url)
     settled(page, "21 groups")
@@ -150,6 +153,7 @@ def test_slash_searches_in_what_was_said(open_page: Callable[..., Any], url: str
     page.wait_for_selector("[aria-selected=true] >> text=the capital of Kenya")
 
 
+@pytest.mark.slow
 def test_the_address_is_a_link_to_what_is_seen(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url, permissions=["clipboard-read", "clipboard-write"])
     page.select_option("#sort", "length")
@@ -177,6 +181,7 @@ def test_the_address_is_a_link_to_what_is_seen(open_page: Callable[..., Any], ur
     assert again.inner_text(".uid") == uid and again.input_value("#sort") == "step"
 
 
+@pytest.mark.slow
 def test_a_group_that_is_chosen_while_the_list_is_sorted_is_the_one_that_is_marked(
     open_page: Callable[..., Any], url: str
 ) -> None:
@@ -195,6 +200,7 @@ def test_a_group_that_is_chosen_while_the_list_is_sorted_is_the_one_that_is_mark
     assert page.locator(".group[aria-selected=true]").count() == 1
 
 
+@pytest.mark.slow
 def test_siblings_of_the_group_that_was_left_are_not_chosen_any_more(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url)
     page.wait_for_selector(".card")
@@ -242,6 +248,7 @@ def _play_on(folder: Path) -> None:
     MetricsLog(folder).append(99, {"new/metric": 1.0})
 
 
+@pytest.mark.slow
 def test_what_a_run_writes_is_offered_and_shown_without_losing_the_place(
     open_page: Callable[..., Any], growing: tuple[Path, str]
 ) -> None:
@@ -266,6 +273,7 @@ def test_what_a_run_writes_is_offered_and_shown_without_losing_the_place(
     page.wait_for_selector("#status >> text=Nothing new")
 
 
+@pytest.mark.slow
 def test_following_shows_what_is_new_by_itself(open_page: Callable[..., Any], growing: tuple[Path, str]) -> None:
     folder, url = growing
     page = open_page(url)

@@ -19,6 +19,7 @@ HOSTILE_LINK = "#split=train&step=5&uid=g0005-03&session=0&index=0"
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_can_be_read(open_page: Callable[..., Any], url: str, scheme: str) -> None:
     page = open_page(
@@ -43,6 +44,7 @@ def test_every_text_can_be_read(open_page: Callable[..., Any], url: str, scheme:
     assert page.evaluate(FAINT_TEXTS) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_exported_page_opens_with_its_result_and_fits_a_phone(
     open_page: Callable[..., Any], view: RunView, tmp_path: Path, scheme: str
@@ -66,6 +68,7 @@ def test_the_contrast_check_finds_text_that_cannot_be_read(open_page: Callable[.
     assert [found[2] for found in page.evaluate(FAINT_TEXTS)] == [page.inner_text("#run-name")]
 
 
+@pytest.mark.slow
 def test_the_theme_is_chosen_and_remembered(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url, color_scheme="light")
     colour = "getComputedStyle(document.body.parentElement).backgroundColor"
@@ -192,6 +195,7 @@ def looked_at(browser: Any, view: RunView, tmp_path_factory: pytest.TempPathFact
     page.close()
 
 
+@pytest.mark.slow
 def test_a_spot_check_says_why_each_is_there(open_page: Callable[..., Any], view: RunView, tmp_path: Path) -> None:
     rows = spot_check_rows(view, count=3, seed=1)
     page = open_page(exported(tmp_path, view, rows))

@@ -48,6 +48,7 @@ def test_tokens_are_coloured_by_keys_and_by_buttons(open_page: Callable[..., Any
     assert "colour=entropy" in page.url
 
 
+@pytest.mark.slow
 def test_all_numbers_of_a_token_are_shown_on_hover_and_on_focus(
     open_page: Callable[..., Any], url: str, view: RunView
 ) -> None:
@@ -105,6 +106,7 @@ def test_calls_are_folded_with_arguments_result_and_time(open_page: Callable[...
     page.wait_for_selector(".trajectory-head >> text=step 1 · session 0")
 
 
+@pytest.mark.slow
 def test_reward_parts_time_and_what_is_known_are_shown(open_page: Callable[..., Any], url: str) -> None:
     page = at_link(open_page, url)
     assert page.locator(".bar .name").all_inner_texts() == ["math", "tool_validity", "overlong"]
@@ -136,6 +138,7 @@ def test_a_void_trajectory_and_a_breach_are_told_at_the_top(open_page: Callable[
     page.wait_for_selector(".banner.breach >> text=tokens 4 to 9")
 
 
+@pytest.mark.slow
 def test_without_a_tokenizer_ids_are_shown_and_what_the_turns_said(
     open_page: Callable[..., Any], tmp_path: Path, serve: Any
 ) -> None:
@@ -149,6 +152,7 @@ def test_without_a_tokenizer_ids_are_shown_and_what_the_turns_said(
         page.context.close()
 
 
+@pytest.mark.slow
 def test_curves_are_chosen_by_name_and_read_with_the_keyboard(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url)
     page.keyboard.press("c")
@@ -177,6 +181,7 @@ def test_curves_are_chosen_by_name_and_read_with_the_keyboard(open_page: Callabl
     page.wait_for_selector("#count >> text=4 groups")
 
 
+@pytest.mark.slow
 def test_findings_are_marked_on_the_curves_they_speak_of_and_listed(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url + "#tab=curves")
     page.wait_for_selector(".chart polyline >> nth=5")
@@ -212,6 +217,7 @@ def test_the_time_of_steps_is_stacked_and_summed(open_page: Callable[..., Any], 
     assert page.inner_text("#time output").startswith("step 1: ")
 
 
+@pytest.mark.slow
 def test_tabs_are_reached_by_mouse_and_arrows_and_told_to_readers(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url)
     page.focus("#tab-trajectories")
@@ -239,6 +245,7 @@ def test_help_lists_the_keys_and_escape_closes_it(open_page: Callable[..., Any],
         page.wait_for_selector("#help", state="hidden")
 
 
+@pytest.mark.slow
 def test_every_control_has_a_name_and_can_be_seen_when_it_has_the_focus(
     open_page: Callable[..., Any], url: str
 ) -> None:
