@@ -18,7 +18,7 @@ _PAIR_S = 2.0
 
 
 def _math_verify(response: str, truth: str) -> bool:
-    no_limit: Any = None  # its annotations want a number, its documentation None
+    no_limit: Any = None  # documented, although annotated as int
     gold = parse(f"\\boxed{{{truth}}}", parsing_timeout=no_limit)
     return bool(verify(gold, parse(response, parsing_timeout=no_limit), timeout_seconds=no_limit))
 
