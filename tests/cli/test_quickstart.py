@@ -38,6 +38,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
 
 
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """A folder without runs of other tests beside it, whose phases would count."""
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
 def run(out: Path, *, fresh: bool = False, **changes: Any) -> dict[str, Any]:
     run_course(Quickstart(out, QuickstartSettings(**{**SETTINGS, **changes}), fresh=fresh))
     return json.loads((out / "summary.json").read_text())
@@ -79,7 +86,7 @@ def test_rollouts_are_sampled_by_the_engine_that_is_chosen(
     assert not world.done and not (tmp_path / "missing").exists()
     monkeypatch.setattr(cpu_features, "is_installed", lambda package: True)
     for engine in ("vllm", "agentic"):
-        run(tmp_path / engine, engine=engine)
+        run(tmp_path / engine, fresh=True, engine=engine)
         sft, grpo = world.commands[-2:]
         assert "+agentic=cpu_vllm" not in sft
         assert ("+agentic=cpu_vllm" in grpo) == (engine == "vllm")
@@ -201,6 +208,42 @@ def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World,
     assert world.done == []
 
 
+def test_a_control_takes_what_the_run_beside_it_has_made_of_the_same_inputs(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learning, control = tmp_path / "a", tmp_path / "b"
+    first = run(learning)
+    run(control, seed=9)  # leaves a step more of SFT than the run beside it, whose logs must go
+    (control / "logs" / "sft_1.jsonl").write_text('{"step": 3, "data": {}}\n')
+    world.done.clear()
+    capsys.readouterr()
+    second = run(control, control=True)
+    assert world.done == ["rl", "eval rl"]
+    assert "eval sft: 0 s, already done in a" in capsys.readouterr().out.replace("evaluate held-out tasks: ", "eval ")
+    assert {**second, "wall_s": 0, "cpu_s": 0, "peak_rss_gb": 0} == {**first, "wall_s": 0, "cpu_s": 0, "peak_rss_gb": 0}
+    rows = [json.loads(line) for line in (control / "metrics.jsonl").read_text().splitlines()]
+    assert [(r["phase"], r["step"]) for r in rows] == [("sft", 1), ("sft", 2)] + [("rl", i) for i in range(1, 5)]
+    assert not list((control / "sft").glob("global_step_*")), "checkpoints are large, and no later phase needs them"
+    world.done.clear()
+    run(control, control=True, fresh=True)
+    assert world.done == ALL
+
+
+@pytest.mark.slow
+def test_a_phase_that_other_settings_have_interrupted_is_not_finished(world: World, tmp_path: Path) -> None:
+    def interrupted(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    run(tmp_path)
+    world.during_rl = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, seed=9)
+    world.during_rl = lambda folder: None
+    world.done.clear()
+    run(tmp_path)
+    assert world.done == ALL[:-1], "the last evaluation was not begun, so that it is still there"
+
+
 @pytest.mark.slow
 @pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize(
@@ -295,7 +338,7 @@ def test_the_trainers_are_verls_own_and_the_control_differs_in_the_estimator_alo
     world: World, tmp_path: Path
 ) -> None:
     run(tmp_path / "a")
-    run(tmp_path / "b", control=True)
+    run(tmp_path / "b", fresh=True, control=True)
     sft, rl, _, control = [[part.replace("/b/", "/a/") for part in command] for command in world.commands]
     assert sft[1:3] == ["-m", "torch.distributed.run"] and "verl.trainer.sft_trainer" in sft
     assert "--local-addr=127.0.0.1" in sft, "else it starts only where the name of the host resolves"

@@ -1,6 +1,6 @@
 """Every course of the recipes runs all its stages on a CPU, with one step of each training.
 
-Courses that extend one recipe share its folder: model, data and warm start of the first one are reused by the others.
+Courses that extend one recipe take model, data and warm start of the first one, whose folder is beside theirs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_stage_of_a_course_runs(name: str, folder: Path) -> None:
     course = replace(load_course(name), num_train=16, num_demos=64)
     stages = [*map(shortened, load_stages(course))]
-    out = folder / course.extends
+    out = folder / name
     settings = QuickstartSettings(
         recipe=name, seed=0, control=False, rl_steps=None, sft_steps=None, eval_tasks=4, engine="agentic"
     )

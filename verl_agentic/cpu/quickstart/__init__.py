@@ -27,7 +27,7 @@ class QuickstartOptions(Options):
     rl_steps: int | None = declare("train this many GRPO steps (default: the recipe's)", min=1)
     sft_steps: int | None = declare("train this many SFT steps (default: the recipe's)", min=1)
     eval_tasks: int | None = declare("evaluate on this many held-out tasks (default: the recipe's)", min=1)
-    fresh: bool = declare("repeat every phase, also those that an earlier run has finished", False)
+    fresh: bool = declare("repeat every phase, also those that this run or one beside it has finished", False)
 
 
 def run_quickstart(options: QuickstartOptions) -> int:

@@ -63,9 +63,9 @@ class Display:
             notes = ", ".join(filter(None, [f"{task.elapsed:.0f} s", task.fields["note"]]))
             print(f"{_label_phase(name, title)}: {notes}", flush=True)
 
-    def reused(self) -> None:
-        """Marks the phase as done before."""
-        self._progress.update(self._task, note="already done")
+    def reused(self, run: str = "") -> None:
+        """Marks the phase as done before, by the run that is named or by this one."""
+        self._progress.update(self._task, note=f"already done in {run}" if run else "already done")
 
     def advance(self, completed: int, total: int) -> None:
         """Moves the bar."""

@@ -16,6 +16,7 @@ from verl_agentic.cpu.quickstart import tasks
 from verl_agentic.cpu.quickstart.child_process import MemoryMeter, termination_as_interrupt
 from verl_agentic.cpu.quickstart.course import Course, load_course
 from verl_agentic.cpu.quickstart.display import Display
+from verl_agentic.cpu.quickstart.finished_phases import copy_phase, find_finished, record_file
 from verl_agentic.cpu.quickstart.run_state import MODEL, RECIPE, QuickstartSettings, RunState
 from verl_agentic.cpu.quickstart.stage_list import load_stages
 from verl_agentic.cpu.quickstart.stages import CourseStage, ModelStage
@@ -40,7 +41,7 @@ class Quickstart:
         Args:
             out: its folder.
             settings: its options.
-            fresh: remove what an earlier run left in the folder.
+            fresh: remove what an earlier run left in the folder, and take nothing from runs beside it.
             course: by default that of the recipe.
             stages: by default those of the course.
         """
@@ -57,6 +58,7 @@ class Quickstart:
         self._state = RunState(
             out=self.out, settings=settings, course=self._course, display=self._display, meter=self._meter
         )
+        self._is_fresh = fresh
         self._fingerprint = _hash_parts(*_config_texts())
         self._records: dict[str, dict[str, Any]] = {}
 
@@ -93,6 +95,11 @@ class Quickstart:
             if MODEL in stage.products(self._state.folder(stage.name)):
                 phases.append((f"eval {stage.name}", ""))
         return phases
+
+    def _list_runs(self) -> list[Path]:
+        """Returns the folders whose finished phases count: this one, and the others beside it."""
+        others = [] if self._is_fresh else sorted(path for path in self.out.parent.glob("*") if path != self.out)
+        return [self.out, *others]
 
     def _list_courses(self) -> list[str]:
         """Returns the names of all courses whose data the stages use."""
@@ -156,7 +163,7 @@ class Quickstart:
         title: str = "",
         folder: Path | None = None,
     ) -> None:
-        """Runs a phase, unless its record shows a run with the same inputs after the same phases.
+        """Runs a phase, unless this run or one beside it has done so with the same inputs after the same phases.
 
         Args:
             work: what it does; returns its record.
@@ -164,28 +171,36 @@ class Quickstart:
             title: for the display.
             folder: removed first, unless an interrupted run with the same inputs left it.
         """
-        path = self.out / "phases" / f"{name.replace(' ', '_')}.json"
+        path = record_file(self.out, name)
         self._fingerprint = _hash_parts(self._fingerprint, name, inputs)
-        record = json.loads(path.read_text()) if path.is_file() else {}
+        run, record = find_finished(self._list_runs(), name, self._fingerprint)
         with self._display.phase(name, title) as phase:
-            if record.get("fingerprint") == self._fingerprint:
+            if run == self.out:
                 phase.reused()
             else:
-                if folder is not None:
-                    self._drop_foreign_files(folder)
-                started, cpu_before = time.monotonic(), _measure_cpu_s()
-                result = work()
-                self._meter.measure()
-                record = {
-                    "fingerprint": self._fingerprint,
-                    "wall_s": time.monotonic() - started,
-                    "cpu_s": _measure_cpu_s() - cpu_before,
-                    "peak_rss_gb": self._meter.peak_bytes / 2**30,
-                    **result,
-                }
+                path.unlink(missing_ok=True)  # an interruption leaves a phase that is not finished
+                if run is not None:
+                    copy_phase(run, self.out, name)
+                    phase.reused(run.name)
+                else:
+                    if folder is not None:
+                        self._drop_foreign_files(folder)
+                    record = {"fingerprint": self._fingerprint, **self._measure(work)}
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(record))
         self._records[name] = record
+
+    def _measure(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Does the work of a phase, and returns its record with time and memory."""
+        started, cpu_before = time.monotonic(), _measure_cpu_s()
+        result = work()
+        self._meter.measure()
+        return {
+            "wall_s": time.monotonic() - started,
+            "cpu_s": _measure_cpu_s() - cpu_before,
+            "peak_rss_gb": self._meter.peak_bytes / 2**30,
+            **result,
+        }
 
     def _drop_foreign_files(self, folder: Path) -> None:
         """Removes files and logs of other inputs; keeps those of this phase, so that an interrupted run continues."""

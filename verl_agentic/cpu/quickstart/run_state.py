@@ -63,9 +63,8 @@ class RunState:
         return self.out / stage
 
     def metric_files(self, stage: str) -> list[Path]:
-        """Returns the files with the logged steps of a stage; a resumed run has several."""
-        files = (self.out / "logs").glob(f"{stage}_*.jsonl")
-        return [path for path in files if path.stem.rpartition("_")[0] == stage]
+        """Returns the files with the logged steps of a stage."""
+        return metric_files(self.out, stage)
 
     def data(self, course: str) -> Path:
         """Returns the folder of the tasks and demonstrations of another course; of this one for an empty name."""
@@ -80,3 +79,9 @@ class RunState:
         self.products |= products
         if MODEL in products:
             self.models[stage] = products[MODEL]
+
+
+def metric_files(out: Path, stage: str) -> list[Path]:
+    """Returns the files with the logged steps of a stage in the folder of a run; a resumed run has several."""
+    files = (out / "logs").glob(f"{stage}_*.jsonl")
+    return [path for path in files if path.stem.rpartition("_")[0] == stage]
