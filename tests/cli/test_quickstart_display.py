@@ -37,7 +37,7 @@ def test_a_file_has_a_line_for_each_phase_that_has_ended(capsys: pytest.CaptureF
         display.announce([("model", ""), ("eval base", "")])
         with display.phase("model"):
             display.reused()
-        assert capsys.readouterr().out == "make a tiny model: 0 s, already done\n"
+        assert capsys.readouterr().out == "prepare the model: 0 s, already done\n"
         with display.phase("eval base"):
             display.advance(3, 8)
     assert capsys.readouterr().out == "evaluate held-out tasks: base: 0 s\n"

@@ -13,7 +13,7 @@ from rich.table import Column
 
 from verl_agentic.observe.live.step_line import list_alarms
 
-_TITLES = {"model": "make a tiny model", "data": "make tasks and demonstrations", "eval": "evaluate held-out tasks:"}
+_TITLES = {"model": "prepare the model", "data": "make tasks and demonstrations", "eval": "evaluate held-out tasks:"}
 """First word of a phase's name -> what is shown in its place."""
 
 
