@@ -150,7 +150,7 @@ def _in_short(*recipes: Recipe) -> str:
 
 def _courses() -> Iterator[str]:
     yield "\n## Courses\n"
-    yield "Recipes of several stages for a tiny model. [Courses](courses.md) explains how to write one.\n"
+    yield "Recipes of several stages, for a laptop. [Courses](courses.md) explains how to write one.\n"
     rows = []
     for path in sorted(recipes_dir().glob("*/course.yaml")):
         name, about = path.parent.name, path.with_name("README.md").read_text().split("\n\n")[1].replace("\n", " ")
