@@ -21,6 +21,7 @@ from verl_agentic.cpu.quickstart.run_state import MODEL, RECIPE, QuickstartSetti
 from verl_agentic.cpu.quickstart.stage_list import load_stages
 from verl_agentic.cpu.quickstart.stages import CourseStage, ModelStage
 from verl_agentic.cpu.quickstart.summary import Summary
+from verl_agentic.log.files.record_files import write_json_lines
 from verl_agentic.verl.extensions.cpu.cpu_features import require_vllm
 
 
@@ -185,12 +186,11 @@ class Quickstart:
                 else:
                     if folder is not None:
                         self._drop_foreign_files(folder)
-                    record = {"fingerprint": self._fingerprint, **self._measure(work)}
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(record))
+                    record = {"fingerprint": self._fingerprint, **self._measure_work(work)}
+                write_json_lines([record], path)  # atomically: another run may look for finished phases
         self._records[name] = record
 
-    def _measure(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _measure_work(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Does the work of a phase, and returns its record with time and memory."""
         started, cpu_before = time.monotonic(), _measure_cpu_s()
         result = work()
