@@ -131,7 +131,7 @@ def _token_counts(
         if course.protocol == "chat":
             observed = is_observation(row["response_ids"], ends=ends, header=header)
         else:
-            observed = is_tagged(row["response_ids"], decode=tokenizer.decode, begin="<output>", end="</output>")
+            observed = is_output(row["response_ids"], decode=tokenizer.decode)
         counts[row["step"]].update(zip(observed, map(bool, row["mask"]), strict=True))
     return [counts[step] for step in sorted(counts)]
 
@@ -147,11 +147,13 @@ def is_observation(ids: Sequence[int], *, ends: Sequence[int], header: Sequence[
     return found
 
 
-def is_tagged(ids: Sequence[int], *, decode: Callable[[Sequence[int]], str], begin: str, end: str) -> list[bool]:
-    """Returns which tokens are part of a text between two tags, the tags included, whatever a mask says."""
+def is_output(ids: Sequence[int], *, decode: Callable[[Sequence[int]], str]) -> list[bool]:
+    """Returns which tokens are an output of a call, the tags included, whatever a mask says.
+
+    It follows the end of a call at once, where sampling has stopped. A policy that imitates its tags does so elsewhere.
+    """
     ends = [len(decode(ids[: at + 1])) for at in range(len(ids))]
-    text = decode(ids)
-    spans = [match.span() for match in re.finditer(f"{re.escape(begin)}.*?(?:{re.escape(end)}|$)", text, re.DOTALL)]
+    spans = [match.span() for match in re.finditer(r"(?<=</python>)<output>.*?(?:</output>|$)", decode(ids), re.DOTALL)]
     return [any(start < place <= stop for start, stop in spans) for place in ends]
 
 

@@ -52,13 +52,14 @@ def test_tokens_between_the_end_of_a_turn_and_the_next_header_are_observations(
     ("text", "observed"),
     [
         ("print(1)</python><output>1</output>\nit is 1", "<output>1</output>"),
-        ("a<output>1</output>b<output>2", "<output>1</output><output>2"),  # the last one is cut
+        ("a</python><output>1</output>b</python><output>2", "<output>1</output><output>2"),  # the last one is cut
+        ("it prints <output>1</output> <python>1</python>", ""),  # written by the policy
         ("without a call", ""),
     ],
 )
-def test_tokens_of_a_text_between_tags_are_observations(peers: Any, text: str, observed: str) -> None:
+def test_tokens_of_an_output_behind_a_call_are_observations(peers: Any, text: str, observed: str) -> None:
     ids = [ord(letter) for letter in text]
-    marks = peers.is_tagged(ids, decode=lambda ids: "".join(map(chr, ids)), begin="<output>", end="</output>")
+    marks = peers.is_output(ids, decode=lambda ids: "".join(map(chr, ids)))
     assert "".join(letter for letter, is_observed in zip(text, marks, strict=True) if is_observed) == observed
 
 
