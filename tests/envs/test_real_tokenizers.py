@@ -14,6 +14,7 @@ from verl_agentic.base.paths import envs_dir, recipes_dir
 from verl_agentic.base.settings import read_settings
 from verl_agentic.base.types import StopReason
 from verl_agentic.cli import main
+from verl_agentic.cpu.quickstart.course import load_course
 from verl_agentic.episode.attempt.episode_setup import EpisodeLimits
 from verl_agentic.episode.collect import scripted
 from verl_agentic.episode.env_package import load_env_package
@@ -51,17 +52,21 @@ def test_solutions_fit_in_the_budgets_of_a_recipe(
     package = load_env_package(agentic["env"])
     assert package.make_rows is not None and package.gold is not None
     tokenizer, codec = load_codec(str(real_tokenizer(name)), protocol=agentic.get("protocol", "chat"))
-    for row in package.make_rows(split="train", count=8, seed=3):
+    course, env_config = recipes_dir() / recipe / "course.yaml", agentic.get("env_config", {})
+    options = load_course(recipe).options if course.is_file() else {}
+    if recipe == "docstrings":  # its embedding model is not on every machine
+        env_config["retriever"] = "bm25"
+    for row in package.make_rows(split="train", count=8, seed=3, **options):
         setup = scripted(package.gold(row), codec=codec, tokenizer=tokenizer, limits=limits)
         episode = asyncio.run(
             run_episode(
                 row,
-                make_env=lambda row: package.make_env(row, **agentic.get("env_config", {})),
+                make_env=lambda row: package.make_env(row, **env_config),
                 setup=setup,
                 request_id="r",
             )
         )
         is_solved = episode.reward.outcome == 1.0
-        # Rows of other options than those of the recipe may need more turns.
+        # Rows without a course may need more turns than the recipe allows.
         assert is_solved or episode.stop_reason is StopReason.MAX_TURNS, (episode.stop_reason, episode.error)
         assert len(episode.trajectories[0].prompt_ids) <= prompt
