@@ -17,7 +17,7 @@ from quickstart_world import World, run_course
 from verl_agentic.base import paths
 from verl_agentic.base.errors import ConfigError, MissingDependencyError
 from verl_agentic.cli.options.option_values import parse_key_values
-from verl_agentic.cpu.quickstart import phases
+from verl_agentic.cpu.quickstart import phases, run_state
 from verl_agentic.cpu.quickstart.course import Course, load_course
 from verl_agentic.cpu.quickstart.phases import Quickstart
 from verl_agentic.cpu.quickstart.run_state import QuickstartSettings
@@ -119,6 +119,24 @@ def test_trainers_and_evaluations_run_on_the_gpu_that_is_chosen(
     assert world.done == ALL[ALL.index("eval base") :]
     assert set(world.platforms[2:]) == {"cpu"} and world.engines[3:] == [{"device": "cpu", "dtype": "float32"}] * 3
     assert not any("one_gpu" in part for command in world.commands[2:] for part in command)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("has_bfloat16", "engine", "dtype"),
+    [(True, "agentic", "bfloat16"), (False, "agentic", "float32"), (True, "vllm", "float32")],
+)
+def test_a_cpu_computes_in_the_type_of_the_course_if_it_has_instructions(
+    has_bfloat16: bool, engine: str, dtype: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_features, "is_installed", lambda package: True)
+    monkeypatch.setattr(run_state, "has_bfloat16", lambda: has_bfloat16)
+    monkeypatch.setattr(phases, "load_course", lambda recipe: replace(load_course(recipe), cpu_dtype="bfloat16"))
+    run(tmp_path, engine=engine)
+    groups = ["+agentic=bfloat16_sft", "+agentic=bfloat16"]
+    is_chosen = [group in command for group, command in zip(groups, world.commands, strict=True)]
+    assert is_chosen == [dtype == "bfloat16"] * 2
+    assert world.engines == [{"device": "cpu", "dtype": dtype}] * 3
 
 
 def test_vllm_for_a_gpu_is_asked_for_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,9 +91,16 @@ def load(folder: Path, **options: Any) -> Any:
 
 
 def step(
-    folder: Path, batch: TensorDict, *, shares: bool, recomputes: bool = False, **options: Any
+    folder: Path,
+    batch: TensorDict,
+    *,
+    shares: bool,
+    recomputes: bool = False,
+    autocast: torch.dtype = torch.float32,
+    **options: Any,
 ) -> tuple[Engine, Any, Any]:
     engine = Engine(load(folder, **options), shares=shares)
+    engine._autocast_dtype = autocast
     if recomputes:
         engine.module.gradient_checkpointing_enable({"use_reentrant": False})
         engine.module.train()
@@ -118,7 +125,8 @@ def take_step(engine: Engine, batch: TensorDict) -> tuple[dict[str, torch.Tensor
 
     value, _ = engine.forward_step(batch.clone(), loss, False)
     value.backward()
-    return kept, {name: weight.grad for name, weight in engine.module.named_parameters()}
+    detached = {name: value.detach() for name, value in kept.items()}
+    return detached, {name: weight.grad for name, weight in engine.module.named_parameters()}
 
 
 LONG, OTHER = list(range(40)), list(range(3, 30))
@@ -164,6 +172,19 @@ def test_demonstrations_share_what_all_of_them_begin_with(
     for name, gradient in gradients.items():
         assert (gradient - shared_gradients[name]).abs().max() <= 1e-5 * gradient.abs().max() + 1e-6, name
     assert packed.tokens == [len(batch["input_ids"].values()) - (len(prompts) - 1) * num_shared]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_in_bfloat16_packs_are_as_near_to_float32_as_single_rows(tiny_model: Path, seed: int) -> None:
+    batch, errors = micro_batch([LONG, OTHER] * 3, seed=seed), {}
+    _, exact_values, exact_gradients = step(tiny_model, batch, shares=False)
+    for shares in (False, True):
+        _, values, gradients = step(tiny_model, batch, shares=shares, autocast=torch.bfloat16)
+        pairs = [(values["log_probs"], exact_values["log_probs"])]
+        pairs += [(gradients[name], exact) for name, exact in exact_gradients.items()]
+        errors[shares] = torch.stack([(rounded - exact).norm() / exact.norm() for rounded, exact in pairs])
+    assert 0 < errors[True][0] < 0.01 and errors[True].max() < 0.1
+    assert errors[True].mean() < 1.2 * errors[False].mean()
 
 
 def test_recomputed_layers_see_packs(tiny_model: Path) -> None:

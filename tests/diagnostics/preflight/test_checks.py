@@ -592,6 +592,24 @@ def test_an_option_is_warned_of_only_while_its_switch_is_off(option: str, switch
     assert statuses(switched_off(planned({**turned_on, option: 7}, defaults=defaults))) == ["ok"]
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("actor_rollout_ref.rollout.dtype", "bfloat16"),
+        ("actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype", "bf16"),
+        ("engine.mixed_precision.param_dtype", "bf16"),
+    ],
+)
+def test_bfloat16_needs_instructions_of_the_cpu(key: str, value: str) -> None:
+    for values, is_here, status in [
+        ({"trainer.device": "cpu", key: value}, False, "warn"),
+        ({"trainer.device": "cpu", key: value}, True, "ok"),
+        ({"trainer.device": "cpu", key: "fp32"}, False, "ok"),
+        ({"trainer.device": "cuda", key: value}, False, "ok"),
+    ]:
+        assert statuses(machine(planned(values, has_bfloat16_here=is_here, num_gpus_here=8))) == [status]
+
+
 def test_what_this_machine_does_not_have_is_not_tested() -> None:
     values = {f"{ROLLOUT}.name": "vllm", "trainer.device": "cuda", "trainer.n_gpus_per_node": 8}
     assert statuses(machine(planned(values, num_gpus_here=0))) == ["not tested"] * 2

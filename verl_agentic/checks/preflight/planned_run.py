@@ -159,6 +159,8 @@ class PlannedRun:
     call: CallTrial | None = None
     gold: Sequence[GoldTrial] = ()
     function: FunctionTrial | None = None
+    has_bfloat16_here: bool = False
+    """Whether the CPU of this machine has instructions for bfloat16."""
     num_gpus_here: int | None = None
     """GPUs of this machine; None if unknown."""
     num_partial_solutions: int | None = None

@@ -42,6 +42,8 @@ class Course:
     """Size of the tiny model."""
     gpu_dtype: Literal["float32", "bfloat16"] = "float32"
     """Type in which models compute on a GPU, `float32` or `bfloat16`. In `float32` a GPU learns what a CPU learns."""
+    cpu_dtype: Literal["float32", "bfloat16"] = "float32"
+    """The same on a CPU with instructions for it; every other CPU computes in `float32`."""
     own_tokenizer: bool = True
     """Whether the tokenizer is trained on the environment's texts; otherwise it is the one for arithmetic."""
     token_share: float = 0.5

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verl_agentic.cli.options.device_option import Device
+from verl_agentic.cpu.bfloat16 import has_bfloat16
 from verl_agentic.cpu.quickstart.child_process import MemoryMeter
 from verl_agentic.cpu.quickstart.course import Course
 from verl_agentic.cpu.quickstart.display import Display
@@ -50,8 +51,12 @@ class RunState:
 
     @property
     def dtype(self) -> str:
-        """Type in which models compute: on a GPU that of the course."""
-        return self.course.gpu_dtype if self.settings.device == "cuda" else "float32"
+        """Type in which models compute: that of the course, on a CPU where it has instructions for it."""
+        if self.settings.device == "cuda":
+            return self.course.gpu_dtype
+        # vLLM for CPUs serves in float32.
+        is_bfloat16 = self.course.cpu_dtype == "bfloat16" and self.settings.engine == "agentic" and has_bfloat16()
+        return "bfloat16" if is_bfloat16 else "float32"
 
     @property
     def steps(self) -> Mapping[str, int | None]:

@@ -109,7 +109,7 @@ class TrainingStage(ModelStage):
 
     def flags(self, run: RunState) -> list[str]:
         """Returns further overrides that depend on the run."""
-        return [] if run.settings.device == "cpu" else [f"+agentic={_of_dtype('one_gpu_sft', run)}"]
+        return _device_groups(run, cpu="bfloat16_sft", cuda="one_gpu_sft")
 
     def run(self, run: RunState) -> dict[str, Any]:
         folder, config = run.folder(self.name), run.course.named(self.course).file(self.recipe)
@@ -271,14 +271,10 @@ class RlStage(TrainingStage):
 
     def flags(self, run: RunState) -> list[str]:
         control = ["algorithm.adv_estimator=grpo_shuffled"] if run.settings.control else []
-        groups = {
-            ("cpu", "agentic"): [],
-            ("cpu", "vllm"): ["+agentic=cpu_vllm"],
-            ("cuda", "agentic"): [f"+agentic={_of_dtype('one_gpu', run)}"],
-            # Its kernels need bfloat16.
-            ("cuda", "vllm"): ["+agentic=one_gpu_vllm"],
-        }
-        return [*control, *groups[run.settings.device, run.settings.engine]]
+        if run.settings.engine == "vllm":
+            # On a GPU its kernels need bfloat16.
+            return [*control, f"+agentic={'cpu' if run.settings.device == 'cpu' else 'one_gpu'}_vllm"]
+        return [*control, *_device_groups(run, cpu="bfloat16", cuda="one_gpu")]
 
 
 class SampleStage(ModelStage):
@@ -399,8 +395,11 @@ def _flatten(name: str, value: Any) -> dict[str, str]:
     return {key: text for inner, part in value.items() for key, text in _flatten(f"{name}.{inner}", part).items()}
 
 
-def _of_dtype(group: str, run: RunState) -> str:
-    return f"{group}_float32" if run.dtype == "float32" else group
+def _device_groups(run: RunState, *, cpu: str, cuda: str) -> list[str]:
+    """Returns the overrides that choose device and type: a recipe as it is computes in float32 on a CPU."""
+    if run.settings.device == "cuda":
+        return [f"+agentic={cuda}{'_float32' * (run.dtype == 'float32')}"]
+    return [f"+agentic={cpu}"] * (run.dtype == "bfloat16")
 
 
 def _newest_huggingface(folder: Path) -> Path:

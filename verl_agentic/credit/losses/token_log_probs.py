@@ -71,13 +71,14 @@ class _TokenLogProbs(torch.autograd.Function):
             else:
                 grad_RV = probs_RV.mul_(-log_prob_grad_N[piece, None])
             grad_RV.scatter_add_(1, labels_N[piece, None], log_prob_grad_N[piece, None])
-            grad_RV = grad_RV.mul_(scale_N[piece, None]).to(weight_VD.dtype)
-            hidden_grad_ND[piece] = grad_RV @ weight_VD
+            grad_RV.mul_(scale_N[piece, None])
+            typed_grad_RV = grad_RV.to(weight_VD.dtype)
+            hidden_grad_ND[piece] = typed_grad_RV @ weight_VD
             if weight_grad_VD is not None:
-                if grad_RV.dtype == torch.float32:
-                    weight_grad_VD.addmm_(grad_RV.T, hidden_ND[piece])
-                else:
-                    weight_grad_VD += grad_RV.T @ hidden_ND[piece]
+                if grad_RV.is_cuda and weight_VD.dtype != torch.float32:
+                    weight_grad_VD += typed_grad_RV.T @ hidden_ND[piece]
+                else:  # a CPU takes longer to add 16-bit numbers to float32 than for the product in float32
+                    weight_grad_VD.addmm_(grad_RV.T, hidden_ND[piece].float())
         return hidden_grad_ND, None if weight_grad_VD is None else weight_grad_VD.to(weight_VD.dtype), None, None, None
 
 

@@ -27,7 +27,7 @@ from verl_agentic.verl.extensions.cpu.similar_lengths import groups_of_similar_l
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _DEFERS = "use_no_sync_for_gradient_accumulation"
-_SMALL_MODEL = 20_000_000
+_SMALL_MODEL = 500_000_000
 """Parameters up to which page faults take a share of a step, and kept memory is small."""
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from verl_agentic.base.errors import describe_error
 from verl_agentic.checks.preflight.planned_run import PlannedRun
+from verl_agentic.cpu.bfloat16 import has_bfloat16
 from verl_agentic.verl.engine import attention
 from verl_agentic.verl.quick_imports import without_collections
 
@@ -83,6 +84,7 @@ def plan(
             chosen=composed.chosen,
             allowed=tuple(allowed),
             packages=_find_engines(),
+            has_bfloat16_here=has_bfloat16(),
             num_gpus_here=_count_gpus(),
             problems=notes.problems,
         )
