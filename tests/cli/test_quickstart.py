@@ -27,7 +27,7 @@ from verl_agentic.verl.extensions.cpu import cpu_features
 
 KEYS = [
     *("success_base", "success_sft", "success_rl", "greedy_sft", "greedy_rl", "tool_rate_sft", "tool_rate_rl"),
-    *("num_eval_tasks", "num_eval_tasks_base", "steps", "wall_s", "cpu_s", "peak_rss_gb", "seed"),
+    *("num_eval_tasks", "num_eval_tasks_base", "steps", "wall_s", "cpu_s", "peak_rss_gb", "seed", "dtype"),
 ]
 ALL = ["model", "data", "eval base", "sft", "eval sft", "rl", "eval rl"]
 SETTINGS = {"recipe": "quickstart", "seed": 3, "control": False, "rl_steps": 4, "sft_steps": 2, "eval_tasks": 5}
@@ -67,6 +67,7 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
         "num_eval_tasks_base": 5,
         "steps": 4,
         "seed": 3,
+        "dtype": "float32",
     }
     assert 0 <= summary["wall_s"] < 60 and 0 < summary["cpu_s"] < 60 and 0 < summary["peak_rss_gb"] < 24
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -137,6 +138,7 @@ def test_a_cpu_computes_in_the_type_of_the_course_if_it_has_instructions(
     is_chosen = [group in command for group, command in zip(groups, world.commands, strict=True)]
     assert is_chosen == [dtype == "bfloat16"] * 2
     assert world.engines == [{"device": "cpu", "dtype": dtype}] * 3
+    assert json.loads((tmp_path / "summary.json").read_text())["dtype"] == dtype
 
 
 def test_vllm_for_a_gpu_is_asked_for_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
-"""What the CPU of this machine can compute."""
+"""Whether the CPU of this machine has instructions for bfloat16."""
 
 from __future__ import annotations
 
-_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
-"""Names of torch: of x86, and of ARM."""
+_NAMES = ("amx_bf16", "avx512_bf16", "bf16")
+"""In torch: of x86, and of ARM."""
 
 
 def has_bfloat16() -> bool:
@@ -11,4 +11,4 @@ def has_bfloat16() -> bool:
     import torch
 
     read = getattr(torch.cpu, "get_capabilities", dict)
-    return any(read().get(name) for name in _BFLOAT16)
+    return any(read().get(name) for name in _NAMES)

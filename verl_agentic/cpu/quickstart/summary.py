@@ -43,6 +43,7 @@ class Summary:
             "cpu_s": sum(_read_cpu_s(record) for record in records.values()),
             "peak_rss_gb": max(record["peak_rss_gb"] for record in records.values()),
             "seed": state.settings.seed,
+            "dtype": state.dtype,
         }
 
     def write(self) -> None:
@@ -68,7 +69,7 @@ class Summary:
         f, console = self.figures, Console()
         is_part = f["num_eval_tasks_base"] < f["num_eval_tasks"]
         part = f" ({f['num_eval_tasks_base']} for the untrained model)" if is_part else ""
-        table = Table(title=f"{f['num_eval_tasks']} held-out tasks{part}, seed {f['seed']}")
+        table = Table(title=f"{f['num_eval_tasks']} held-out tasks{part}, seed {f['seed']}, {f['dtype']}")
         for column in ("", "success, sampled", "95 % interval", "success, greedy", "tool used"):
             table.add_column(column, justify="right" if column else "left")
         for name in ("base", *self._models):

@@ -173,9 +173,10 @@ def _attend(
     if packs is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     dtype, device = query.dtype, query.device.type
-    if device == "cpu":  # where torch's backward pass of short rows takes 3.5 times as long in bfloat16 as in float32
+    is_on_cpu = device == "cpu"  # where torch's backward pass takes up to 3.5 times as long in bfloat16 as in float32
+    if is_on_cpu:
         query, key, value = (x.float() for x in (query, key, value))
-    with torch.autocast(device, enabled=device != "cpu" and torch.is_autocast_enabled(device)):
+    with torch.autocast(device, enabled=not is_on_cpu and torch.is_autocast_enabled(device)):
         parts = [part for pack in packs for part in pack.attend(module, query, key, value, **options)]
     return torch.cat(parts)[None].to(dtype), None
 
@@ -204,7 +205,7 @@ def _can_attend(module: Any) -> bool:
 @torch.no_grad()
 def _equals_single_rows(module: Any) -> bool:
     """Returns whether a model gives two rows the same logits in a pack; warns if not."""
-    # Spread over the vocabulary: hidden states of control tokens, the first ids, may be too large for bfloat16.
+    # Spread over the vocabulary: the first ids are control tokens, and after a run of them bfloat16 may give noise.
     ids_BT = torch.arange(0, 24 * 997, 997, device=next(module.parameters()).device).reshape(2, 12)
     ids_BT %= module.config.vocab_size
     ids_BT[1, :7] = ids_BT[0, :7]
