@@ -66,22 +66,26 @@ class EngineProcess:
         return self._cpu_s() - begin
 
     def own_memory_gb(self) -> float:
-        """Returns the memory without files that are mapped, as libraries and weights on the disk."""
-        sizes = {}
-        for line in Path(f"/proc/{self._process.pid}/smaps_rollup").read_text().splitlines()[1:]:
-            name, _, size = line.partition(":")
-            sizes[name] = int(size.split()[0])
-        return (sizes["Pss_Anon"] + sizes["Pss_Shmem"]) / 2**20
+        """Returns the memory of all processes, without files that are mapped, as libraries and weights on the disk."""
+        total_kb = 0
+        for process in self._processes():
+            for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]:
+                name, _, size = line.partition(":")
+                total_kb += int(size.split()[0]) * (name in ("Pss_Anon", "Pss_Shmem"))
+        return total_kb / 2**20
 
     def memory_gb(self) -> float:
         """Returns the memory of the process and all that it started; shared pages count once."""
-        process = psutil.Process(self._process.pid)
-        return sum(one.memory_full_info().pss for one in (process, *process.children(recursive=True))) / 2**30
+        return sum(process.memory_full_info().pss for process in self._processes()) / 2**30
 
     def _cpu_s(self) -> float:
-        process = psutil.Process(self._process.pid)
-        times = [part.cpu_times() for part in (process, *process.children(recursive=True))]
+        times = [process.cpu_times() for process in self._processes()]
         return sum(one.user + one.system for one in times)
+
+    def _processes(self) -> list[psutil.Process]:
+        """Returns the process and all that it started."""
+        process = psutil.Process(self._process.pid)
+        return [process, *process.children(recursive=True)]
 
     def close(self) -> None:
         """Ends the process."""
