@@ -1,4 +1,4 @@
-"""Whether the CPU of this machine has instructions for bfloat16."""
+"""Looks up whether the CPU of this machine has instructions for bfloat16."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ def has_bfloat16() -> bool:
     """Returns whether it has instructions for products in bfloat16; False where torch is too old to tell."""
     import torch
 
-    read = getattr(torch.cpu, "get_capabilities", dict)
-    return any(read().get(name) for name in _NAMES)
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name) for name in _NAMES)
